@@ -1,0 +1,63 @@
+# Any Python from 3.11 on will do: make PYTHON=/path/to/python3.12 setup
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+AIRFLOW_VENV := .venv-airflow
+SOURCES := stateferry spark_jobs tests $(wildcard benchmarks)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-fast lint format bench demo clean check-python check-java
+# A recipe that fails must not leave behind a stamp that says it was done.
+.DELETE_ON_ERROR:
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (Spark, library, tools) and .venv-airflow
+
+test: check-java lint ## Lint, then every test, real Flink and Spark included
+	$(BIN)/pytest
+
+test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in under two minutes
+	$(BIN)/pytest -m "not flink and not spark"
+
+lint: $(VENV)/.made ## Style, format, types and import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.made ## Put the code in order: formatting and the lint rules with a safe fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove the environments and everything that was built
+	rm -rf $(VENV) $(AIRFLOW_VENV) .cache .hypothesis build dist *.egg-info
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find stateferry spark_jobs tests -name __pycache__ -prune -exec rm -rf {} +
+
+# setuptools comes first and pinned, because pyspark and this project are built from source:
+# an isolated build would fetch whichever version is newest.
+$(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints/spark.txt setuptools wheel
+	$(BIN)/python -m pip install -q -c constraints/spark.txt --no-build-isolation -e '.[spark,test]'
+	touch $@
+
+$(AIRFLOW_VENV)/.made: constraints/airflow.txt | check-python
+	test -x $(AIRFLOW_VENV)/bin/python || $(PYTHON) -m venv $(AIRFLOW_VENV)
+	$(AIRFLOW_VENV)/bin/python -m pip install -q -r constraints/airflow.txt
+	touch $@
+
+check-python:
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Stateferry needs Python 3.11 or later with venv; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Install it (Debian: python3 and python3-venv), or name another: make PYTHON=/path/to/python3.12 ..." >&2; \
+	  exit 1; }
+
+# javac is asked, not java: the tests compile small Flink jobs, which a JRE cannot.
+check-java:
+	@javac -version 2>&1 | grep -q '^javac 17\.' || { \
+	  echo "The tests with real Flink and Spark need a JDK 17; 'javac -version' says: $$(javac -version 2>&1)." >&2; \
+	  echo "Install it (Debian: openjdk-17-jdk-headless) and put its bin folder on PATH. 'make test-fast' does without." >&2; \
+	  exit 1; }
