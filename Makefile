@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
-SOURCES := stateferry spark_jobs tests $(wildcard benchmarks)
+AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard
+DEMO := .cache/demo-savepoint
+# As Spark does: JAVA_HOME if there is one, else whatever is on PATH.
+JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast lint format bench demo clean check-python check-java
@@ -13,7 +16,8 @@ SOURCES := stateferry spark_jobs tests $(wildcard benchmarks)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (Spark, library, tools) and .venv-airflow
+setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow
+	test ! -e stateferry/warm.py || $(BIN)/python -m stateferry.warm
 
 test: check-java lint ## Lint, then every test, real Flink and Spark included
 	$(BIN)/pytest
@@ -25,16 +29,24 @@ lint: $(VENV)/.made ## Style, format, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.made ## Put the code in order: formatting and the lint rules with a safe fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+bench: $(VENV)/.made ## Measure the kernels on one core, beside their plain-Python twins
+	$(BIN)/python -m benchmarks
+
+demo: $(VENV)/.made ## Write a legacy savepoint without Flink, and look into it
+	rm -rf $(DEMO)
+	$(BIN)/stateferry demo-savepoint $(DEMO)
+	$(BIN)/stateferry inspect $(DEMO)
+
 clean: ## Remove the environments and everything that was built
 	rm -rf $(VENV) $(AIRFLOW_VENV) .cache .hypothesis build dist *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	find stateferry spark_jobs tests -name __pycache__ -prune -exec rm -rf {} +
+	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # setuptools comes first and pinned, because pyspark and this project are built from source:
 # an isolated build would fetch whichever version is newest.
@@ -46,7 +58,7 @@ $(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
 
 $(AIRFLOW_VENV)/.made: constraints/airflow.txt | check-python
 	test -x $(AIRFLOW_VENV)/bin/python || $(PYTHON) -m venv $(AIRFLOW_VENV)
-	$(AIRFLOW_VENV)/bin/python -m pip install -q -r constraints/airflow.txt
+	$(AIRFLOW_VENV)/bin/python -m pip install -q -c constraints/airflow.txt $(AIRFLOW_PACKAGES)
 	touch $@
 
 check-python:
@@ -57,7 +69,8 @@ check-python:
 
 # javac is asked, not java: the tests compile small Flink jobs, which a JRE cannot.
 check-java:
-	@javac -version 2>&1 | grep -q '^javac 17\.' || { \
-	  echo "The tests with real Flink and Spark need a JDK 17; 'javac -version' says: $$(javac -version 2>&1)." >&2; \
-	  echo "Install it (Debian: openjdk-17-jdk-headless) and put its bin folder on PATH. 'make test-fast' does without." >&2; \
+	@"$(JAVAC)" -version 2>&1 | grep -q '^javac 17\b' || { \
+	  echo "The tests with real Flink and Spark need a JDK 17; '$(JAVAC) -version' says: $$("$(JAVAC)" -version 2>&1)." >&2; \
+	  echo "Install it (Debian: openjdk-17-jdk-headless) and point JAVA_HOME or PATH at it." >&2; \
+	  echo "'make lint' and 'make test-fast' do without." >&2; \
 	  exit 1; }
