@@ -1,0 +1,423 @@
+"""`_metadata`: what a savepoint consists of.
+
+| field | type | versions |
+|---|---|---|
+| magic | i32 `49 60 67 2d` | |
+| version | i32, 2 to 6 (Flink 1.20 writes 4, 2.3 writes 6) | |
+| checkpoint id | i64 >= 0 | |
+| master states | i32 n, n x (i32 magic, i32 length, bytes) | |
+| operators | i32 n, n x Operator | |
+| properties | the rest: one Java-serialized object | 4, 5, 6 |
+
+Operator: utf name and utf uid (5, 6), 16 bytes of id, i32 parallelism, i32 max parallelism, coordinator state (StreamHandle;
+version 2 has an i32 chain length instead), i32 number of subtasks (-1: fully finished), then per subtask an i32 index
+(negative: finished) and Subtask.
+
+Subtask: (version 2: i64 duration, i32 number of legacy states) managed and raw operator state (i32 0 or 1, OperatorHandle),
+managed and raw keyed state (KeyedHandle), input and output channel state (i32 counts; not in version 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from stateferry.binary import ByteReader, ByteWriter
+from stateferry.errors import RefusedError
+from stateferry.key_groups import KeyGroupRange
+
+MAGIC = 0x4960672D
+MASTER_STATE_MAGIC = 0xC96B1696 - 2**32
+VERSIONS = range(2, 7)
+MAX_PARALLELISM_LIMIT = 32768
+
+_KEYED_SAVEPOINT = 7
+_KEYED_CHECKPOINT = {3: False, 12: True}  # whether a handle id follows
+_KEYED_REFUSED = {
+    5: "an incremental RocksDB handle",
+    11: "an incremental RocksDB handle",
+    8: "a changelog handle",
+    9: "a changelog handle",
+    10: "a changelog handle",
+    13: "a changelog handle",
+    14: "a changelog handle",
+}
+HOW_TO_TAKE_A_CANONICAL_ONE = (
+    "take a canonical one: flink savepoint --type canonical JOB DIR (or stop --type canonical; over REST formatType CANONICAL)"
+)
+
+
+class DistributionMode(IntEnum):
+    SPLIT = 0
+    UNION = 1
+    BROADCAST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class InlineBytes:
+    """State kept in `_metadata` itself."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AbsoluteFile:
+    uri: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeFile:
+    """A file beside `_metadata`."""
+
+    path: str
+    size: int
+
+
+StreamHandle = InlineBytes | AbsoluteFile | RelativeFile
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedHandle:
+    """The key groups of `range` in one state file; offset 0 is a key group without data."""
+
+    range: KeyGroupRange
+    offsets: tuple[int, ...]
+    stream: StreamHandle
+    kind: int = _KEYED_SAVEPOINT
+    handle_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedState:
+    """One operator state in an operator state file: where its elements begin."""
+
+    name: str
+    mode: DistributionMode
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorHandle:
+    states: tuple[PartitionedState, ...]
+    stream: StreamHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Subtask:
+    index: int
+    finished: bool = False
+    managed_operator: OperatorHandle | None = None
+    raw_operator: OperatorHandle | None = None
+    managed_keyed: KeyedHandle | None = None
+    raw_keyed: KeyedHandle | None = None
+
+    def streams(self) -> tuple[StreamHandle, ...]:
+        handles = (self.managed_operator, self.raw_operator, self.managed_keyed, self.raw_keyed)
+        return tuple(handle.stream for handle in handles if handle is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    id: bytes
+    parallelism: int
+    max_parallelism: int
+    name: str | None = None
+    uid: str | None = None
+    coordinator: InlineBytes | None = None
+    fully_finished: bool = False
+    subtasks: tuple[Subtask, ...] = ()
+
+    @property
+    def hex_id(self) -> str:
+        return self.id.hex()
+
+    @property
+    def label(self) -> str:
+        """How a person would call it."""
+        return self.uid or self.name or self.hex_id
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    version: int
+    checkpoint_id: int
+    operators: tuple[Operator, ...]
+    master_states: tuple[bytes, ...] = ()
+    properties: bytes = b""
+
+
+def parse_metadata(data: bytes, file: str) -> Metadata:
+    reader = ByteReader(data, file)
+    if reader.i32("the magic number of _metadata") != MAGIC:
+        raise reader.damaged(f"the magic number of _metadata {MAGIC:#x}", f"{data[:4].hex()}", position=0)
+    version = reader.i32("the version of _metadata")
+    if version not in VERSIONS:
+        if version > VERSIONS[-1]:
+            raise RefusedError(f"{file}: _metadata has version {version}; versions 2 to 6 are known, up to Flink 2.3")
+        if version == 1:
+            raise RefusedError(f"{file}: _metadata has version 1 (Flink 1.2), which Flink itself no longer reads")
+        raise reader.damaged("a version from 2 to 6", f"{version}", position=4)
+    checkpoint_id = reader.i64("the checkpoint id")
+    if checkpoint_id < 0:
+        raise reader.damaged("a checkpoint id >= 0", f"{checkpoint_id}", position=8)
+    master_states = tuple(_master_state(reader) for _ in range(reader.count("the number of master states", 8)))
+    operators = tuple(
+        _operator(reader, version) for _ in range(reader.count("the number of operators", 16 + 4 + 4 + 4))
+    )
+    _refuse_twins(operators, file)
+    properties = reader.take(reader.limit - reader.position, "the properties") if version >= 4 else b""
+    if version >= 4 and properties[:4] != b"\xac\xed\x00\x05":
+        raise reader.damaged(
+            "Java-serialized properties (aced0005)", properties[:4].hex() or "the end", position=len(data) - len(properties)
+        )
+    if not reader.at_end():
+        raise reader.damaged("the end of _metadata", f"{reader.limit - reader.position} more bytes")
+    return Metadata(version, checkpoint_id, operators, master_states, properties)
+
+
+def _refuse_twins(operators: tuple[Operator, ...], file: str) -> None:
+    ids = [operator.id for operator in operators]
+    for id_ in ids:
+        if ids.count(id_) > 1:
+            raise RefusedError(f"{file}: operator {id_.hex()} is described more than once")
+
+
+def _master_state(reader: ByteReader) -> bytes:
+    reader.expect_i32(MASTER_STATE_MAGIC, "the magic number of a master state")
+    return reader.take(reader.i32("the length of a master state"), "a master state")
+
+
+def _operator(reader: ByteReader, version: int) -> Operator:
+    name = reader.utf("an operator's name") if version >= 5 else ""
+    uid = reader.utf("an operator's uid") if version >= 5 else ""
+    id_ = reader.take(16, "an operator's id")
+    parallelism = reader.i32("an operator's parallelism")
+    max_parallelism = reader.i32("an operator's max parallelism")
+    if not 1 <= parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
+        raise reader.damaged(
+            f"1 <= parallelism <= max parallelism <= {MAX_PARALLELISM_LIMIT}",
+            f"{parallelism} and {max_parallelism}",
+            position=reader.position - 8,
+        )
+    coordinator = None
+    if version == 2:
+        reader.i32("the unused chain length")
+    else:
+        at = reader.position
+        handle = _stream(reader)
+        if handle is not None and not isinstance(handle, InlineBytes):
+            raise reader.damaged("inlined coordinator state", type(handle).__name__, position=at)
+        coordinator = handle
+    operator = Operator(id_, parallelism, max_parallelism, name or None, uid or None, coordinator)
+    count = reader.i32("the number of subtasks")
+    if count == -1 and version > 2:
+        return replace(operator, fully_finished=True)
+    if not 0 <= count <= parallelism:
+        raise reader.damaged(f"0 to {parallelism} subtasks", f"{count}", position=reader.position - 4)
+    subtasks: list[Subtask] = []
+    for _ in range(count):
+        at = reader.position
+        subtask = _subtask(reader, version, operator)
+        if any(other.index == subtask.index for other in subtasks):
+            raise reader.damaged("each subtask once", f"subtask {subtask.index} again", position=at)
+        subtasks.append(subtask)
+    return replace(operator, subtasks=tuple(subtasks))
+
+
+def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
+    index = reader.i32("a subtask's index")
+    finished = index < 0 and version > 2
+    if finished:
+        index = -index - 1
+    if not 0 <= index < operator.parallelism:
+        raise reader.damaged(f"a subtask below {operator.parallelism}", f"{index}", position=reader.position - 4)
+    if finished:
+        return Subtask(index, finished=True)
+    if version == 2:
+        reader.i64("the unused duration")
+        if reader.i32("the number of legacy states") > 0:
+            raise RefusedError(f"{reader.file}: operator {operator.label} has state of Flink 1.1, which nothing reads any more")
+    managed_operator = _optional_operator_handle(reader)
+    raw_operator = _optional_operator_handle(reader)
+    managed_keyed = _keyed_handle(reader, operator)
+    raw_keyed = _keyed_handle(reader, operator)
+    if version > 2:
+        for channel in ("input", "output"):
+            if reader.i32(f"the number of {channel} channel states") != 0:
+                raise RefusedError(
+                    f"{reader.file}: operator {operator.label} subtask {index} has {channel} channel state: an unaligned "
+                    f"checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+                )
+    return Subtask(index, False, managed_operator, raw_operator, managed_keyed, raw_keyed)
+
+
+def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
+    at = reader.position
+    kind = reader.i8("the type of a keyed state handle")
+    if kind == 0:
+        return None
+    if kind in _KEYED_REFUSED:
+        raise RefusedError(
+            f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}): a native-format savepoint or "
+            f"an incremental checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+        )
+    if kind != _KEYED_SAVEPOINT and kind not in _KEYED_CHECKPOINT:
+        raise reader.damaged("a known type of keyed state handle", f"{kind}", position=at)
+    start = reader.i32("the first key group")
+    count_at = reader.position
+    count = reader.count("the number of key groups", 8)
+    if start < 0 or count < 1 or start + count > operator.max_parallelism:
+        raise reader.damaged(
+            f"a non-empty range of key groups below {operator.max_parallelism}", f"{count} from {start}", position=count_at - 4
+        )
+    offsets = tuple(reader.i64("the offset of a key group") for _ in range(count))
+    stream_at = reader.position
+    stream = _stream(reader)
+    if stream is None:
+        raise reader.damaged("where the keyed state is", "a null handle", position=stream_at)
+    if _KEYED_CHECKPOINT.get(kind):
+        handle_id = reader.utf("a state handle id")
+    else:
+        handle_id = None
+    return KeyedHandle(KeyGroupRange(start, start + count - 1), offsets, stream, kind, handle_id)
+
+
+def _optional_operator_handle(reader: ByteReader) -> OperatorHandle | None:
+    at = reader.position
+    present = reader.i32("the presence of operator state")
+    if present not in (0, 1):
+        raise reader.damaged("0 or 1", f"{present}", position=at)
+    return _operator_handle(reader) if present else None
+
+
+def _operator_handle(reader: ByteReader) -> OperatorHandle | None:
+    at = reader.position
+    kind = reader.i8("the type of an operator state handle")
+    if kind == 0:
+        return None
+    if kind == 17:
+        raise RefusedError(
+            f"{reader.file}: operator state in a merged file: a checkpoint, not a savepoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+        )
+    if kind != 4:
+        raise reader.damaged("operator state handle type 4", f"{kind}", position=at)
+    states = []
+    for _ in range(reader.count("the number of operator states", 7)):
+        name = reader.utf("an operator state's name")
+        mode_at = reader.position
+        mode = reader.i8("a distribution mode")
+        if mode not in (0, 1, 2):
+            raise reader.damaged("distribution mode 0, 1 or 2", f"{mode}", position=mode_at)
+        count = reader.count("the number of elements", 8)
+        offsets = tuple(reader.i64("the offset of an element") for _ in range(count))
+        states.append(PartitionedState(name, DistributionMode(mode), offsets))
+    stream_at = reader.position
+    stream = _stream(reader)
+    if stream is None:
+        raise reader.damaged("where the operator state is", "a null handle", position=stream_at)
+    return OperatorHandle(tuple(states), stream)
+
+
+def _stream(reader: ByteReader) -> StreamHandle | None:
+    at = reader.position
+    kind = reader.i8("the type of a stream handle")
+    match kind:
+        case 0:
+            return None
+        case 1:
+            name = reader.utf("the name of inlined state")
+            return InlineBytes(name, reader.take(reader.i32("the length of inlined state"), "inlined state"))
+        case 2:
+            size = _size(reader)
+            return AbsoluteFile(reader.utf("a file's URI"), size)
+        case 6:
+            path = reader.utf("a relative path")
+            if path.startswith("/") or ".." in path.split("/"):
+                raise reader.damaged("a path inside the savepoint's folder", repr(path), position=at)
+            return RelativeFile(path, _size(reader))
+        case 15 | 16:
+            raise RefusedError(
+                f"{reader.file}: state in a segment of a merged file: a checkpoint, not a savepoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+            )
+        case _:
+            raise reader.damaged("a known type of stream handle", f"{kind}", position=at)
+
+
+def _size(reader: ByteReader) -> int:
+    size = reader.i64("a file's size")
+    if size < 0:
+        raise reader.damaged("a file's size", f"{size}", position=reader.position - 8)
+    return size
+
+
+def build_metadata(metadata: Metadata) -> bytes:
+    """The bytes of `_metadata`, in the version it says (2 is only read: Flink doesn't write it any more either)."""
+    if metadata.version not in VERSIONS[1:]:
+        raise RefusedError(f"_metadata of version {metadata.version} can be read, not written; Flink no longer writes it either")
+    writer = ByteWriter().raw(MAGIC.to_bytes(4, "big")).i32(metadata.version).i64(metadata.checkpoint_id)
+    writer.i32(len(metadata.master_states))
+    for state in metadata.master_states:
+        writer.i32(MASTER_STATE_MAGIC).i32(len(state)).raw(state)
+    writer.i32(len(metadata.operators))
+    for operator in metadata.operators:
+        _write_operator(writer, metadata.version, operator)
+    return writer.raw(metadata.properties).bytes()
+
+
+def _write_operator(writer: ByteWriter, version: int, operator: Operator) -> None:
+    if version >= 5:
+        writer.utf(operator.name or "").utf(operator.uid or "")
+    writer.raw(operator.id).i32(operator.parallelism).i32(operator.max_parallelism)
+    _write_stream(writer, operator.coordinator)
+    if operator.fully_finished:
+        writer.i32(-1)
+        return
+    writer.i32(len(operator.subtasks))
+    for subtask in operator.subtasks:
+        if subtask.finished:
+            writer.i32(-subtask.index - 1)
+            continue
+        writer.i32(subtask.index)
+        _write_operator_handle(writer, subtask.managed_operator)
+        _write_operator_handle(writer, subtask.raw_operator)
+        _write_keyed_handle(writer, subtask.managed_keyed)
+        _write_keyed_handle(writer, subtask.raw_keyed)
+        writer.i32(0).i32(0)
+
+
+def _write_operator_handle(writer: ByteWriter, handle: OperatorHandle | None) -> None:
+    if handle is None:
+        writer.i32(0)
+        return
+    writer.i32(1).i8(4).i32(len(handle.states))
+    for state in handle.states:
+        writer.utf(state.name).i8(state.mode).i32(len(state.offsets))
+        for offset in state.offsets:
+            writer.i64(offset)
+    _write_stream(writer, handle.stream)
+
+
+def _write_keyed_handle(writer: ByteWriter, handle: KeyedHandle | None) -> None:
+    if handle is None:
+        writer.i8(0)
+        return
+    writer.i8(handle.kind).i32(handle.range.start).i32(len(handle.offsets))
+    for offset in handle.offsets:
+        writer.i64(offset)
+    _write_stream(writer, handle.stream)
+    if handle.handle_id is not None:
+        writer.utf(handle.handle_id)
+
+
+def _write_stream(writer: ByteWriter, handle: StreamHandle | None) -> None:
+    match handle:
+        case None:
+            writer.i8(0)
+        case InlineBytes(name, data):
+            writer.i8(1).utf(name).i32(len(data)).raw(data)
+        case AbsoluteFile(uri, size):
+            writer.i8(2).i64(size).utf(uri)
+        case RelativeFile(path, size):
+            writer.i8(6).utf(path).i64(size)

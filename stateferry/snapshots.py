@@ -1,0 +1,426 @@
+"""Serializer snapshots: how Flink describes in a savepoint's headers the serializer that wrote a state.
+
+| part | bytes |
+|---|---|
+| Snapshot | utf snapshot class, i32 version, body |
+| simple body | empty (version 2: one utf) |
+| composite body | i32 911108, i32 outer version, outer body, i32 1333245, i32 1, i32 n, n x Snapshot |
+| optional map | i64 0x4f2c69a3d70, i32 n, n x (utf name, bool + i32 length + bytes, bool + i32 length + bytes) |
+
+A body has no length. The extent of one that nobody here knows is found by trying where what must follow fits; the parts
+of such a reading are kept as an `OpaqueType`. If more than one reading fits, the class is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from stateferry.binary import ByteReader, ByteWriter
+from stateferry.errors import DamagedError
+from stateferry.types import (
+    ArrayType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoField,
+    PojoType,
+    PrimitiveArrayType,
+    RowType,
+    Scalar,
+    SetType,
+    TimerType,
+    TtlType,
+    TupleType,
+)
+
+_BASE = "org.apache.flink.api.common.typeutils.base."
+_RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
+_STATE = "org.apache.flink.runtime.state."
+_OPERATORS = "org.apache.flink.streaming.api.operators."
+_WINDOWS = "org.apache.flink.streaming.api.windowing.windows."
+
+_OUTER_MAGIC = 911108
+_NESTED_MAGIC = 1333245
+_OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
+_LEAST_SNAPSHOT = 2 + 4  # an empty class name and a version
+
+MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
+LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
+TTL_SNAPSHOT = _STATE + "ttl.TtlStateFactory$TtlSerializerSnapshot"
+TIMER_SNAPSHOT = _OPERATORS + "TimerSerializerSnapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class SerializerSnapshot:
+    """One serializer as a header describes it: `raw` is its very bytes, class name and version included."""
+
+    class_name: str
+    version: int
+    type: FlinkType
+    nested: tuple[SerializerSnapshot, ...]
+    raw: bytes
+
+
+def _own_class(base: str, name: str) -> str:
+    return f"{base}{name}${name}Snapshot"
+
+
+_SIMPLE: dict[str, FlinkType] = {
+    **{
+        _own_class(_BASE, f"{name}Serializer"): scalar
+        for name, scalar in {
+            "Boolean": Scalar.BOOLEAN,
+            "Byte": Scalar.BYTE,
+            "Short": Scalar.SHORT,
+            "Int": Scalar.INTEGER,
+            "Long": Scalar.LONG,
+            "Float": Scalar.FLOAT,
+            "Double": Scalar.DOUBLE,
+            "Char": Scalar.CHARACTER,
+            "String": Scalar.STRING,
+            "BigInt": Scalar.BIG_INTEGER,
+            "BigDec": Scalar.BIG_DECIMAL,
+            "Date": Scalar.DATE,
+            "SqlDate": Scalar.SQL_DATE,
+            "SqlTime": Scalar.SQL_TIME,
+            "SqlTimestamp": Scalar.SQL_TIMESTAMP,
+            "Instant": Scalar.INSTANT,
+            "LocalDate": Scalar.LOCAL_DATE,
+            "LocalTime": Scalar.LOCAL_TIME,
+            "LocalDateTime": Scalar.LOCAL_DATE_TIME,
+            "Void": Scalar.VOID,
+            "Variant": Scalar.VARIANT,
+            "Bitmap": Scalar.BITMAP,
+            "BooleanValue": Scalar.BOOLEAN_VALUE,
+            "ByteValue": Scalar.BYTE_VALUE,
+            "ShortValue": Scalar.SHORT_VALUE,
+            "IntValue": Scalar.INT_VALUE,
+            "LongValue": Scalar.LONG_VALUE,
+            "FloatValue": Scalar.FLOAT_VALUE,
+            "DoubleValue": Scalar.DOUBLE_VALUE,
+            "CharValue": Scalar.CHAR_VALUE,
+            "StringValue": Scalar.STRING_VALUE,
+            "NullValue": Scalar.NULL_VALUE,
+        }.items()
+    },
+    **{
+        _own_class(_BASE + "array.", f"{name}Serializer"): PrimitiveArrayType(element)
+        for name, element in {
+            "BooleanPrimitiveArray": Scalar.BOOLEAN,
+            "BytePrimitiveArray": Scalar.BYTE,
+            "ShortPrimitiveArray": Scalar.SHORT,
+            "IntPrimitiveArray": Scalar.INTEGER,
+            "LongPrimitiveArray": Scalar.LONG,
+            "FloatPrimitiveArray": Scalar.FLOAT,
+            "DoublePrimitiveArray": Scalar.DOUBLE,
+            "CharPrimitiveArray": Scalar.CHARACTER,
+            "StringArray": Scalar.STRING,
+        }.items()
+    },
+    _RUNTIME + "Tuple0SerializerSnapshot": Scalar.TUPLE0,
+    _own_class(_STATE, "VoidNamespaceSerializer"): Scalar.VOID_NAMESPACE,
+    _WINDOWS + "TimeWindow$Serializer$TimeWindowSerializerSnapshot": Scalar.TIME_WINDOW,
+    _WINDOWS + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": Scalar.GLOBAL_WINDOW,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Composite:
+    """How a composite snapshot class reads its outer body and makes a type of it and the nested ones."""
+
+    outer_version: int
+    arity: int | None
+    read_outer: Callable[[ByteReader, int], Any]
+    make: Callable[[Any, tuple[FlinkType, ...]], FlinkType]
+
+
+def _nothing(reader: ByteReader, version: int) -> None:
+    return None
+
+
+def _utf_class(reader: ByteReader, version: int) -> str:
+    return reader.utf("a class name")
+
+
+def _padding(reader: ByteReader, version: int) -> int:
+    padding = reader.i32("the null padding")
+    if padding < 0:
+        raise reader.damaged("a null padding", f"{padding}", position=reader.position - 4)
+    return padding
+
+
+def _row_kind(reader: ByteReader, version: int) -> bool:
+    return version >= 4 and reader.boolean("supports row kind")
+
+
+def _ttl_of(_: None, parts: tuple[FlinkType, ...]) -> FlinkType:
+    if parts[0] is not Scalar.LONG:
+        return OpaqueType(TTL_SNAPSHOT, "its timestamp is not a Long")
+    return TtlType(parts[1])
+
+
+_COMPOSITE: dict[str, _Composite] = {
+    MAP_SNAPSHOT: _Composite(1, 2, _nothing, lambda _, parts: MapType(*parts)),
+    LIST_SNAPSHOT: _Composite(1, 1, _nothing, lambda _, parts: ListType(*parts)),
+    _STATE + "ArrayListSerializerSnapshot": _Composite(1, 1, _nothing, lambda _, parts: ListType(*parts)),
+    _BASE + "SetSerializerSnapshot": _Composite(1, 1, _nothing, lambda _, parts: SetType(*parts)),
+    _BASE + "GenericArraySerializerSnapshot": _Composite(
+        1, 1, _utf_class, lambda outer, parts: ArrayType(parts[0], outer)
+    ),
+    TTL_SNAPSHOT: _Composite(2, 2, _nothing, _ttl_of),
+    TIMER_SNAPSHOT: _Composite(2, 2, _nothing, lambda _, parts: TimerType(*parts)),
+    _RUNTIME + "TupleSerializerSnapshot": _Composite(2, None, _utf_class, lambda outer, parts: TupleType(parts, outer)),
+    _RUNTIME + "RowSerializer$RowSerializerSnapshot": _Composite(
+        4, None, _row_kind, lambda outer, parts: RowType(parts, outer)
+    ),
+    _RUNTIME + "NullableSerializer$NullableSerializerSnapshot": _Composite(
+        2, 1, _padding, lambda outer, parts: NullableType(parts[0], outer)
+    ),
+    _RUNTIME + "JavaEitherSerializerSnapshot": _Composite(1, 2, _nothing, lambda _, parts: EitherType(*parts)),
+    _OPERATORS + "co.IntervalJoinOperator$BufferEntrySerializer$BufferEntrySerializerSnapshot": _Composite(
+        2, 1, _nothing, lambda _, parts: TupleType((Scalar.BOOLEAN, *parts), "BufferEntry")
+    ),
+}
+
+_ENUM = _own_class(_BASE, "EnumSerializer")
+_POJO = _RUNTIME + "PojoSerializerSnapshot"
+_KRYO = _RUNTIME + "kryo.KryoSerializerSnapshot"
+
+Reading = tuple[SerializerSnapshot, int]
+
+
+class SnapshotParser:
+    """All readings of the snapshot at a position: one, unless an unknown body leaves open where it ends."""
+
+    def __init__(self, data: bytes, file: str, *, limit: int | None = None, base: int = 0) -> None:
+        self.data = data
+        self.file = file
+        self.limit = len(data) if limit is None else limit
+        self.base = base
+        self._readings: dict[int, list[Reading]] = {}
+
+    def reader(self, position: int) -> ByteReader:
+        return ByteReader(self.data, self.file, position=position, limit=self.limit, base=self.base)
+
+    def readings(self, position: int) -> list[Reading]:
+        """Non-empty; raises `DamagedError` where nothing fits."""
+        if position not in self._readings:
+            self._readings[position] = self._read(position)
+        return self._readings[position]
+
+    def _read(self, position: int) -> list[Reading]:
+        reader = self.reader(position)
+        class_name = reader.utf("the class of a serializer snapshot")
+        if not _looks_like_class(class_name):
+            raise reader.damaged("the class of a serializer snapshot", repr(class_name), position=position)
+        version_position = reader.position
+        version = reader.i32(f"the version of {class_name}")
+        if class_name in _SIMPLE:
+            if version not in (2, 3):
+                raise reader.damaged(f"version 2 or 3 of {class_name}", f"{version}", position=version_position)
+            if version == 2:
+                reader.utf("the name of a serializer class")
+            return [self._done(position, reader.position, class_name, version, _SIMPLE[class_name])]
+        if class_name in _COMPOSITE:
+            return self._composite(position, reader, class_name, version)
+        if class_name == _ENUM:
+            return [self._enum(position, reader, class_name, version)]
+        if class_name == _POJO:
+            return [self._pojo(position, reader, class_name, version)]
+        if class_name == _KRYO:
+            return [self._kryo(position, reader, class_name, version)]
+        opaque = OpaqueType(class_name, "a serializer that is not one of Flink's own")
+        return [
+            self._done(position, end, class_name, version, opaque)
+            for end in range(reader.position, self.limit + 1)
+            if self._can_follow(end)
+        ]
+
+    def _done(
+        self,
+        start: int,
+        end: int,
+        class_name: str,
+        version: int,
+        type_: FlinkType,
+        nested: tuple[SerializerSnapshot, ...] = (),
+    ) -> Reading:
+        return SerializerSnapshot(class_name, version, type_, nested, self.data[start:end]), end
+
+    def _can_follow(self, end: int) -> bool:
+        """Whether what stands at `end` may follow a snapshot: nothing, a text (a class, a name), or i16 states and that."""
+        return end == self.limit or self._text_at(end) or self.limit == end + 2 or self._text_at(end + 2)
+
+    def _text_at(self, position: int) -> bool:
+        try:
+            text = self.reader(position).utf("text")
+        except DamagedError:
+            return False
+        return text != "" and text.isprintable()
+
+    def _composite(self, start: int, reader: ByteReader, class_name: str, version: int) -> list[Reading]:
+        known = _COMPOSITE[class_name]
+        if version > 2:
+            reader.expect_i32(_OUTER_MAGIC, "the magic number of a composite serializer snapshot")
+            outer_version = reader.i32("the outer version")
+        else:
+            outer_version = version
+        if not 1 <= outer_version <= known.outer_version:
+            raise reader.damaged(
+                f"outer version 1 to {known.outer_version} of {class_name}",
+                f"{outer_version}",
+                position=reader.position - 4,
+            )
+        outer = known.read_outer(reader, outer_version)
+        reader.expect_i32(_NESTED_MAGIC, "the magic number of nested serializer snapshots")
+        reader.expect_i32(1, "the version of nested serializer snapshots")
+        count_position = reader.position
+        count = reader.count("the number of nested serializer snapshots", _LEAST_SNAPSHOT)
+        if known.arity is not None and count != known.arity:
+            raise reader.damaged(f"{known.arity} nested serializers", f"{count}", position=count_position)
+        readings = []
+        for nested, end in self._sequence(reader.position, count):
+            type_ = known.make(outer, tuple(part.type for part in nested))
+            readings.append(self._done(start, end, class_name, version, type_, nested))
+        return readings
+
+    def _sequence(self, position: int, count: int) -> Iterator[tuple[tuple[SerializerSnapshot, ...], int]]:
+        partial: list[tuple[tuple[SerializerSnapshot, ...], int]] = [((), position)]
+        for _ in range(count):
+            partial = list(follow(partial, lambda at: self.readings(at), lambda done, one: (*done, one)))
+        yield from partial
+
+    def _expect_version_2(self, reader: ByteReader, class_name: str, version: int) -> None:
+        if version != 2:
+            raise reader.damaged(f"version 2 of {class_name}", f"{version}", position=reader.position - 4)
+
+    def _enum(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
+        enum_class = reader.utf("an enum class")
+        names = tuple(
+            reader.utf("an enum constant") for _ in range(reader.count("the number of enum constants", 2))
+        )
+        return self._done(start, reader.position, class_name, version, EnumType(enum_class, names))
+
+    def _pojo(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
+        self._expect_version_2(reader, class_name, version)
+        pojo_class = reader.utf("a POJO class")
+        fields, nested = [], []
+        for name, snapshot in self._framed_snapshots(reader):
+            fields.append(PojoField(name, snapshot.type if snapshot else _absent(name)))
+            nested += [snapshot] if snapshot else []
+        registered = [(name, snapshot) for name, snapshot in self._framed_snapshots(reader)]
+        others = [(name, snapshot) for name, snapshot in self._framed_snapshots(reader)]
+        type_ = PojoType(
+            pojo_class,
+            tuple(fields),
+            tuple(snapshot.type if snapshot else _absent(name) for name, snapshot in registered),
+            tuple((name, snapshot.type if snapshot else _absent(name)) for name, snapshot in others),
+        )
+        subclasses = [snapshot for _, snapshot in (*registered, *others) if snapshot]
+        return self._done(start, reader.position, class_name, version, type_, (*nested, *subclasses))
+
+    def _framed_snapshots(self, reader: ByteReader) -> Iterator[tuple[str, SerializerSnapshot | None]]:
+        for name, _, value in _optional_map(reader):
+            if value is None:
+                yield name, None
+                continue
+            start, end = value
+            framed = SnapshotParser(self.data, self.file, limit=end, base=self.base)
+            complete = [snapshot for snapshot, stop in framed.readings(start) if stop == end]
+            if len(complete) != 1:
+                raise reader.damaged(f"one serializer snapshot for {name!r} in {end - start} bytes", "none that ends there")
+            yield name, complete[0]
+
+    def _kryo(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
+        self._expect_version_2(reader, class_name, version)
+        value_class = reader.utf("the class of a Kryo value")
+        for _ in range(3):
+            for _name, _key, _value in _optional_map(reader):
+                pass
+        type_ = OpaqueType(value_class, "serialized by Kryo")
+        return self._done(start, reader.position, class_name, version, type_)
+
+
+Done = TypeVar("Done")
+Part = TypeVar("Part")
+
+
+def follow(
+    partial: list[tuple[Done, int]],
+    readings: Callable[[int], list[tuple[Part, int]]],
+    join: Callable[[Done, Part], Done],
+) -> Iterator[tuple[Done, int]]:
+    """Every way to go on from each partial reading; raises the first one's damage when there is none."""
+    damage: DamagedError | None = None
+    any_reading = False
+    for done, position in partial:
+        try:
+            for part, end in readings(position):
+                any_reading = True
+                yield join(done, part), end
+        except DamagedError as error:
+            damage = damage or error
+    if not any_reading and damage is not None:
+        raise damage
+
+
+def _optional_map(reader: ByteReader) -> Iterator[tuple[str, tuple[int, int] | None, tuple[int, int] | None]]:
+    """Names with the extents of their framed keys and values."""
+    start = reader.position
+    if reader.i64("the header of an optional map") != _OPTIONAL_MAP_MAGIC:
+        raise reader.damaged(f"the header of an optional map {_OPTIONAL_MAP_MAGIC:#x}", "another", position=start)
+    for _ in range(reader.count("the size of an optional map", 4)):
+        name = reader.utf("a name in an optional map")
+        yield name, _frame(reader), _frame(reader)
+
+
+def _frame(reader: ByteReader) -> tuple[int, int] | None:
+    if not reader.boolean("the presence of a frame"):
+        return None
+    length = reader.i32("the length of a frame")
+    start = reader.position
+    reader.take(length, "a frame")
+    return start, start + length
+
+
+def _absent(name: str) -> OpaqueType:
+    return OpaqueType(name, "its class or serializer was missing when the savepoint was written")
+
+
+def _looks_like_class(text: str) -> bool:
+    return text != "" and text.isprintable() and not any(character.isspace() for character in text)
+
+
+def _compose(class_name: str, outer_version: int, type_: FlinkType, nested: tuple[SerializerSnapshot, ...]) -> SerializerSnapshot:
+    writer = ByteWriter().utf(class_name).i32(3).i32(_OUTER_MAGIC).i32(outer_version)
+    writer.i32(_NESTED_MAGIC).i32(1).i32(len(nested))
+    for snapshot in nested:
+        writer.raw(snapshot.raw)
+    return SerializerSnapshot(class_name, 3, type_, nested, writer.bytes())
+
+
+def simple_snapshot(type_: Scalar | PrimitiveArrayType) -> SerializerSnapshot:
+    class_name = next(name for name, known in _SIMPLE.items() if known == type_)
+    return SerializerSnapshot(class_name, 3, type_, (), ByteWriter().utf(class_name).i32(3).bytes())
+
+
+def map_snapshot(key: SerializerSnapshot, value: SerializerSnapshot) -> SerializerSnapshot:
+    return _compose(MAP_SNAPSHOT, 1, MapType(key.type, value.type), (key, value))
+
+
+def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:
+    return _compose(LIST_SNAPSHOT, 1, ListType(element.type), (element,))
+
+
+def ttl_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:
+    return _compose(TTL_SNAPSHOT, 2, TtlType(value.type), (simple_snapshot(Scalar.LONG), value))
+
+
+def timer_snapshot(key: SerializerSnapshot, namespace: SerializerSnapshot) -> SerializerSnapshot:
+    return _compose(TIMER_SNAPSHOT, 2, TimerType(key.type, namespace.type), (key, namespace))

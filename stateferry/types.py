@@ -1,0 +1,281 @@
+"""The types whose values Flink's own serializers write, as a tree: one node for each serializer, nothing about how it was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Scalar(Enum):
+    """A value without parts. `label` is its Java name, `length` what Flink's `getLength()` says: None if it varies."""
+
+    BOOLEAN = ("Boolean", 1)
+    BYTE = ("Byte", 1)
+    SHORT = ("Short", 2)
+    INTEGER = ("Integer", 4)
+    LONG = ("Long", 8)
+    FLOAT = ("Float", 4)
+    DOUBLE = ("Double", 8)
+    CHARACTER = ("Character", 2)
+    STRING = ("String", None)
+    BIG_INTEGER = ("BigInteger", None)
+    BIG_DECIMAL = ("BigDecimal", None)
+    DATE = ("Date", 8)
+    SQL_DATE = ("java.sql.Date", 8)
+    SQL_TIME = ("java.sql.Time", 8)
+    SQL_TIMESTAMP = ("java.sql.Timestamp", 12)
+    INSTANT = ("Instant", 12)
+    LOCAL_DATE = ("LocalDate", 6)
+    LOCAL_TIME = ("LocalTime", 7)
+    LOCAL_DATE_TIME = ("LocalDateTime", 13)
+    VOID = ("Void", 1)
+    TUPLE0 = ("Tuple0", 1)
+    VARIANT = ("Variant", None)
+    BITMAP = ("Bitmap", None)
+    BOOLEAN_VALUE = ("BooleanValue", 1)
+    BYTE_VALUE = ("ByteValue", 1)
+    SHORT_VALUE = ("ShortValue", 2)
+    INT_VALUE = ("IntValue", 4)
+    LONG_VALUE = ("LongValue", 8)
+    FLOAT_VALUE = ("FloatValue", 4)
+    DOUBLE_VALUE = ("DoubleValue", 8)
+    CHAR_VALUE = ("CharValue", 2)
+    STRING_VALUE = ("StringValue", None)
+    NULL_VALUE = ("NullValue", 0)
+    VOID_NAMESPACE = ("VoidNamespace", 1)
+    TIME_WINDOW = ("TimeWindow", 16)
+    GLOBAL_WINDOW = ("GlobalWindow", 1)
+
+    def __init__(self, label: str, length: int | None) -> None:
+        self.label = label
+        self.length = length
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """`List<T>`: i32 size, elements one after another."""
+
+    element: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class SetType:
+    """`Set<T>`: i32 size, each element behind a bool `isNull`."""
+
+    element: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """`Map<K, V>`: i32 size, each entry as key, bool `isNull`, value unless null."""
+
+    key: FlinkType
+    value: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveArrayType:
+    """`long[]`, `byte[]`, `String[]`: i32 size, elements one after another."""
+
+    element: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """`T[]` of objects: i32 size, each element behind a bool `isPresent` (note: not `isNull`)."""
+
+    element: FlinkType
+    component_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType:
+    """Fields one after another, none null."""
+
+    fields: tuple[FlinkType, ...]
+    class_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowType:
+    """A bit mask of ceil((2 + n) / 8) bytes (without the 2 when it has no row kind), then the fields that aren't null."""
+
+    fields: tuple[FlinkType, ...]
+    has_kind: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PojoField:
+    name: str
+    type: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class PojoType:
+    """A flag byte (01 null, 02 itself, 04 + utf class: other subclass, 08 + byte tag: registered subclass), then per
+    field bool `isNull` and the value; a subclass's value is a whole value of its own serializer."""
+
+    class_name: str
+    fields: tuple[PojoField, ...]
+    registered_subclasses: tuple[FlinkType, ...] = ()
+    other_subclasses: tuple[tuple[str, FlinkType], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NullableType:
+    """bool `isNull`, then `padding` bytes if null, else the value."""
+
+    value: FlinkType
+    padding: int
+
+
+@dataclass(frozen=True, slots=True)
+class EitherType:
+    """bool `isLeft`, then that side's value."""
+
+    left: FlinkType
+    right: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class EnumType:
+    """i32 ordinal in the order of the snapshot's names."""
+
+    class_name: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TtlType:
+    """i64 last access in milliseconds, then the value."""
+
+    value: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class TimerType:
+    """i64 timestamp with the sign bit flipped, key, namespace."""
+
+    key: FlinkType
+    namespace: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueType:
+    """A value whose bytes only foreign code understands: it can be carried, not split. `reason` says whose code."""
+
+    class_name: str
+    reason: str
+
+
+FlinkType = (
+    Scalar
+    | ListType
+    | SetType
+    | MapType
+    | PrimitiveArrayType
+    | ArrayType
+    | TupleType
+    | RowType
+    | PojoType
+    | NullableType
+    | EitherType
+    | EnumType
+    | TtlType
+    | TimerType
+    | OpaqueType
+)
+
+
+def simple_name(class_name: str) -> str:
+    """`Reading` for `com.acme.Reading` and for `com.acme.Job$Reading`."""
+    return class_name.replace("$", ".").rsplit(".", 1)[-1]
+
+
+_PRIMITIVE_NAMES = {Scalar.INTEGER: "int", Scalar.CHARACTER: "char", Scalar.STRING: "String"}
+
+
+def type_name(type_: FlinkType) -> str:
+    """The type as a Java developer writes it, without packages: `Map<String,Tuple2<Long,Double>>`."""
+    match type_:
+        case Scalar():
+            return type_.label
+        case ListType(element):
+            return f"List<{type_name(element)}>"
+        case SetType(element):
+            return f"Set<{type_name(element)}>"
+        case MapType(key, value):
+            return f"Map<{type_name(key)},{type_name(value)}>"
+        case PrimitiveArrayType(element):
+            return f"{_PRIMITIVE_NAMES.get(element, element.label.lower())}[]"
+        case ArrayType(element):
+            return f"{type_name(element)}[]"
+        case TupleType(fields, class_name):
+            return f"{simple_name(class_name)}<{','.join(map(type_name, fields))}>"
+        case RowType(fields):
+            return f"Row<{','.join(map(type_name, fields))}>"
+        case PojoType() | EnumType() | OpaqueType():
+            return simple_name(type_.class_name)
+        case NullableType(value):
+            return type_name(value)
+        case EitherType(left, right):
+            return f"Either<{type_name(left)},{type_name(right)}>"
+        case TtlType(value):
+            return f"Ttl<{type_name(value)}>"
+        case TimerType(key, namespace):
+            return f"Timer<{type_name(key)},{type_name(namespace)}>"
+
+
+def fixed_length(type_: FlinkType) -> int | None:
+    """What Flink's `TypeSerializer.getLength()` says, which decides about length suffixes in keys: None if it varies."""
+    match type_:
+        case Scalar():
+            return type_.length
+        case TupleType(fields):
+            # Flink takes a field of length 0 for one of varying length.
+            lengths = [fixed_length(field) or 0 for field in fields]
+            return sum(lengths) if all(lengths) else None
+        case EnumType():
+            return 4
+        case NullableType(_, padding):
+            return 1 + padding if padding else None
+        case TtlType(value):
+            length = fixed_length(value)
+            return None if length is None else 8 + length
+        case TimerType(key, namespace):
+            key_length, namespace_length = fixed_length(key), fixed_length(namespace)
+            return None if key_length is None or namespace_length is None else 8 + key_length + namespace_length
+        case _:
+            return None
+
+
+def children(type_: FlinkType) -> tuple[FlinkType, ...]:
+    """The types a value of this type may contain directly."""
+    match type_:
+        case Scalar() | EnumType() | OpaqueType():
+            return ()
+        case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
+            return (element,)
+        case MapType(key, value):
+            return (key, value)
+        case TupleType(fields) | RowType(fields):
+            return fields
+        case PojoType():
+            return (
+                *(field.type for field in type_.fields),
+                *type_.registered_subclasses,
+                *(subclass for _, subclass in type_.other_subclasses),
+            )
+        case NullableType(value) | TtlType(value):
+            return (value,)
+        case EitherType(left, right):
+            return (left, right)
+        case TimerType(key, namespace):
+            return (key, namespace)
+
+
+def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:
+    """Every part of the type whose values can't be walked."""
+    if isinstance(type_, OpaqueType):
+        return (type_,)
+    return tuple(part for child in children(type_) for part in opaque_parts(child))
