@@ -1,0 +1,39 @@
+"""Durations as people write them (`90s`, `15m`, `12h`, `30d`, or plain milliseconds) ⇄ milliseconds."""
+
+from __future__ import annotations
+
+import re
+
+from stateferry.errors import UsageError
+
+MAX_MILLISECONDS = 2**63 - 1
+MILLISECONDS_PER_UNIT = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+
+_DURATION = re.compile(r"([0-9]+) ?(d|h|m|s|ms)?", re.ASCII)
+
+
+def parse_duration(text: str | int) -> int:
+    """Milliseconds of a duration; a number without a unit is milliseconds."""
+    match = _DURATION.fullmatch(str(text).strip())
+    if match is None or isinstance(text, bool):
+        raise UsageError(
+            f"expected a duration such as 90s, 15m, 12h or 30d, or plain milliseconds, found {text!r}: "
+            "write a whole number followed by one of d, h, m, s, ms"
+        )
+    number, unit = match.groups()
+    milliseconds = int(number) * MILLISECONDS_PER_UNIT[unit or "ms"] if len(number) <= 19 else MAX_MILLISECONDS + 1
+    if milliseconds > MAX_MILLISECONDS:
+        raise UsageError(
+            f"expected a duration of at most {MAX_MILLISECONDS} milliseconds, found {text!r}: give a shorter one"
+        )
+    return milliseconds
+
+
+def format_duration(milliseconds: int) -> str:
+    """The shortest exact text that `parse_duration` reads back."""
+    if not 0 <= milliseconds <= MAX_MILLISECONDS:
+        raise UsageError(f"expected a duration of 0..{MAX_MILLISECONDS} milliseconds, found {milliseconds}")
+    for unit, size in MILLISECONDS_PER_UNIT.items():
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return "0ms"
