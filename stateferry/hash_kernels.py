@@ -1,0 +1,145 @@
+"""Compiled loops that hash: murmur of integers, and Java's `hashCode` of serialized values.
+
+The loops over serialized values take a cursor per row, move it behind the value, and never read outside
+`[cursor, end)`. They return the first row whose bytes contradict the format, or -1; `present` is 0 for a null, whose
+hash is 0. Everything a loop calls stands in this file: numba's cache notices no change elsewhere.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Positions = NDArray[np.int64]
+Codes = NDArray[np.int32]
+Flags = NDArray[np.uint8]
+
+_MOST_UNITS = 2**31 - 2
+_LARGEST_UNIT = 0xFFFF
+_BIG_INTEGER_LENGTH_OFFSET = 4
+
+
+@numba.njit(cache=True, nogil=True)
+def murmur(codes: Codes, out: Codes) -> None:
+    for row in range(len(codes)):
+        mixed = np.uint32(codes[row]) * np.uint32(0xCC9E2D51)
+        mixed = np.uint32(mixed)
+        mixed = np.uint32(np.uint32(mixed << np.uint32(15) | mixed >> np.uint32(17)) * np.uint32(0x1B873593))
+        mixed = np.uint32(mixed << np.uint32(13) | mixed >> np.uint32(19))
+        mixed = np.uint32(mixed * np.uint32(5) + np.uint32(0xE6546B64))
+        mixed ^= np.uint32(4)
+        mixed = np.uint32((mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B))
+        mixed = np.uint32((mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35))
+        signed = np.int32(mixed ^ mixed >> np.uint32(16))
+        if signed == np.int32(-(2**31)):
+            signed = np.int32(0)
+        out[row] = abs(signed)
+
+
+@numba.njit(cache=True, nogil=True)
+def read_integers(data: Bytes, cursors: Positions, ends: Positions, width: int, out: Positions) -> int:
+    """Signed big-endian integers of `width` bytes."""
+    unused = np.int64(64 - 8 * width)
+    for row in range(len(cursors)):
+        cursor = cursors[row]
+        if ends[row] - cursor < width:
+            return row
+        value = np.int64(0)
+        for position in range(cursor, cursor + width):
+            value = value << 8 | np.int64(data[position])
+        out[row] = value << unused >> unused
+        cursors[row] = cursor + width
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_strings(
+    data: Bytes, cursors: Positions, ends: Positions, null_lengths: int, codes: Codes, present: Flags
+) -> int:
+    """Strings: a length and UTF-16 units, 7 bits a byte; `null_lengths` = 1: length 0 is null, others are one more."""
+    for row in range(len(cursors)):
+        cursor, end = cursors[row], ends[row]
+        length = np.int64(0)
+        shift = 0
+        while True:
+            if cursor >= end or shift > 28:
+                return row
+            byte = np.int64(data[cursor])
+            cursor += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        present[row] = 0 if length < null_lengths else 1
+        units = length - null_lengths
+        if units > end - cursor or units > _MOST_UNITS:
+            return row
+        code = np.uint32(0)
+        for _ in range(units):
+            if cursor >= end:
+                return row
+            unit = np.uint32(data[cursor])
+            cursor += 1
+            if unit >= 0x80:
+                if cursor >= end:
+                    return row
+                more = np.uint32(data[cursor])
+                cursor += 1
+                unit = unit & np.uint32(0x7F) | (more & np.uint32(0x7F)) << np.uint32(7)
+                if more >= 0x80:
+                    if cursor >= end:
+                        return row
+                    unit |= np.uint32(data[cursor]) << np.uint32(14)
+                    cursor += 1
+                if unit > _LARGEST_UNIT:
+                    return row
+            code = np.uint32(code * np.uint32(31) + unit)
+        codes[row] = np.int32(code)
+        cursors[row] = cursor
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_big_integers(data: Bytes, cursors: Positions, ends: Positions, codes: Codes, present: Flags) -> int:
+    """`BigInteger.hashCode`: over the 32-bit words of the magnitude, highest first, times the sign."""
+    for row in range(len(cursors)):
+        cursor, end = cursors[row], ends[row]
+        if end - cursor < 4:
+            return row
+        length = np.int64(0)
+        for position in range(cursor, cursor + 4):
+            length = length << 8 | np.int64(data[position])
+        cursor += 4
+        present[row] = 1
+        if length <= 3:
+            # Lengths 1, 2, 3 stand for the constants 0, 1 and 10, and 0 for null.
+            present[row] = 0 if length == 0 else 1
+            codes[row] = 10 if length == 3 else (1 if length == 2 else 0)
+            cursors[row] = cursor
+            continue
+        length -= _BIG_INTEGER_LENGTH_OFFSET
+        if length < 1 or length > end - cursor:
+            return row
+        negative = data[cursor] >= 0x80
+        code = np.uint32(0)
+        word = np.uint32(0)
+        # The magnitude of a negative number is its complement plus one: the carry dies at the last byte that isn't 0.
+        last_nonzero = cursor + length - 1
+        while negative and last_nonzero > cursor and data[last_nonzero] == 0:
+            last_nonzero -= 1
+        for index in range(length):
+            position = cursor + index
+            byte = np.uint32(data[position])
+            if negative and position < last_nonzero:
+                byte ^= np.uint32(0xFF)
+            elif negative and position == last_nonzero:
+                byte = (np.uint32(0x100) - byte) & np.uint32(0xFF)
+            word = word << np.uint32(8) | byte
+            if (length - index) % 4 == 1:
+                code = np.uint32(code * np.uint32(31) + np.uint32(word))
+                word = np.uint32(0)
+        codes[row] = -np.int32(code) if negative else np.int32(code)
+        cursors[row] = cursor + length
+    return -1

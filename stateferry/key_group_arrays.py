@@ -1,0 +1,39 @@
+"""The equal of `stateferry.key_groups` for whole columns of hash codes and key groups."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stateferry import hash_kernels
+from stateferry.key_groups import check_layout, check_parallelism
+
+
+def murmur(codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Flink's `MathUtils.murmurHash` of every code: never negative."""
+    mixed = np.empty(len(codes), dtype=np.int32)
+    hash_kernels.murmur(_shared(codes), mixed)
+    return mixed
+
+
+def assign_to_key_groups(codes: NDArray[np.int32], max_parallelism: int) -> NDArray[np.int32]:
+    """The key group of each key, from the keys' `hashCode`s."""
+    check_parallelism(max_parallelism, "max parallelism")
+    mixed = murmur(codes)
+    return np.remainder(mixed, np.int32(max_parallelism), out=mixed)
+
+
+def operator_indexes_for_key_groups(
+    max_parallelism: int, parallelism: int, key_groups: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """The subtask that owns each key group."""
+    check_layout(max_parallelism, parallelism)
+    # 32767 * 32768 is the largest product there is: it fits into 31 bits.
+    return key_groups * np.int32(parallelism) // np.int32(max_parallelism)
+
+
+def _shared(codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """A read-only view: one compiled loop then serves memory maps and ordinary arrays alike."""
+    view = np.ascontiguousarray(codes, dtype=np.int32).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,186 @@
+import struct
+
+import mmh3
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stateferry import key_group_arrays as arrays
+from stateferry import key_groups
+from stateferry.errors import UsageError
+from stateferry.key_groups import KeyGroupRange
+
+CODES = st.integers(-(2**31), 2**31 - 1)
+MAX_PARALLELISMS = st.integers(1, key_groups.UPPER_BOUND_MAX_PARALLELISM)
+CHECKED_MURMURS = {
+    0: 593689054,
+    1: 68075478,
+    -1: 1982413648,
+    42: 1134849565,
+    2147483647: 1653689534,
+    -2147483648: 1718298732,
+}
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[int, int]:
+    max_parallelism = draw(MAX_PARALLELISMS)
+    return max_parallelism, draw(st.integers(1, max_parallelism))
+
+
+def reference_murmur(code: int) -> int:
+    signed = mmh3.hash(struct.pack("<i", code), 0)
+    return 0 if signed == -(2**31) else abs(signed)
+
+
+@pytest.mark.parametrize(("code", "expected"), CHECKED_MURMURS.items())
+def test_murmur_of_checked_values(code: int, expected: int) -> None:
+    assert key_groups.murmur(code) == expected
+    assert arrays.murmur(np.array([code], dtype=np.int32)).tolist() == [expected]
+
+
+@given(st.lists(CODES, max_size=50))
+def test_murmur_equals_the_reference(codes: list[int]) -> None:
+    expected = [reference_murmur(code) for code in codes]
+    assert [key_groups.murmur(code) for code in codes] == expected
+    assert arrays.murmur(np.array(codes, dtype=np.int32)).tolist() == expected
+
+
+def test_murmur_equals_the_reference_on_many_codes() -> None:
+    codes = np.random.default_rng(7).integers(-(2**31), 2**31, 200_000).astype(np.int32)
+    expected = [reference_murmur(code) for code in codes.tolist()]
+    assert arrays.murmur(codes).tolist() == expected
+
+
+def test_columns_may_be_read_only_or_strided() -> None:
+    codes = np.arange(20, dtype=np.int32)
+    codes.flags.writeable = False
+    expected = [key_groups.murmur(code) for code in range(0, 20, 2)]
+    assert arrays.murmur(codes[::2]).tolist() == expected
+
+
+@pytest.mark.parametrize("code", [-(2**31) - 1, 2**31])
+def test_murmur_takes_32_bits_only(code: int) -> None:
+    with pytest.raises(UsageError, match=str(code)):
+        key_groups.murmur(code)
+
+
+@given(st.lists(CODES, max_size=20), layouts())
+def test_columns_equal_single_values(codes: list[int], layout: tuple[int, int]) -> None:
+    max_parallelism, parallelism = layout
+    groups = arrays.assign_to_key_groups(np.array(codes, dtype=np.int32), max_parallelism)
+    assert groups.dtype == np.int32
+    assert groups.tolist() == [key_groups.assign_to_key_group(code, max_parallelism) for code in codes]
+    subtasks = arrays.operator_indexes_for_key_groups(max_parallelism, parallelism, groups)
+    assert subtasks.tolist() == [
+        key_groups.assign_key_to_parallel_operator(code, max_parallelism, parallelism) for code in codes
+    ]
+
+
+def test_the_largest_key_group_overflows_nothing() -> None:
+    largest = np.array([32767], dtype=np.int32)
+    assert arrays.operator_indexes_for_key_groups(32768, 32768, largest).tolist() == [32767]
+
+
+def test_few_integer_keys_leave_subtasks_empty() -> None:
+    assert [key_groups.assign_key_to_parallel_operator(key, 128, 5) for key in range(5)] == [3, 3, 4, 4, 0]
+
+
+def test_ranges_of_checked_layouts() -> None:
+    assert [str(owned) for owned in key_groups.ranges(10, 3)] == ["[0, 3]", "[4, 6]", "[7, 9]"]
+    assert [str(owned) for owned in key_groups.ranges(10, 4)] == ["[0, 2]", "[3, 4]", "[5, 7]", "[8, 9]"]
+
+
+@given(layouts())
+def test_ranges_partition_all_key_groups_by_owner(layout: tuple[int, int]) -> None:
+    max_parallelism, parallelism = layout
+    owned = key_groups.ranges(max_parallelism, parallelism)
+    assert [group for part in owned for group in part] == list(range(max_parallelism))
+    for subtask, part in enumerate(owned):
+        owners = arrays.operator_indexes_for_key_groups(max_parallelism, parallelism, np.array(list(part), np.int32))
+        assert set(owners.tolist()) == {subtask}
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "expected"),
+    [(1, 128), (85, 128), (86, 256), (128, 256), (171, 256), (1000, 2048), (30000, 32768), (32768, 32768)],
+)
+def test_default_max_parallelism(parallelism: int, expected: int) -> None:
+    assert key_groups.default_max_parallelism(parallelism) == expected
+
+
+@pytest.mark.parametrize(("max_parallelism", "expected"), [(1, 1), (128, 1), (129, 2), (32768, 2)])
+def test_key_group_prefix(max_parallelism: int, expected: int) -> None:
+    assert key_groups.key_group_prefix_bytes(max_parallelism) == expected
+
+
+def test_range_knows_its_groups() -> None:
+    owned = KeyGroupRange(4, 6)
+    assert (owned.size, len(owned), list(owned), owned.is_empty) == (3, 3, [4, 5, 6], False)
+    assert [group in owned for group in (3, 4, 6, 7)] == [False, True, True, False]
+    assert "4" not in owned
+    assert [owned.key_group(index) for index in range(3)] == [4, 5, 6]
+    for index in (-1, 3):
+        with pytest.raises(UsageError, match=f"found {index}"):
+            owned.key_group(index)
+
+
+def test_empty_range() -> None:
+    empty = KeyGroupRange.EMPTY
+    assert (empty.start, empty.end, empty.size, list(empty), empty.is_empty) == (0, -1, 0, [], True)
+    assert 0 not in empty
+    assert KeyGroupRange.of(5, 4) == empty == KeyGroupRange(0, -1)
+    assert KeyGroupRange(0, 3).intersection(empty) == empty
+    assert KeyGroupRange(0, 3).intersection(KeyGroupRange(4, 9)) == empty
+
+
+@given(st.tuples(*[st.integers(0, 40)] * 4))
+def test_intersection_has_what_both_have(ends: tuple[int, int, int, int]) -> None:
+    one = KeyGroupRange.of(ends[0], ends[1])
+    other = KeyGroupRange.of(ends[2], ends[3])
+    assert set(one.intersection(other)) == set(one) & set(other)
+    assert one.intersection(other) == other.intersection(one)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 3), (4, 3), (0, -2), (1, 0)])
+def test_impossible_ranges_are_refused(start: int, end: int) -> None:
+    with pytest.raises(UsageError, match="0 <= start <= end"):
+        KeyGroupRange(start, end)
+
+
+@pytest.mark.parametrize("value", [-1, 0, 32769])
+def test_parallelism_has_bounds(value: int) -> None:
+    with pytest.raises(UsageError, match=f"found {value}"):
+        key_groups.default_max_parallelism(value)
+    with pytest.raises(UsageError, match=f"found {value}"):
+        key_groups.assign_to_key_group(1, value)
+    with pytest.raises(UsageError, match=f"found {value}"):
+        arrays.assign_to_key_groups(np.zeros(1, np.int32), value)
+
+
+def test_parallelism_above_max_parallelism_is_refused() -> None:
+    with pytest.raises(UsageError, match="at most the max parallelism 128, found 129"):
+        key_groups.range_for_operator_index(128, 129, 0)
+
+
+def test_unknown_subtasks_and_key_groups_are_refused() -> None:
+    for call in (
+        lambda: key_groups.range_for_operator_index(128, 4, 4),
+        lambda: key_groups.range_for_operator_index(128, 4, -1),
+        lambda: key_groups.operator_index_for_key_group(128, 4, 128),
+        lambda: key_groups.partition_to_key(4, 4, 128),
+    ):
+        with pytest.raises(UsageError, match="found"):
+            call()
+
+
+@given(st.integers(1, 300), st.integers(0, 700))
+def test_rebalanced_keys_are_the_smallest_that_reach_each_subtask(parallelism: int, more: int) -> None:
+    max_parallelism = parallelism + more
+    keys = key_groups.rebalanced_keys(parallelism, max_parallelism)
+    routed = [key_groups.key_to_partition(key, parallelism, max_parallelism) for key in range(max(keys) + 1)]
+    assert list(keys) == [routed.index(subtask) for subtask in range(parallelism)]
+    for subtask in range(parallelism):
+        key = key_groups.partition_to_key(subtask, parallelism, max_parallelism)
+        assert key_groups.key_to_partition(key, parallelism, max_parallelism) == subtask
