@@ -1,0 +1,167 @@
+"""How operator (non-keyed) state is dealt out to another number of subtasks, on metadata alone.
+
+The rules are those of Flink's `RoundRobinOperatorStateRepartitioner`: a split list is merged and dealt out evenly in
+its order, a union list goes whole to every subtask, broadcast state is copied. At unchanged parallelism everything
+stays where it is, except that union lists go to everyone and broadcast state fills subtasks that have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from stateferry.key_groups import check_parallelism
+
+
+class DistributionMode(Enum):
+    """The value is the byte that the metadata holds."""
+
+    SPLIT_DISTRIBUTE = 0
+    UNION = 1
+    BROADCAST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StatePartitions:
+    """Where the items of one state begin in an operator state file, and how they are dealt out."""
+
+    mode: DistributionMode
+    offsets: tuple[int, ...]
+
+
+Handle = TypeVar("Handle", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateShare(Generic[Handle]):
+    """What a subtask takes from one operator state file: for each state name the items it reads.
+
+    `handle` is whatever names the file: equal handles are the same file.
+    """
+
+    handle: Handle
+    states: Mapping[str, StatePartitions]
+
+
+# What a subtask takes, by file, while it is being put together.
+_Shares = dict[Handle, dict[str, StatePartitions]]
+# Where a state lies: the subtask, the file and the items, in the order of the subtasks.
+_Locations = list[tuple[int, Handle, StatePartitions]]
+
+
+def redistribute(
+    subtasks: Sequence[Sequence[OperatorStateShare[Handle]]], new_parallelism: int
+) -> list[list[OperatorStateShare[Handle]]]:
+    """The shares of the new subtasks, from those of the old ones (a sequence for each, empty if it has none).
+
+    Shares come in the order of the old files, so that items which went on together stay in order.
+    """
+    check_parallelism(new_parallelism, "parallelism")
+    check_parallelism(len(subtasks), "old parallelism")
+    union = _locations(subtasks, DistributionMode.UNION)
+    broadcast = _locations(subtasks, DistributionMode.BROADCAST)
+    shares: list[_Shares[Handle]]
+    if new_parallelism == len(subtasks):
+        shares = [_own_shares(subtask) for subtask in subtasks]
+        _copy_union(union, shares)
+        _copy_broadcast(_held_by_some_only(broadcast, new_parallelism), shares)
+    else:
+        shares = [{} for _ in range(new_parallelism)]
+        _deal_out_split(_locations(subtasks, DistributionMode.SPLIT_DISTRIBUTE), shares)
+        _copy_union(union, shares)
+        _copy_broadcast(broadcast, shares)
+    order = list(dict.fromkeys(share.handle for subtask in subtasks for share in subtask))
+    rank = {handle: position for position, handle in enumerate(order)}
+    return [
+        [OperatorStateShare(handle, share[handle]) for handle in sorted(share, key=rank.__getitem__)]
+        for share in shares
+    ]
+
+
+def _own_shares(subtask: Sequence[OperatorStateShare[Handle]]) -> _Shares[Handle]:
+    own: _Shares[Handle] = {}
+    for share in subtask:
+        own.setdefault(share.handle, {}).update(share.states)
+    return own
+
+
+def _locations(
+    subtasks: Sequence[Sequence[OperatorStateShare[Handle]]], mode: DistributionMode
+) -> dict[str, _Locations[Handle]]:
+    locations: dict[str, _Locations[Handle]] = {}
+    for index, subtask in enumerate(subtasks):
+        for share in subtask:
+            for name, partitions in share.states.items():
+                if partitions.mode is mode:
+                    locations.setdefault(name, []).append((index, share.handle, partitions))
+    return locations
+
+
+def _held_by_some_only(broadcast: Mapping[str, _Locations[Handle]], parallelism: int) -> dict[str, _Locations[Handle]]:
+    """Broadcast states that a part of the subtasks doesn't have, for instance because it has finished."""
+    return {
+        name: locations
+        for name, locations in broadcast.items()
+        if len({subtask for subtask, _, _ in locations}) < parallelism
+    }
+
+
+def _deal_out_split(split: Mapping[str, _Locations[Handle]], shares: list[_Shares[Handle]]) -> None:
+    """Each state in even runs; the subtask that would have got the next odd item begins with the next state."""
+    parallelism = len(shares)
+    first_subtask = 0
+    for name in _in_hash_map_order(list(split)):
+        locations = split[name]
+        least, odd = divmod(sum(len(partitions.offsets) for _, _, partitions in locations), parallelism)
+        location, position = 0, 0
+        for turn in range(parallelism):
+            missing = least + (1 if turn < odd else 0)
+            states_by_handle = shares[(first_subtask + turn) % parallelism]
+            while missing > 0:
+                _, handle, partitions = locations[location]
+                taken = partitions.offsets[position : position + missing]
+                position += len(taken)
+                missing -= len(taken)
+                if position == len(partitions.offsets):
+                    location, position = location + 1, 0
+                states_by_handle.setdefault(handle, {})[name] = StatePartitions(partitions.mode, taken)
+        first_subtask = (first_subtask + odd) % parallelism
+
+
+def _copy_union(union: Mapping[str, _Locations[Handle]], shares: list[_Shares[Handle]]) -> None:
+    for share in shares:
+        for name, locations in union.items():
+            for _, handle, partitions in locations:
+                share.setdefault(handle, {})[name] = partitions
+
+
+def _copy_broadcast(broadcast: Mapping[str, _Locations[Handle]], shares: list[_Shares[Handle]]) -> None:
+    """Every copy is the same; taking turns spreads the reads over the files."""
+    for subtask, share in enumerate(shares):
+        for name, locations in broadcast.items():
+            _, handle, partitions = locations[subtask % len(locations)]
+            share.setdefault(handle, {})[name] = partitions
+
+
+def _in_hash_map_order(names: list[str]) -> list[str]:
+    """The order in which a Java `HashMap` hands out these keys: that of the states when odd items take turns."""
+    capacity = 16
+    while len(names) > capacity * 3 // 4:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        code = _string_hash(name)
+        return (code ^ code >> 16) & (capacity - 1)
+
+    return sorted(names, key=bucket)
+
+
+def _string_hash(text: str) -> int:
+    """`String.hashCode`, as an unsigned number of 32 bits."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for position in range(0, len(units), 2):
+        code = (31 * code + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return code
