@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stateferry.errors import UsageError
+from stateferry.ttl import (
+    MAX_LONG,
+    MIN_LONG,
+    CleanupStrategies,
+    CompactionFilterCleanup,
+    IncrementalCleanup,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+    expired,
+    expired_array,
+)
+
+EDGES = st.sampled_from([MIN_LONG, MIN_LONG + 1, -1, 0, 1, MAX_LONG - 1, MAX_LONG])
+LONGS = EDGES | st.integers(MIN_LONG, MAX_LONG)
+
+
+def java_expired(timestamp: int, ttl: int, now: int) -> bool:
+    """The rule in 64-bit arithmetic, step by step."""
+
+    def long(value: int) -> int:
+        return int.from_bytes((value & (2**64 - 1)).to_bytes(8, "big"), "big", signed=True)
+
+    age = ttl
+    if timestamp > 0 and long(MAX_LONG - timestamp) < ttl:
+        age = long(MAX_LONG - timestamp)
+    return long(timestamp + age) <= now
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "ttl", "now", "expected"),
+    [
+        (1000, 100, 1099, False),
+        (1000, 100, 1100, True),
+        (1000, 100, 1101, True),
+        (1000, MAX_LONG, MAX_LONG - 1, False),
+        (1000, MAX_LONG, MAX_LONG, True),
+        (0, MAX_LONG, MAX_LONG - 1, False),
+        (-1000, 1000, -1, False),
+        (-1000, 1000, 0, True),
+        (5000, 100, 1000, False),
+    ],
+)
+def test_expiry_at_its_edges(timestamp: int, ttl: int, now: int, expected: bool) -> None:
+    assert expired(timestamp, ttl, now) is expected
+    assert expired_array(np.array([timestamp]), ttl, now).tolist() == [expected]
+
+
+@given(st.lists(LONGS, max_size=20), LONGS, LONGS)
+def test_expiry_wraps_as_java_does(timestamps: list[int], ttl: int, now: int) -> None:
+    expected = [java_expired(timestamp, ttl, now) for timestamp in timestamps]
+    assert [expired(timestamp, ttl, now) for timestamp in timestamps] == expected
+    assert expired_array(np.array(timestamps, dtype=np.int64), ttl, now).tolist() == expected
+
+
+@pytest.mark.parametrize("triple", [(MAX_LONG + 1, 1, 1), (1, MAX_LONG + 1, 1), (1, 1, MIN_LONG - 1)])
+def test_times_have_64_bits(triple: tuple[int, int, int]) -> None:
+    with pytest.raises(UsageError, match="expected a t"):
+        expired(*triple)
+
+
+def test_defaults_are_those_of_flink() -> None:
+    config = StateTtlConfig(1000)
+    assert config.update_type is UpdateType.ON_CREATE_AND_WRITE
+    assert config.visibility is StateVisibility.NEVER_RETURN_EXPIRED
+    assert config.cleanup == CleanupStrategies(False, None, None, True)
+    assert config.cleanup.effective_incremental == IncrementalCleanup(5, False)
+    assert config.cleanup.in_compaction_filter
+    assert CompactionFilterCleanup() == CompactionFilterCleanup(1000, 2_592_000_000)
+
+
+def test_without_background_only_named_strategies_clean_up() -> None:
+    assert CleanupStrategies(in_background=False).effective_incremental is None
+    assert not CleanupStrategies(in_background=False).in_compaction_filter
+    named = CleanupStrategies(
+        incremental=IncrementalCleanup(9, True), compaction_filter=CompactionFilterCleanup(7), in_background=False
+    )
+    assert named.effective_incremental == IncrementalCleanup(9, True)
+    assert named.in_compaction_filter
+
+
+def test_disabled_never_expires() -> None:
+    assert not StateTtlConfig.DISABLED.is_enabled
+    assert not StateTtlConfig.DISABLED.has_expired(MIN_LONG, MAX_LONG)
+    assert StateTtlConfig.DISABLED.have_expired(np.array([MIN_LONG]), MAX_LONG).tolist() == [False]
+
+
+@pytest.mark.parametrize("update_type", [UpdateType.ON_CREATE_AND_WRITE, UpdateType.ON_READ_AND_WRITE])
+def test_enabled_expires(update_type: UpdateType) -> None:
+    config = StateTtlConfig(100, update_type)
+    assert [config.has_expired(timestamp, 1000) for timestamp in (900, 901)] == [True, False]
+    assert config.have_expired(np.array([900, 901]), 1000).tolist() == [True, False]
+
+
+def test_settings_are_checked() -> None:
+    for make in (
+        lambda: StateTtlConfig(0),
+        lambda: StateTtlConfig(MAX_LONG + 1),
+        lambda: IncrementalCleanup(0),
+        lambda: IncrementalCleanup(2**31),
+        lambda: CompactionFilterCleanup(-1),
+        lambda: CompactionFilterCleanup(1, -1),
+    ):
+        with pytest.raises(UsageError, match="expected a"):
+            make()
+
+
+def test_names_are_those_of_flink() -> None:
+    assert [kind.value for kind in UpdateType] == ["Disabled", "OnCreateAndWrite", "OnReadAndWrite"]
+    assert [kind.value for kind in StateVisibility] == ["ReturnExpiredIfNotCleanedUp", "NeverReturnExpired"]
