@@ -1,0 +1,486 @@
+"""Compiled walks over serialized bytes: entries of a key group, values of any type, blobs into map entries.
+
+numba's cache watches only the file that defines a kernel, so all kernels that call each other live in this one. Every kernel
+checks its bounds; on damage it fills `failure` with (code, position, detail) and returns a negative number; `walker.py`
+says it in words. Kernels write to arrays the caller owns and allocate nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+# Opcodes of a type's program; `walker.py` compiles types to them. Operands follow the opcode in the same array.
+HALT = 0
+FIXED = 1  # size
+STRING = 2
+BLOCK = 3  # size of a unit: i32 count, that many units
+BIG_INTEGER = 4
+BIG_DECIMAL = 5
+VARIANT = 6
+LOOP = 7  # register, least size of an element, where to go when empty
+NEXT = 8  # register, where the body starts
+NULL_FLAG = 9  # padding of a null, where to go after it
+BRANCH = 10  # a flag byte: 1 goes on, 0 goes where this says
+JUMP = 12  # where to go
+MASK = 13  # register, bytes
+FIELD = 14  # register, bit, where to go when null
+POJO = 15  # where to go after it, tagged subclasses, named subclasses, then a jump each, then (pool start, length, jump) each
+OPAQUE = 16
+ENUM = 17  # number of constants
+BOOLEAN = 18
+MARK = 19
+REMEMBER = 20  # register that gets the position
+SUFFIX = 21  # register with the position from which the length suffix counts
+UNLESS_END = 22  # where to go when the value's bytes are used up
+DELIMITER = 23
+
+# What a kernel found damaged.
+TRUNCATED = 1
+BAD_FLAG = 2
+BAD_COUNT = 3
+BAD_STRING = 4
+BAD_LENGTH = 5
+BAD_POJO_FLAG = 6
+UNKNOWN_SUBCLASS = 7
+UNKNOWN_TAG = 8
+BAD_ENUM = 9
+OPAQUE_VALUE = 10
+WRONG_KEY_GROUP = 11
+SHORT_KEY = 12
+BAD_SUFFIX = 14
+BAD_DELIMITER = 15
+TOO_MANY_MARKS = 16
+
+# Why scan_entries stopped.
+NEED_MORE = 0
+STATE_ENDED = 1
+FULL = 2
+
+_FAILED = -1
+HIGH_BITS = np.uint64(0x8080808080808080)
+
+kernel: Any = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=False)
+inlined: Any = njit(inline="always", boundscheck=False, error_model="numpy", _nrt=False)
+
+
+@inlined
+def _u16(data, position):  # type: ignore[no-untyped-def]
+    return np.int64(data[position]) << 8 | np.int64(data[position + 1])
+
+
+@inlined
+def _i32(data, position):  # type: ignore[no-untyped-def]
+    return np.int64(
+        np.int32(
+            np.uint32(data[position]) << np.uint32(24)
+            | np.uint32(data[position + 1]) << np.uint32(16)
+            | np.uint32(data[position + 2]) << np.uint32(8)
+            | np.uint32(data[position + 3])
+        )
+    )
+
+
+@inlined
+def _fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
+    failure[0] = code
+    failure[1] = position
+    failure[2] = detail
+    return np.int64(_FAILED)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _load64(_context: Any, data: Any, position: Any) -> Any:
+    """Eight bytes at once, in the machine's (little-endian) order: numba itself reads byte arrays only byte by byte."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        loaded = builder.load(pointer)
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(data, position), generate
+
+
+@inlined
+def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
+    """Whether `count` bytes are all below 0x80."""
+    ascii_only = True
+    while count >= 8 and ascii_only:
+        ascii_only = _load64(data, position) & HIGH_BITS == 0
+        position += 8
+        count -= 8
+    if count > 0 and ascii_only:
+        if position + 8 <= len(data):
+            ascii_only = _load64(data, position) << np.uint64(64 - 8 * count) & HIGH_BITS == 0
+        else:
+            for index in range(position, position + count):
+                if data[index] >= 0x80:
+                    ascii_only = False
+    return ascii_only
+
+
+@inlined
+def _skip_string(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """A varint of units + 1 (0 is null), then each UTF-16 unit as a varint of one to three bytes."""
+    start = position
+    units = np.int64(0)
+    shift = np.int64(0)
+    byte = np.int64(0x80)
+    while byte >= 0x80 and shift <= 28 and position < limit:
+        byte = np.int64(data[position])
+        position += 1
+        units |= (byte & 0x7F) << shift
+        shift += 7
+    if byte >= 0x80:
+        code = BAD_STRING if shift > 28 else TRUNCATED
+        position = _fail(failure, code, start, np.int64(1))
+    elif units > 1:
+        units -= 1
+        if units > limit - position:
+            position = _fail(failure, TRUNCATED, start, units)
+        elif _is_ascii(data, position, units):
+            position += units
+        else:
+            position = _skip_wide_string(data, position, limit, units, failure)
+    return position
+
+
+@kernel
+def _skip_wide_string(data, position, limit, units, failure):  # type: ignore[no-untyped-def]
+    start = position
+    for _ in range(units):
+        if position < limit and data[position] < 0x80:
+            position += 1
+        elif position + 1 < limit and data[position + 1] < 0x80:
+            position += 2
+        elif position + 2 < limit and data[position + 2] < 4:
+            position += 3
+        elif position + 2 >= limit:
+            return _fail(failure, TRUNCATED, start, units)
+        else:
+            return _fail(failure, BAD_STRING, position, 0)
+    return position
+
+
+@kernel
+def _skip_big_integer(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """i32: 0 null, 1 zero, 2 one, 3 ten, otherwise 4 + the number of bytes."""
+    if limit - position < 4:
+        return _fail(failure, TRUNCATED, position, 4)
+    length = _i32(data, position)
+    if length < 0 or length == 4:
+        return _fail(failure, BAD_LENGTH, position, length)
+    if length < 4:
+        return position + 4
+    if length > limit - position:
+        return _fail(failure, TRUNCATED, position, length)
+    return position + length
+
+
+@kernel
+def _enter_pojo(code, pool, pc, registers, data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """Reads a POJO's flag byte; returns where the program goes on and leaves the position in register 0."""
+    if position >= limit:
+        return _fail(failure, TRUNCATED, position, 1)
+    flag = data[position]
+    tagged = code[pc + 2]
+    named = code[pc + 3]
+    table = pc + 4
+    if flag == 1:
+        registers[0] = position + 1
+        return code[pc + 1]
+    if flag == 2:
+        registers[0] = position + 1
+        return table + tagged + 3 * named
+    if flag == 8:
+        if position + 2 > limit:
+            return _fail(failure, TRUNCATED, position, 2)
+        tag = np.int64(data[position + 1])
+        if tag >= tagged:
+            return _fail(failure, UNKNOWN_TAG, position + 1, tag)
+        registers[0] = position + 2
+        return code[table + tag]
+    if flag != 4:
+        return _fail(failure, BAD_POJO_FLAG, position, np.int64(flag))
+    if position + 3 > limit:
+        return _fail(failure, TRUNCATED, position, 3)
+    length = _u16(data, position + 1)
+    if length > limit - position - 3:
+        return _fail(failure, TRUNCATED, position, 3 + length)
+    for index in range(named):
+        entry = table + tagged + 3 * index
+        if code[entry + 1] == length:
+            same = True
+            for offset in range(length):
+                if pool[code[entry] + offset] != data[position + 3 + offset]:
+                    same = False
+                    break
+            if same:
+                registers[0] = position + 3 + length
+                return code[entry + 2]
+    return _fail(failure, UNKNOWN_SUBCLASS, position + 1, length)
+
+
+@kernel
+def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-untyped-def]
+    """The length of what precedes, its bytes from the lowest up until the rest is 0."""
+    rest = length
+    while True:
+        if position >= limit:
+            return _fail(failure, TRUNCATED, position, 1)
+        if np.int64(data[position]) != rest & 0xFF:
+            return _fail(failure, BAD_SUFFIX, position, length)
+        position += 1
+        rest >>= 8
+        if rest == 0:
+            return position
+
+
+@kernel
+def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, failure):  # type: ignore[no-untyped-def]
+    """Runs a program over many values: where each ends, and the positions the program marks on its way, `mark_ends[i]`
+    of them until the end of value i. Returns how many values were walked; if fewer than given, the next one is damaged."""
+    marked = np.int64(0)
+    for index in range(len(starts)):
+        position = starts[index]
+        limit = limits[index]
+        pc = np.int64(0)
+        while True:
+            op = code[pc]
+            if op == FIXED:
+                size = code[pc + 1]
+                if size > limit - position:
+                    _fail(failure, TRUNCATED, position, size)
+                    return np.int64(index)
+                position += size
+                pc += 2
+            elif op == STRING:
+                position = _skip_string(data, position, limit, failure)
+                if position < 0:
+                    return np.int64(index)
+                pc += 1
+            elif op == MARK:
+                if marked == len(marks):
+                    _fail(failure, TOO_MANY_MARKS, position, marked)
+                    return np.int64(index)
+                marks[marked] = position
+                marked += 1
+                pc += 1
+            elif op == NULL_FLAG:
+                if position >= limit:
+                    _fail(failure, TRUNCATED, position, 1)
+                    return np.int64(index)
+                flag = data[position]
+                if flag == 0:
+                    position += 1
+                    pc += 3
+                elif flag == 1:
+                    if code[pc + 1] > limit - position - 1:
+                        _fail(failure, TRUNCATED, position, code[pc + 1] + 1)
+                        return np.int64(index)
+                    position += 1 + code[pc + 1]
+                    pc = code[pc + 2]
+                else:
+                    _fail(failure, BAD_FLAG, position, np.int64(flag))
+                    return np.int64(index)
+            elif op == NEXT:
+                registers[code[pc + 1]] -= 1
+                if registers[code[pc + 1]] > 0:
+                    pc = code[pc + 2]
+                else:
+                    pc += 3
+            elif op == LOOP:
+                if limit - position < 4:
+                    _fail(failure, TRUNCATED, position, 4)
+                    return np.int64(index)
+                count = _i32(data, position)
+                if count < 0 or count * code[pc + 2] > limit - position - 4:
+                    _fail(failure, BAD_COUNT, position, count)
+                    return np.int64(index)
+                position += 4
+                if count == 0 or code[pc + 2] == 0:
+                    pc = code[pc + 3]
+                else:
+                    registers[code[pc + 1]] = count
+                    pc += 4
+            elif op == HALT:
+                break
+            elif op == BLOCK:
+                if limit - position < 4:
+                    _fail(failure, TRUNCATED, position, 4)
+                    return np.int64(index)
+                count = _i32(data, position)
+                if count < 0 or count * code[pc + 1] > limit - position - 4:
+                    _fail(failure, BAD_COUNT, position, count)
+                    return np.int64(index)
+                position += 4 + count * code[pc + 1]
+                pc += 2
+            elif op == BOOLEAN:
+                if position >= limit:
+                    _fail(failure, TRUNCATED, position, 1)
+                    return np.int64(index)
+                if data[position] > 1:
+                    _fail(failure, BAD_FLAG, position, np.int64(data[position]))
+                    return np.int64(index)
+                position += 1
+                pc += 1
+            elif op == POJO:
+                pc = _enter_pojo(code, pool, pc, registers, data, position, limit, failure)
+                if pc < 0:
+                    return np.int64(index)
+                position = registers[0]
+            elif op == MASK:
+                if code[pc + 2] > limit - position:
+                    _fail(failure, TRUNCATED, position, code[pc + 2])
+                    return np.int64(index)
+                registers[code[pc + 1]] = position
+                position += code[pc + 2]
+                pc += 3
+            elif op == FIELD:
+                bit = code[pc + 2]
+                byte = np.int64(data[registers[code[pc + 1]] + (bit >> 3)])
+                if byte >> (7 - (bit & 7)) & 1:
+                    pc = code[pc + 3]
+                else:
+                    pc += 4
+            elif op == ENUM:
+                if limit - position < 4:
+                    _fail(failure, TRUNCATED, position, 4)
+                    return np.int64(index)
+                ordinal = _i32(data, position)
+                if ordinal < 0 or ordinal >= code[pc + 1]:
+                    _fail(failure, BAD_ENUM, position, ordinal)
+                    return np.int64(index)
+                position += 4
+                pc += 2
+            elif op == JUMP:
+                pc = code[pc + 1]
+            elif op == BRANCH:
+                if position >= limit:
+                    _fail(failure, TRUNCATED, position, 1)
+                    return np.int64(index)
+                flag = data[position]
+                if flag > 1:
+                    _fail(failure, BAD_FLAG, position, np.int64(flag))
+                    return np.int64(index)
+                position += 1
+                pc = pc + 2 if flag == 1 else code[pc + 1]
+            elif op == BIG_INTEGER:
+                position = _skip_big_integer(data, position, limit, failure)
+                if position < 0:
+                    return np.int64(index)
+                pc += 1
+            elif op == BIG_DECIMAL:
+                start = position
+                position = _skip_big_integer(data, position, limit, failure)
+                if position < 0:
+                    return np.int64(index)
+                if _i32(data, start) != 0:
+                    if limit - position < 4:
+                        _fail(failure, TRUNCATED, position, 4)
+                        return np.int64(index)
+                    position += 4
+                pc += 1
+            elif op == VARIANT:
+                if limit - position < 8:
+                    _fail(failure, TRUNCATED, position, 8)
+                    return np.int64(index)
+                value_length = _i32(data, position)
+                metadata_length = _i32(data, position + 4)
+                if value_length < 0 or metadata_length < 0 or value_length + metadata_length > limit - position - 8:
+                    _fail(failure, BAD_LENGTH, position, value_length)
+                    return np.int64(index)
+                position += 8 + value_length + metadata_length
+                pc += 1
+            elif op == REMEMBER:
+                registers[code[pc + 1]] = position
+                pc += 2
+            elif op == SUFFIX:
+                position = _check_suffix(data, position, limit, position - registers[code[pc + 1]], failure)
+                if position < 0:
+                    return np.int64(index)
+                pc += 2
+            elif op == UNLESS_END:
+                pc = code[pc + 1] if position >= limit else pc + 2
+            elif op == DELIMITER:
+                if data[position] != 0x2C:
+                    _fail(failure, BAD_DELIMITER, position, np.int64(data[position]))
+                    return np.int64(index)
+                position += 1
+                pc += 1
+            else:
+                _fail(failure, OPAQUE_VALUE, position, 0)
+                return np.int64(index)
+        ends[index] = position
+        mark_ends[index] = marked
+    return np.int64(len(starts))
+
+
+@kernel
+def read_counts(data, starts, limits, least_size, counts, failure):  # type: ignore[no-untyped-def]
+    """The i32 at each start, believed only as far as the bytes behind it allow; returns how many were read."""
+    for index in range(len(starts)):
+        position = starts[index]
+        if limits[index] - position < 4:
+            _fail(failure, TRUNCATED, position, 4)
+            return np.int64(index)
+        count = _i32(data, position)
+        if count < 0 or count * least_size > limits[index] - position - 4:
+            _fail(failure, BAD_COUNT, position, count)
+            return np.int64(index)
+        counts[index] = count
+    return np.int64(len(starts))
+
+
+@kernel
+def scan_entries(data, position, limit, key_group, prefix, starts, key_ends, ends, result, failure):  # type: ignore[no-untyped-def]
+    """The entries of one state from `position`: i32 key length, key, i32 value length, value; bit 0x80 of the first key
+    byte marks the state's last entry, is cleared in place, and an i16 follows.
+
+    Fills where each entry begins, its key ends and it ends; `result` = (why it stopped, position after the entries,
+    bytes needed from there | id of the next state). Returns the number of entries, or a negative number.
+    """
+    count = np.int64(0)
+    while count < len(starts):
+        room = limit - position
+        if room < 8:
+            result[0], result[1], result[2] = NEED_MORE, position, 8
+            return count
+        key_length = _i32(data, position)
+        if key_length <= prefix:
+            return _fail(failure, SHORT_KEY, position, key_length)
+        last = data[position + 4] & 0x80 != 0
+        found = np.int64(data[position + 4] & 0x7F)
+        if prefix == 2:
+            found = found << 8 | np.int64(data[position + 5])
+        if found != key_group:
+            return _fail(failure, WRONG_KEY_GROUP, position + 4, found)
+        if key_length > room - 8:
+            result[0], result[1], result[2] = NEED_MORE, position, 8 + key_length
+            return count
+        key_end = position + 4 + key_length
+        value_length = _i32(data, key_end)
+        if value_length < 0:
+            return _fail(failure, BAD_LENGTH, key_end, value_length)
+        size = 8 + key_length + value_length
+        needed = size + 2 if last else size
+        if needed > room:
+            result[0], result[1], result[2] = NEED_MORE, position, needed
+            return count
+        starts[count] = position
+        key_ends[count] = key_end
+        ends[count] = position + size
+        count += 1
+        position += size
+        if last:
+            data[position - size + 4] &= 0x7F
+            result[0], result[1], result[2] = STATE_ENDED, position + 2, _u16(data, position)
+            return count
+    result[0], result[1], result[2] = FULL, position, 0
+    return count
