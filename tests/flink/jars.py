@@ -1,0 +1,141 @@
+"""Flink's jars and our compiled Java, per version of Flink, fetched and built once and shared by all test runs.
+
+The jars come through the Ivy that Spark bundles, from the repositories that Ivy knows by itself; a machine needs no
+Maven. ``jars-<version>.sha256`` pins every file: after a deliberate change of version, ``python -m tests.flink.jars``
+writes these lists anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+VERSIONS = ("2.3.0", "1.20.0")
+_HERE = Path(__file__).parent
+_SOURCES = _HERE / "java"
+_ARTIFACTS = ("flink-streaming-java", "flink-clients", "flink-statebackend-rocksdb")
+_FETCH_SECONDS = 900
+
+
+def java_tool(name: str) -> str:
+    """The path of ``java`` or ``javac``: from ``JAVA_HOME`` if there is one, else by name from the search path."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / name) if home else name
+
+
+def class_path(version: str) -> str:
+    """The class path of our compiled Java and Flink of this version, made on the first call."""
+    cache = _cache(version)
+    with _locked(cache / "lock"):
+        jars = _jars(version, cache)
+        classes = _classes(version, cache, jars)
+    return os.pathsep.join([str(classes), f"{jars}{os.sep}*"])
+
+
+def _cache(version: str) -> Path:
+    root = os.environ.get("STATEFERRY_CACHE")
+    cache = (Path(root) if root else Path.home() / ".cache" / "stateferry") / f"flink-{version}"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _jars(version: str, cache: Path) -> Path:
+    """The folder with exactly the pinned jars. Its name follows the pins, so it is complete if it exists."""
+    pins = _pins_file(version).read_text()
+    target = cache / f"jars-{_digest(pins.encode())}"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            fetched = Path(scratch) / "jars"
+            _fetch(version, Path(scratch), fetched)
+            found = _pins(fetched)
+            if found != pins:
+                difference = sorted(set(found.splitlines()) ^ set(pins.splitlines()))
+                raise RuntimeError(f"the jars of Flink {version} are not those of {_pins_file(version)}: {difference}")
+            fetched.rename(target)
+    return target
+
+
+def _fetch(version: str, scratch: Path, target: Path) -> None:
+    dependencies = "".join(
+        f'<dependency org="org.apache.flink" name="{name}" rev="{version}" conf="default->default"/>'
+        for name in _ARTIFACTS
+    )
+    wanted = scratch / "ivy.xml"
+    wanted.write_text(
+        '<ivy-module version="2.0"><info organisation="stateferry" module="flink-for-tests"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+    )
+    command = [java_tool("java"), "-cp", str(_ivy()), "org.apache.ivy.Main", "-cache", str(scratch / "cache")]
+    command += ["-ivy", str(wanted), "-retrieve", str(target / "[artifact]-[revision].[ext]")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
+    if done.returncode != 0 or not target.exists():
+        raise RuntimeError(f"Ivy could not fetch Flink {version}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+
+
+def _ivy() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("expected pyspark in this environment, for the Ivy in it; run 'make setup'")
+    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    if len(found) != 1:
+        raise RuntimeError(f"expected one Ivy among Spark's jars beside {spec.origin}, found {found}")
+    return found[0]
+
+
+def _classes(version: str, cache: Path, jars: Path) -> Path:
+    sources = sorted([*(_SOURCES / "common").rglob("*.java"), *(_SOURCES / version).rglob("*.java")])
+    digest = _digest(b"".join(str(s.relative_to(_SOURCES)).encode() + b"\0" + s.read_bytes() for s in sources))
+    target = cache / f"classes-{digest}"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            made = Path(scratch) / "classes"
+            command = [java_tool("javac"), "-nowarn", "--release", "17", "-d", str(made), "-cp", f"{jars}{os.sep}*"]
+            done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise RuntimeError(f"javac failed for Flink {version}:\n{done.stderr}")
+            for outdated in cache.glob("classes-*"):
+                shutil.rmtree(outdated)
+            made.rename(target)
+    return target
+
+
+def _pins_file(version: str) -> Path:
+    return _HERE / f"jars-{version}.sha256"
+
+
+def _pins(folder: Path) -> str:
+    return "".join(f"{hashlib.sha256(j.read_bytes()).hexdigest()}  {j.name}\n" for j in sorted(folder.iterdir()))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _main() -> None:
+    for version in VERSIONS:
+        with tempfile.TemporaryDirectory() as scratch:
+            fetched = Path(scratch) / "jars"
+            _fetch(version, Path(scratch), fetched)
+            _pins_file(version).write_text(_pins(fetched))
+        sys.stdout.write(f"{_pins_file(version)}\n")
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,13 @@
+package stateferry.flink;
+
+import java.util.Set;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+
+/** Sets have a type of their own since Flink 2. */
+public final class SetType {
+    private SetType() {}
+
+    public static <T> TypeInformation<Set<T>> of(TypeInformation<T> element) {
+        throw new UnsupportedOperationException("expected Flink 2 or later for a set of " + element);
+    }
+}

@@ -1,0 +1,169 @@
+package stateferry.flink;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.UUID;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
+import org.apache.flink.api.common.JobID;
+import org.apache.flink.api.common.JobStatus;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.core.execution.SavepointFormatType;
+import org.apache.flink.runtime.execution.ExecutionState;
+import org.apache.flink.runtime.executiongraph.AccessExecutionVertex;
+import org.apache.flink.runtime.jobgraph.JobGraph;
+import org.apache.flink.runtime.jobgraph.SavepointRestoreSettings;
+import org.apache.flink.runtime.jobmaster.JobResult;
+import org.apache.flink.runtime.minicluster.MiniCluster;
+import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
+import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
+
+/** Runs jobs one after another in one cluster inside this JVM, started when the first job needs it. */
+final class JobRunner {
+    private static final int SLOTS = 64;
+    private static final long POLL_MILLIS = 10;
+    private static final Duration TIMERS_PATIENCE = Duration.ofSeconds(20);
+    private final Path scratch;
+    private final Duration patience;
+    private MiniCluster cluster;
+
+    JobRunner(Path scratch, Duration patience) {
+        this.scratch = scratch;
+        this.patience = patience;
+    }
+
+    /** Runs a job that writes its contents; answers with the savepoint's path. */
+    String make(Spec.Job job, String format, Path target, Path expected) throws Exception {
+        try (Board board = new Board(UUID.randomUUID().toString(), true, expected)) {
+            JobID id = start(board, job, null);
+            for (int i = 0; i < job.operators.size(); i++) {
+                Spec.Operator operator = job.operators.get(i);
+                if (operator.type.equals("window")) {
+                    Lines lines = new Lines(operator, board::write);
+                    WindowContents.expect(job, operator, i, maxParallelism(job, operator), lines);
+                }
+            }
+            awaitFinishedSubtasks(id, job);
+            String path;
+            if (format.equals("CHECKPOINT")) {
+                path = cluster().triggerCheckpoint(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+                cancel(id);
+            } else {
+                SavepointFormatType type = SavepointFormatType.valueOf(format);
+                path = cluster().stopWithSavepoint(id, target.toUri().toString(), false, type)
+                        .get(patience.toSeconds(), TimeUnit.SECONDS);
+                cluster().requestJobResult(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+            }
+            return path;
+        }
+    }
+
+    /** Restores a job and has it show all it holds; answers with the number of timers that were due but didn't fire. */
+    int restore(Spec.Job job, Path savepoint, Path observed) throws Exception {
+        try (Board board = new Board(UUID.randomUUID().toString(), false, observed)) {
+            JobID id = start(board, job, savepoint);
+            board.watermarkWanted = true;
+            long end = System.nanoTime() + TIMERS_PATIENCE.toNanos();
+            await(id, "its timers", () -> board.timersDue.get() <= 0 || System.nanoTime() > end);
+            cancel(id);
+            return board.timersDue.get();
+        }
+    }
+
+    private JobID start(Board board, Spec.Job job, Path savepoint) throws Exception {
+        Topology topology = new Topology(board.id(), job);
+        JobGraph graph = topology.graph(configuration(job));
+        if (savepoint != null) {
+            String path = savepoint.toUri().toString();
+            graph.setSavepointRestoreSettings(SavepointRestoreSettings.forPath(path, false));
+        }
+        JobID id = cluster().submitJob(graph).get(patience.toSeconds(), TimeUnit.SECONDS).getJobID();
+        int reports = topology.reports(savepoint != null);
+        await(id, "the reports of " + reports + " subtasks", () -> board.ready.get() >= reports);
+        return id;
+    }
+
+    private Configuration configuration(Spec.Job job) {
+        Configuration out = new Configuration();
+        out.setString("state.backend.type", job.backend);
+        out.setString("state.backend.rocksdb.memory.managed", "false");
+        out.setString("state.backend.rocksdb.localdir", scratch.resolve("rocksdb").toString());
+        out.setString("execution.checkpointing.storage", "filesystem");
+        out.setString("execution.checkpointing.dir", scratch.resolve("checkpoints").toUri().toString());
+        out.setString("execution.checkpointing.data-inline-threshold", job.inlineThreshold + "b");
+        out.setString("execution.checkpointing.snapshot-compression", Boolean.toString(job.snappy));
+        out.setString("restart-strategy.type", "none");
+        job.settings.forEach(out::setString);
+        return out;
+    }
+
+    /** Subtasks end some time after their last report, and only then does a savepoint say so. */
+    private void awaitFinishedSubtasks(JobID id, Spec.Job job) throws Exception {
+        long wanted = job.operators.stream().mapToLong(operator -> operator.finished).sum();
+        await(id, "the end of " + wanted + " subtasks", () -> {
+            try {
+                long ended = 0;
+                for (AccessExecutionVertex vertex :
+                        cluster().getExecutionGraph(id).get(patience.toSeconds(), TimeUnit.SECONDS).getAllExecutionVertices()) {
+                    ended += vertex.getExecutionState() == ExecutionState.FINISHED ? 1 : 0;
+                }
+                return ended >= wanted;
+            } catch (Exception e) {
+                throw new IllegalStateException(e);
+            }
+        });
+    }
+
+    private void await(JobID id, String what, BooleanSupplier reached) throws Exception {
+        long end = System.nanoTime() + patience.toNanos();
+        while (!reached.getAsBoolean()) {
+            JobStatus status = cluster().getJobStatus(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+            if (status.isGloballyTerminalState()) {
+                JobResult result = cluster().requestJobResult(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+                result.toJobExecutionResult(getClass().getClassLoader());
+                throw new IllegalStateException("expected " + what + ", but the job is " + status);
+            }
+            if (System.nanoTime() > end) {
+                cancel(id);
+                throw new IllegalStateException("expected " + what + " within " + patience + ", the job is " + status);
+            }
+            Thread.sleep(POLL_MILLIS);
+        }
+    }
+
+    private void cancel(JobID id) throws Exception {
+        cluster().cancelJob(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+        cluster().requestJobResult(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+    }
+
+    private static int maxParallelism(Spec.Job job, Spec.Operator operator) {
+        if (operator.maxParallelism != null) {
+            return operator.maxParallelism;
+        }
+        if (job.maxParallelism != null) {
+            return job.maxParallelism;
+        }
+        int parallelism = operator.parallelism == null ? job.parallelism : operator.parallelism;
+        return KeyGroupRangeAssignment.computeDefaultMaxParallelism(parallelism);
+    }
+
+    private MiniCluster cluster() throws Exception {
+        if (cluster == null) {
+            Configuration configuration = new Configuration();
+            configuration.setString("io.tmp.dirs", scratch.toString());
+            configuration.setString("taskmanager.memory.network.max", "256mb");
+            configuration.setString("taskmanager.memory.network.min", "256mb");
+            configuration.setString("rest.bind-address", "127.0.0.1");
+            configuration.setString("rest.address", "127.0.0.1");
+            cluster = new MiniCluster(new MiniClusterConfiguration.Builder()
+                    .setConfiguration(configuration)
+                    .setNumTaskManagers(1)
+                    .setNumSlotsPerTaskManager(SLOTS)
+                    .setCommonBindAddress("127.0.0.1")
+                    .withRandomPorts()
+                    .build());
+            cluster.start();
+        }
+        return cluster;
+    }
+}

@@ -1,0 +1,8 @@
+package stateferry.flink.pojo;
+
+/** An ordinary enum. */
+public enum Color {
+    RED,
+    GREEN,
+    BLUE
+}

@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** A subclass that jobs may register. */
+public class Dog extends Animal {
+    public long bites;
+}

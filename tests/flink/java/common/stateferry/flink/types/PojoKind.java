@@ -1,0 +1,100 @@
+package stateferry.flink.types;
+
+import java.lang.reflect.Field;
+import java.lang.reflect.GenericArrayType;
+import java.lang.reflect.ParameterizedType;
+import java.lang.reflect.Type;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Random;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.java.typeutils.PojoTypeInfo;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import stateferry.flink.pojo.Subclasses;
+
+/** A class with public fields that Flink takes for a POJO, with the subclasses its values may have. */
+final class PojoKind<T> extends Kind<T> {
+    private static final int NULL_ONE_IN = 5;
+    private final Class<T> type;
+    private final PojoTypeInfo<T> info;
+    private final List<FieldKind> fields = new ArrayList<>();
+
+    private record FieldKind(Field field, Kind<?> kind) {}
+
+    PojoKind(Class<T> type) {
+        this.type = type;
+        TypeInformation<T> found = Types.POJO(type);
+        this.info = (PojoTypeInfo<T>) found;
+        for (int i = 0; i < info.getArity(); i++) {
+            Field field = info.getPojoFieldAt(i).getField();
+            fields.add(new FieldKind(field, of(field.getGenericType())));
+        }
+    }
+
+    @Override
+    public TypeInformation<T> info() {
+        return info;
+    }
+
+    @Override
+    @SuppressWarnings("unchecked")
+    protected T random(Random random) {
+        Subclasses subclasses = type.getDeclaredAnnotation(Subclasses.class);
+        if (subclasses != null && random.nextBoolean()) {
+            Class<?>[] classes = subclasses.value();
+            return (T) new PojoKind<>(classes[random.nextInt(classes.length)]).random(random);
+        }
+        try {
+            T out = type.getDeclaredConstructor().newInstance();
+            for (FieldKind field : fields) {
+                boolean primitive = field.field.getType().isPrimitive();
+                if (primitive || random.nextInt(NULL_ONE_IN) != 0) {
+                    field.field.set(out, field.kind.draw(random));
+                }
+            }
+            return out;
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    @Override
+    protected JsonNode json(T value) {
+        if (value.getClass() != type) {
+            return new PojoKind<>(value.getClass()).show(value);
+        }
+        ObjectNode out = Json.NODES.objectNode();
+        try {
+            for (FieldKind field : fields) {
+                out.set(field.field.getName(), field.kind.show(field.field.get(value)));
+            }
+        } catch (IllegalAccessException e) {
+            throw new IllegalStateException(e);
+        }
+        return out;
+    }
+
+    private static Kind<?> of(Type type) {
+        if (type instanceof ParameterizedType generic) {
+            List<String> names = new ArrayList<>();
+            for (Type argument : generic.getActualTypeArguments()) {
+                names.add(name(argument));
+            }
+            return Kinds.parse(((Class<?>) generic.getRawType()).getSimpleName() + "<" + String.join(",", names) + ">");
+        }
+        return Kinds.parse(name(type));
+    }
+
+    private static String name(Type type) {
+        if (type instanceof GenericArrayType || type instanceof ParameterizedType) {
+            throw new IllegalArgumentException("expected a plain class inside a POJO's field, found " + type);
+        }
+        Class<?> plain = (Class<?>) type;
+        if (plain == java.sql.Timestamp.class) {
+            return "SqlTimestamp";
+        }
+        return plain.getSimpleName();
+    }
+}
