@@ -64,16 +64,19 @@ FULL = 2
 _FAILED = -1
 HIGH_BITS = np.uint64(0x8080808080808080)
 
-kernel: Any = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=False)
-inlined: Any = njit(inline="always", boundscheck=False, error_model="numpy", _nrt=False)
+# Without _nrt numba counts references to the arrays inside the loops, which takes four times as long as the work.
+_njit: Any = njit
+_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_intrinsic: Any = intrinsic
+_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 
 
-@inlined
+@_inlined
 def _u16(data, position):  # type: ignore[no-untyped-def]
     return np.int64(data[position]) << 8 | np.int64(data[position + 1])
 
 
-@inlined
+@_inlined
 def _i32(data, position):  # type: ignore[no-untyped-def]
     return np.int64(
         np.int32(
@@ -85,7 +88,7 @@ def _i32(data, position):  # type: ignore[no-untyped-def]
     )
 
 
-@inlined
+@_inlined
 def _fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
     failure[0] = code
     failure[1] = position
@@ -93,7 +96,7 @@ def _fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
     return np.int64(_FAILED)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic  # type: ignore[untyped-decorator]
 def _load64(_context: Any, data: Any, position: Any) -> Any:
     """Eight bytes at once, in the machine's (little-endian) order: numba itself reads byte arrays only byte by byte."""
 
@@ -107,7 +110,7 @@ def _load64(_context: Any, data: Any, position: Any) -> Any:
     return types.uint64(data, position), generate
 
 
-@inlined
+@_inlined
 def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
     """Whether `count` bytes are all below 0x80."""
     ascii_only = True
@@ -125,7 +128,7 @@ def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
     return ascii_only
 
 
-@inlined
+@_inlined
 def _skip_string(data, position, limit, failure):  # type: ignore[no-untyped-def]
     """A varint of units + 1 (0 is null), then each UTF-16 unit as a varint of one to three bytes."""
     start = position
@@ -151,7 +154,7 @@ def _skip_string(data, position, limit, failure):  # type: ignore[no-untyped-def
     return position
 
 
-@kernel
+@_kernel
 def _skip_wide_string(data, position, limit, units, failure):  # type: ignore[no-untyped-def]
     start = position
     for _ in range(units):
@@ -168,7 +171,7 @@ def _skip_wide_string(data, position, limit, units, failure):  # type: ignore[no
     return position
 
 
-@kernel
+@_kernel
 def _skip_big_integer(data, position, limit, failure):  # type: ignore[no-untyped-def]
     """i32: 0 null, 1 zero, 2 one, 3 ten, otherwise 4 + the number of bytes."""
     if limit - position < 4:
@@ -183,7 +186,7 @@ def _skip_big_integer(data, position, limit, failure):  # type: ignore[no-untype
     return position + length
 
 
-@kernel
+@_kernel
 def _enter_pojo(code, pool, pc, registers, data, position, limit, failure):  # type: ignore[no-untyped-def]
     """Reads a POJO's flag byte; returns where the program goes on and leaves the position in register 0."""
     if position >= limit:
@@ -227,7 +230,7 @@ def _enter_pojo(code, pool, pc, registers, data, position, limit, failure):  # t
     return _fail(failure, UNKNOWN_SUBCLASS, position + 1, length)
 
 
-@kernel
+@_kernel
 def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-untyped-def]
     """The length of what precedes, its bytes from the lowest up until the rest is 0."""
     rest = length
@@ -242,7 +245,7 @@ def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-un
             return position
 
 
-@kernel
+@_kernel
 def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, failure):  # type: ignore[no-untyped-def]
     """Runs a program over many values: where each ends, and the positions the program marks on its way, `mark_ends[i]`
     of them until the end of value i. Returns how many values were walked; if fewer than given, the next one is damaged."""
@@ -422,7 +425,7 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
     return np.int64(len(starts))
 
 
-@kernel
+@_kernel
 def read_counts(data, starts, limits, least_size, counts, failure):  # type: ignore[no-untyped-def]
     """The i32 at each start, believed only as far as the bytes behind it allow; returns how many were read."""
     for index in range(len(starts)):
@@ -438,7 +441,7 @@ def read_counts(data, starts, limits, least_size, counts, failure):  # type: ign
     return np.int64(len(starts))
 
 
-@kernel
+@_kernel
 def scan_entries(data, position, limit, key_group, prefix, starts, key_ends, ends, result, failure):  # type: ignore[no-untyped-def]
     """The entries of one state from `position`: i32 key length, key, i32 value length, value; bit 0x80 of the first key
     byte marks the state's last entry, is cleared in place, and an i16 follows.

@@ -349,13 +349,14 @@ class SnapshotParser:
 
 Done = TypeVar("Done")
 Part = TypeVar("Part")
+Joined = TypeVar("Joined")
 
 
 def follow(
     partial: list[tuple[Done, int]],
     readings: Callable[[int], list[tuple[Part, int]]],
-    join: Callable[[Done, Part], Done],
-) -> Iterator[tuple[Done, int]]:
+    join: Callable[[Done, Part], Joined],
+) -> Iterator[tuple[Joined, int]]:
     """Every way to go on from each partial reading; raises the first one's damage when there is none."""
     damage: DamagedError | None = None
     any_reading = False

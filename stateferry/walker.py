@@ -182,7 +182,6 @@ class _Compiler:
         for end in (*ends, at):
             self.code[end + 1] = len(self.code)
 
-
     def finish(self, type_: FlinkType) -> Program:
         self.emit(kernels.HALT)
         pool = np.frombuffer(bytes(self.pool) or b"\0", np.uint8).copy()
@@ -394,6 +393,6 @@ def failed(failure: Positions, data: Bytes, type_: FlinkType | None = None) -> S
 
 
 def _opaque_reason(type_: FlinkType | None) -> str:
-    return "; ".join(dict.fromkeys(f"{part.class_name} is {part.reason}" for part in opaque_parts(type_))) if type_ else ""
-
-
+    return (
+        "; ".join(dict.fromkeys(f"{part.class_name} is {part.reason}" for part in opaque_parts(type_))) if type_ else ""
+    )

@@ -20,11 +20,11 @@ managed and raw keyed state (KeyedHandle), input and output channel state (i32 c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 from stateferry.binary import ByteReader, ByteWriter
 from stateferry.errors import RefusedError
 from stateferry.key_groups import KeyGroupRange
+from stateferry.operator_state import DistributionMode
 
 MAGIC = 0x4960672D
 MASTER_STATE_MAGIC = 0xC96B1696 - 2**32
@@ -42,15 +42,7 @@ _KEYED_REFUSED = {
     13: "a changelog handle",
     14: "a changelog handle",
 }
-HOW_TO_TAKE_A_CANONICAL_ONE = (
-    "take a canonical one: flink savepoint --type canonical JOB DIR (or stop --type canonical; over REST formatType CANONICAL)"
-)
-
-
-class DistributionMode(IntEnum):
-    SPLIT = 0
-    UNION = 1
-    BROADCAST = 2
+HOW_TO_TAKE_A_CANONICAL_ONE = "take a canonical one: flink savepoint --type canonical JOB DIR (or stop --type canonical; over REST formatType CANONICAL)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +162,9 @@ def parse_metadata(data: bytes, file: str) -> Metadata:
     properties = reader.take(reader.limit - reader.position, "the properties") if version >= 4 else b""
     if version >= 4 and properties[:4] != b"\xac\xed\x00\x05":
         raise reader.damaged(
-            "Java-serialized properties (aced0005)", properties[:4].hex() or "the end", position=len(data) - len(properties)
+            "Java-serialized properties (aced0005)",
+            properties[:4].hex() or "the end",
+            position=len(data) - len(properties),
         )
     if not reader.at_end():
         raise reader.damaged("the end of _metadata", f"{reader.limit - reader.position} more bytes")
@@ -238,7 +232,9 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
     if version == 2:
         reader.i64("the unused duration")
         if reader.i32("the number of legacy states") > 0:
-            raise RefusedError(f"{reader.file}: operator {operator.label} has state of Flink 1.1, which nothing reads any more")
+            raise RefusedError(
+                f"{reader.file}: operator {operator.label} has state of Flink 1.1, which nothing reads any more"
+            )
     managed_operator = _optional_operator_handle(reader)
     raw_operator = _optional_operator_handle(reader)
     managed_keyed = _keyed_handle(reader, operator)
@@ -270,7 +266,9 @@ def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
     count = reader.count("the number of key groups", 8)
     if start < 0 or count < 1 or start + count > operator.max_parallelism:
         raise reader.damaged(
-            f"a non-empty range of key groups below {operator.max_parallelism}", f"{count} from {start}", position=count_at - 4
+            f"a non-empty range of key groups below {operator.max_parallelism}",
+            f"{count} from {start}",
+            position=count_at - 4,
         )
     offsets = tuple(reader.i64("the offset of a key group") for _ in range(count))
     stream_at = reader.position
@@ -355,7 +353,9 @@ def _size(reader: ByteReader) -> int:
 def build_metadata(metadata: Metadata) -> bytes:
     """The bytes of `_metadata`, in the version it says (2 is only read: Flink doesn't write it any more either)."""
     if metadata.version not in VERSIONS[1:]:
-        raise RefusedError(f"_metadata of version {metadata.version} can be read, not written; Flink no longer writes it either")
+        raise RefusedError(
+            f"_metadata of version {metadata.version} can be read, not written; Flink no longer writes it either"
+        )
     writer = ByteWriter().raw(MAGIC.to_bytes(4, "big")).i32(metadata.version).i64(metadata.checkpoint_id)
     writer.i32(len(metadata.master_states))
     for state in metadata.master_states:
@@ -393,7 +393,7 @@ def _write_operator_handle(writer: ByteWriter, handle: OperatorHandle | None) ->
         return
     writer.i32(1).i8(4).i32(len(handle.states))
     for state in handle.states:
-        writer.utf(state.name).i8(state.mode).i32(len(state.offsets))
+        writer.utf(state.name).i8(state.mode.value).i32(len(state.offsets))
         for offset in state.offsets:
             writer.i64(offset)
     _write_stream(writer, handle.stream)

@@ -1,0 +1,174 @@
+"""The header of a keyed state file: which serializers wrote what follows.
+
+| field | type |
+|---|---|
+| version | i32 = 6 |
+| key group compression | bool (snappy) |
+| key serializer | i32 2, Snapshot |
+| states | i16 n, n x StateMeta |
+
+StateMeta: utf name, i32 kind, i32 n x (utf option, utf value), i32 n x (utf serializer key, i32 2, Snapshot). A state's id is
+its place in the list; ids differ between files, names don't.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from stateferry.binary import ByteReader, ByteWriter
+from stateferry.errors import DamagedError, RefusedError
+from stateferry.snapshots import SerializerSnapshot, SnapshotParser, follow
+from stateferry.types import opaque_parts
+
+VERSION = 6
+SNAPSHOT_VERSION = 2
+KEYED_STATE_TYPE = "KEYED_STATE_TYPE"
+VALUE_SERIALIZER = "VALUE_SERIALIZER"
+NAMESPACE_SERIALIZER = "NAMESPACE_SERIALIZER"
+
+
+class BackendKind(IntEnum):
+    KEY_VALUE = 0
+    OPERATOR = 1
+    BROADCAST = 2
+    PRIORITY_QUEUE = 3
+    KEY_VALUE_V2 = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StateMeta:
+    name: str
+    kind: BackendKind
+    options: tuple[tuple[str, str], ...]
+    serializers: tuple[tuple[str, SerializerSnapshot], ...]
+
+    def option(self, key: str) -> str | None:
+        return dict(self.options).get(key)
+
+    def serializer(self, key: str) -> SerializerSnapshot | None:
+        return dict(self.serializers).get(key)
+
+    def same_as(self, other: StateMeta) -> bool:
+        """Whether both say the same: the order of options and serializers is a hash map's and says nothing."""
+        return (
+            self.name == other.name
+            and self.kind == other.kind
+            and dict(self.options) == dict(other.options)
+            and {key: snapshot.raw for key, snapshot in self.serializers}
+            == {key: snapshot.raw for key, snapshot in other.serializers}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedHeader:
+    compressed: bool
+    key_serializer: SerializerSnapshot
+    states: tuple[StateMeta, ...]
+
+    def same_as(self, other: KeyedHeader) -> bool:
+        return (
+            self.key_serializer.raw == other.key_serializer.raw
+            and len(self.states) == len(other.states)
+            and all(mine.same_as(theirs) for mine, theirs in zip(self.states, other.states, strict=True))
+        )
+
+
+def parse_header(data: bytes, file: str, *, end: int | None) -> tuple[KeyedHeader, int]:
+    """The header at the start of `data` and where it ends: at `end` when that is known (where the first key group begins)."""
+    limit = len(data) if end is None else end
+    reader = ByteReader(data, file, limit=limit)
+    start = reader.position
+    version = reader.i32("the version of a keyed state file")
+    if version in (1, 2, 3, 4, 5):
+        raise RefusedError(
+            f"{file}: keyed state of version {version}, from before Flink 1.11: take a savepoint with a newer Flink"
+        )
+    if version != VERSION:
+        raise reader.damaged(f"version {VERSION} of a keyed state file", f"{version}", position=start)
+    compressed = reader.boolean("key group compression")
+    parser = SnapshotParser(data, file, limit=limit)
+    keys = _versioned_snapshot(parser, reader.position)
+    complete = [
+        (KeyedHeader(compressed, key, states), stop)
+        for (key, states), stop in follow(
+            [(key, position) for key, position in keys],
+            lambda at: _counted_states(parser, at),
+            lambda key, states: (key, states),
+        )
+        if end is None or stop == end
+    ]
+    if len(complete) == 1:
+        return complete[0]
+    if not complete:
+        raise DamagedError(
+            "a header that ends where the first key group begins", "one that ends elsewhere", file=file, offset=end
+        )
+    unknown = {name for header, _ in complete for name in _opaque_classes(header)}
+    raise RefusedError(
+        f"{file}: the header can be read in more than one way, because nothing here knows the serializer snapshots of "
+        f"{', '.join(sorted(unknown))}"
+    )
+
+
+def _opaque_classes(header: KeyedHeader) -> set[str]:
+    snapshots = [header.key_serializer, *(snapshot for state in header.states for _, snapshot in state.serializers)]
+    return {part.class_name for snapshot in snapshots for part in opaque_parts(snapshot.type)}
+
+
+def _versioned_snapshot(parser: SnapshotParser, position: int) -> list[tuple[SerializerSnapshot, int]]:
+    reader = parser.reader(position)
+    reader.expect_i32(SNAPSHOT_VERSION, "the version before a serializer snapshot")
+    return parser.readings(reader.position)
+
+
+def _counted_states(parser: SnapshotParser, position: int) -> list[tuple[tuple[StateMeta, ...], int]]:
+    reader = parser.reader(position)
+    count = reader.i16("the number of states")
+    if count < 0:
+        raise reader.damaged("the number of states", f"{count}", position=position)
+    partial: list[tuple[tuple[StateMeta, ...], int]] = [((), reader.position)]
+    for _ in range(count):
+        partial = list(follow(partial, lambda at: _state(parser, at), lambda done, one: (*done, one)))
+    return partial
+
+
+def _state(parser: SnapshotParser, position: int) -> list[tuple[StateMeta, int]]:
+    reader = parser.reader(position)
+    name = reader.utf("a state's name")
+    kind_at = reader.position
+    kind = reader.i32("a state's kind")
+    if kind not in BackendKind._value2member_map_:
+        raise reader.damaged("a kind of state from 0 to 4", f"{kind}", position=kind_at)
+    options = []
+    for _ in range(reader.count("the number of options", 4)):
+        option = reader.utf("an option")
+        options.append((option, reader.utf("an option's value")))
+    count = reader.count("the number of serializers", 2 + 4 + 6)
+    partial: list[tuple[tuple[tuple[str, SerializerSnapshot], ...], int]] = [((), reader.position)]
+    for _ in range(count):
+        partial = list(follow(partial, lambda at: _serializer(parser, at), lambda done, one: (*done, one)))
+    return [(StateMeta(name, BackendKind(kind), tuple(options), serializers), end) for serializers, end in partial]
+
+
+def _serializer(parser: SnapshotParser, position: int) -> list[tuple[tuple[str, SerializerSnapshot], int]]:
+    reader = parser.reader(position)
+    key = reader.utf("the key of a serializer")
+    return [((key, snapshot), end) for snapshot, end in _versioned_snapshot(parser, reader.position)]
+
+
+def build_header(header: KeyedHeader) -> bytes:
+    writer = ByteWriter().i32(VERSION).boolean(header.compressed)
+    writer.i32(SNAPSHOT_VERSION).raw(header.key_serializer.raw).i16(len(header.states))
+    for state in header.states:
+        write_state(writer, state)
+    return writer.bytes()
+
+
+def write_state(writer: ByteWriter, state: StateMeta) -> None:
+    writer.utf(state.name).i32(state.kind).i32(len(state.options))
+    for option, value in state.options:
+        writer.utf(option).utf(value)
+    writer.i32(len(state.serializers))
+    for key, snapshot in state.serializers:
+        writer.utf(key).i32(SNAPSHOT_VERSION).raw(snapshot.raw)

@@ -1,0 +1,232 @@
+"""A keyed state file: its key groups, streamed in sections through one bounded buffer.
+
+A key group is, at its offset (inside its own snappy stream if the header says so):
+
+    i16 state id
+    repeat: i32 key length, key, i32 value length, value
+            bit 0x80 of the first key byte set: the state's last entry; an i16 follows: the next state id, or ff ff at the end
+
+A section is a run of entries of one state as they lie in the buffer, with that bit cleared. It is valid until the next one
+is asked for. The buffer grows only for an entry that is larger, and only as far as its bytes really arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from stateferry import kernels
+from stateferry.errors import DamagedError
+from stateferry.key_groups import key_group_prefix_bytes
+from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents
+from stateferry.savepoint.compression import Buffer, PlainSource, SnappySource, Source
+from stateferry.savepoint.header import KeyedHeader, parse_header
+from stateferry.savepoint.metadata import KeyedHandle
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
+from stateferry.walker import Positions, failed, new_failure
+
+WINDOW = 4 << 20
+_MOST_ENTRIES = 1 << 16
+_END_OF_GROUP = 0xFFFF
+_LARGEST_HEADER = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Entries of one state of one key group: entry i is `data[starts[i]:ends[i]]`, its key (with the key group before it)
+    `data[starts[i] + 4 : key_ends[i]]`, its value `data[key_ends[i] + 4 : ends[i]]`."""
+
+    file: KeyGroupFile
+    extent: KeyGroupExtent
+    base: int
+    state: int
+    data: Buffer
+    starts: Positions
+    key_ends: Positions
+    ends: Positions
+    last: bool
+
+    @property
+    def key_group(self) -> int:
+        return self.extent.key_group
+
+    @property
+    def raw(self) -> Buffer:
+        return self.data[self.starts[0] : self.ends[-1]]
+
+    @property
+    def key_starts(self) -> Positions:
+        return self.starts + 4
+
+    @property
+    def value_starts(self) -> Positions:
+        return self.key_ends + 4
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Gives damage that was found at a position in `data` its place in the file."""
+        try:
+            yield
+        except DamagedError as error:
+            raise self.file.locate(error, self.extent, self.base) from None
+
+
+class KeyGroupFile:
+    """One subtask's keyed state, open for reading; use as a context manager."""
+
+    def __init__(self, folder: Location, handle: KeyedHandle, max_parallelism: int, subtask: int) -> None:
+        self.handle = handle
+        self.prefix = key_group_prefix_bytes(max_parallelism)
+        self.file, self.name, self.size = open_stream(folder, handle.stream)
+        try:
+            self.subtask_file = SubtaskFile(subtask, self.name, handle.range, handle.offsets, self.size)
+            self.extents = {extent.key_group: extent for extent in key_group_extents(self.subtask_file)}
+            self.header, self.header_end = self._read_header()
+        except BaseException:
+            self.file.close()
+            raise
+
+    def __enter__(self) -> KeyGroupFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def _read_header(self) -> tuple[KeyedHeader, int]:
+        first = min((extent.start for extent in self.extents.values()), default=None)
+        end = self.size if first is None else first
+        if end > _LARGEST_HEADER:
+            raise DamagedError(f"a header of at most {_LARGEST_HEADER} bytes", f"{end}", file=self.name)
+        self.file.seek(0)
+        return parse_header(bytes(self.file.read(end)), self.name, end=end)
+
+    def sections(self, key_group: int, window: Buffer | None = None) -> Iterator[Section]:
+        """The key group's sections in the file's order; none if it has no data. `window` is a buffer to use again."""
+        extent = self.extents.get(key_group)
+        if extent is not None:
+            yield from _GroupReader(self, extent, np.empty(WINDOW, np.uint8) if window is None else window).sections()
+
+    def locate(self, error: DamagedError, extent: KeyGroupExtent, base: int) -> DamagedError:
+        """Its place, from a position in a buffer that begins at `base`: in the file, or where the compressed key group
+        begins, and then the text says where inside."""
+        inside = base + (error.offset or 0)
+        if not self.header.compressed:
+            return error.located(file=self.name, key_group=extent.key_group, offset=inside)
+        found = f"{error.found} (byte {inside} of the uncompressed key group)"
+        return DamagedError(error.expected, found, file=self.name, key_group=extent.key_group, offset=extent.start)
+
+
+class _GroupReader:
+    """Reads one key group: keeps the unread rest of its bytes at `position` to `end` of the buffer."""
+
+    def __init__(self, file: KeyGroupFile, extent: KeyGroupExtent, buffer: Buffer) -> None:
+        self.file, self.extent, self.buffer = file, extent, buffer
+        kind = SnappySource if file.header.compressed else PlainSource
+        self.source: Source = kind(file.file, file.name, extent.start, extent.end)
+        self.position = self.end = 0
+        # Where buffer[0] lies: in the file, or in the content of the compressed key group.
+        self.base = 0 if file.header.compressed else extent.start
+        self.room = None if file.header.compressed else extent.end - extent.start
+
+    def sections(self) -> Iterator[Section]:
+        self._need(2, "a state id")
+        state = self._u16()
+        seen: set[int] = set()
+        scratch = np.empty((3, _MOST_ENTRIES), np.int64)
+        while state != _END_OF_GROUP:
+            self._check_state(state, seen)
+            state = yield from self._state(state, scratch)
+        if self.position < self.end or self._more():
+            raise self._damaged("the end of the key group", "more bytes", self.position)
+
+    def _check_state(self, state: int, seen: set[int]) -> None:
+        states = self.file.header.states
+        if state >= len(states) or state in seen:
+            found = f"{state} again" if state in seen else f"{state}"
+            raise self._damaged(f"the id of one of {len(states)} states, each once, or ffff", found, self.position - 2)
+        seen.add(state)
+
+    def _state(self, state: int, scratch: Positions) -> Generator[Section, None, int]:
+        """The state's sections; returns the next state's id."""
+        starts, key_ends, ends = scratch
+        result, failure = np.zeros(3, np.int64), new_failure()
+        while True:
+            count = kernels.scan_entries(
+                self.buffer,
+                self.position,
+                self.end,
+                self.extent.key_group,
+                self.file.prefix,
+                starts,
+                key_ends,
+                ends,
+                result,
+                failure,
+            )
+            if count < 0:
+                error = failed(failure, self.buffer)
+                raise self._place(error) if isinstance(error, DamagedError) else error
+            why, after, detail = (int(number) for number in result)
+            self.position = after
+            if count:
+                last = why == kernels.STATE_ENDED
+                yield Section(
+                    self.file,
+                    self.extent,
+                    self.base,
+                    state,
+                    self.buffer,
+                    starts[:count],
+                    key_ends[:count],
+                    ends[:count],
+                    last,
+                )
+            if why == kernels.STATE_ENDED:
+                return detail
+            if why == kernels.NEED_MORE:
+                self._need(detail, "an entry")
+
+    def _need(self, size: int, what: str) -> None:
+        """Brings at least `size` bytes from the position on into the buffer."""
+        if self.room is not None and self.position + self.base - self.extent.start + size > self.room:
+            rest = self.room - (self.position + self.base - self.extent.start)
+            raise self._damaged(f"{size} bytes of {what}", f"{rest} until the key group's end", self.position)
+        while self.end - self.position < size:
+            if not self._more():
+                raise self._damaged(
+                    f"{size} bytes of {what}", f"the end after {self.end - self.position}", self.position
+                )
+
+    def _more(self) -> bool:
+        if self.position:
+            rest = self.buffer[self.position : self.end]
+            if self.position < len(rest):
+                rest = rest.copy()
+            self.buffer[: len(rest)] = rest
+            self.base += self.position
+            self.position, self.end = 0, len(rest)
+        if self.end == len(self.buffer):
+            larger = np.empty(2 * len(self.buffer), np.uint8)
+            larger[: self.end] = self.buffer
+            self.buffer = larger
+        got = self.source.fill(self.buffer[self.end :])
+        self.end += got
+        return got > 0
+
+    def _u16(self) -> int:
+        value = int(self.buffer[self.position]) << 8 | int(self.buffer[self.position + 1])
+        self.position += 2
+        return value
+
+    def _damaged(self, expected: str, found: str, position: int) -> DamagedError:
+        return self._place(DamagedError(expected, found, offset=position))
+
+    def _place(self, error: DamagedError) -> DamagedError:
+        return self.file.locate(error, self.extent, self.base)

@@ -1,0 +1,102 @@
+"""A savepoint opened for reading: its operators, found by any of their names, and their keyed states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import mmh3
+
+from stateferry.errors import DamagedError, RefusedError, UsageError
+from stateferry.savepoint.key_group_file import KeyGroupFile
+from stateferry.savepoint.metadata import Metadata, Operator, parse_metadata
+from stateferry.savepoint.state import KeyedState, keyed_states
+from stateferry.savepoint.storage import Location
+
+METADATA = "_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    folder: Location
+    metadata: Metadata
+
+    @classmethod
+    def open(cls, name: str) -> Savepoint:
+        location = Location.of(name)
+        folder = location.parent if location.name == METADATA and not location.is_folder() else location
+        file = folder.child(METADATA)
+        if not file.is_file():
+            if not folder.exists():
+                raise UsageError(f"there is no savepoint at {folder.shown}: no such folder")
+            raise DamagedError(
+                "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
+            )
+        return cls(folder, parse_metadata(file.read(), file.shown))
+
+    def operator(self, name: str) -> Operator:
+        """The operator with this id, this uid or, if only one has it, this name, tried in that order."""
+        operators = self.metadata.operators
+        for operator in operators:
+            if operator.hex_id == name.lower():
+                return operator
+        for operator in operators:
+            if operator.uid == name or operator.id == operator_id(name):
+                return operator
+        named = [operator for operator in operators if operator.name == name]
+        if len(named) == 1:
+            return named[0]
+        known = "; ".join(_described(operator) for operator in operators) or "none"
+        if named:
+            raise UsageError(f"{len(named)} operators are called {name!r}: say the id or uid. There are: {known}")
+        raise UsageError(f"no operator has the id, uid or name {name!r}. There are: {known}")
+
+    def keyed_operators(self) -> tuple[Operator, ...]:
+        return tuple(operator for operator in self.metadata.operators if has_keyed_state(operator))
+
+    def open_files(self, operator: Operator) -> Iterator[KeyGroupFile]:
+        """The operator's keyed state files by subtask, each open until the next one is asked for."""
+        for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index):
+            if subtask.managed_keyed is not None:
+                with KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index) as file:
+                    yield file
+
+    def keyed_states(self, operator: Operator) -> tuple[KeyedState, ...]:
+        """The operator's keyed states by name, from all subtasks: one that was first used late may be missing in some."""
+        states: dict[str, KeyedState] = {}
+        for file in self.open_files(operator):
+            merge_states(states, file)
+        return tuple(states.values())
+
+    def state(self, operator: Operator, name: str) -> KeyedState:
+        states = self.keyed_states(operator)
+        for state in states:
+            if state.name == name:
+                return state
+        known = ", ".join(state.name for state in states) or "none"
+        raise UsageError(f"operator {operator.label} has no keyed state {name!r}. There are: {known}")
+
+
+def merge_states(states: dict[str, KeyedState], file: KeyGroupFile) -> None:
+    for state in keyed_states(file.header, file.name):
+        before = states.setdefault(state.name, state)
+        if before != state:
+            raise RefusedError(
+                f"{file.name}: state {state.name} is {state.kind.value} {state.type_name} here and "
+                f"{before.kind.value} {before.type_name} in another subtask"
+            )
+
+
+def has_keyed_state(operator: Operator) -> bool:
+    return any(subtask.managed_keyed is not None for subtask in operator.subtasks)
+
+
+def operator_id(uid: str) -> bytes:
+    """The id that Flink derives from a uid: Guava's murmur3_128 of its UTF-8 text."""
+    return mmh3.hash_bytes(uid.encode("utf-8", "replace"), 0, x64arch=True)
+
+
+def _described(operator: Operator) -> str:
+    named = [f"uid {operator.uid!r}"] if operator.uid else []
+    named += [f"name {operator.name!r}"] if operator.name else []
+    return f"{operator.hex_id}{f' ({chr(44).join(named)})' if named else ''}"

@@ -1,0 +1,144 @@
+"""Where savepoints lie: one thin layer over `pyarrow.fs`, so that a folder and an object store look the same.
+
+A savepoint is named as Flink names it: a path, or a URI (`file:/...`, `s3://...`, `hdfs://...`); naming its `_metadata` is as good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from pyarrow import fs
+
+from stateferry.errors import DamagedError, StateferryError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A file or folder on some filesystem; `shown` is how messages name it."""
+
+    filesystem: Any
+    path: str
+    shown: str
+
+    @classmethod
+    def of(cls, name: str) -> Location:
+        if name.startswith("file:"):
+            path = unquote(name.removeprefix("file:"))
+            name = "/" + path.lstrip("/")
+        if "://" not in name:
+            path = str(Path(name).absolute())
+            return cls(fs.LocalFileSystem(), path, path)
+        # Hadoop's names of the same store; pyarrow knows one each.
+        scheme, rest = name.split("://", 1)
+        known = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}.get(scheme, scheme)
+        try:
+            filesystem, path = fs.FileSystem.from_uri(f"{known}://{quote(rest, safe='/:@?=&%+,~!$*()')}")
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, NotImplementedError) as error:
+            raise UsageError(f"{name} is on a filesystem that can't be reached: {error}") from None
+        return cls(filesystem, path.rstrip("/"), name.rstrip("/"))
+
+    def child(self, name: str) -> Location:
+        return Location(self.filesystem, f"{self.path}/{name}", f"{self.shown}/{name}")
+
+    @property
+    def parent(self) -> Location:
+        return Location(self.filesystem, self.path.rpartition("/")[0] or "/", self.shown.rpartition("/")[0] or "/")
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def _info(self) -> Any:
+        return self.filesystem.get_file_info(self.path)
+
+    def is_file(self) -> bool:
+        return bool(self._info().type == fs.FileType.File)
+
+    def is_folder(self) -> bool:
+        return bool(self._info().type == fs.FileType.Directory)
+
+    def exists(self) -> bool:
+        return bool(self._info().type != fs.FileType.NotFound)
+
+    def size(self) -> int:
+        return int(self._info().size)
+
+    def entries(self) -> list[Location]:
+        if not self.is_folder():
+            return []
+        selector = fs.FileSelector(self.path)
+        return [self.child(info.base_name) for info in self.filesystem.get_file_info(selector)]
+
+    def open(self) -> Any:
+        """A seekable file; its absence is the savepoint's damage, not a surprise."""
+        if not self.is_file():
+            raise DamagedError("a file", "none", file=self.shown)
+        try:
+            return self.filesystem.open_input_file(self.path)
+        except OSError as error:
+            raise StateferryError(f"{self.shown} can't be read: {error}") from None
+
+    def read(self) -> bytes:
+        with self.open() as file:
+            return bytes(file.read())
+
+    def make_folder(self) -> None:
+        self.filesystem.create_dir(self.path, recursive=True)
+
+    def create(self) -> Any:
+        """A stream into this file, which has its whole content or doesn't exist once the stream is closed on an object
+        store; on a local disk a reader may see it grow, so names that mean something go through `write_atomically`."""
+        return self.filesystem.open_output_stream(self.path)
+
+    def write_atomically(self, data: bytes) -> None:
+        """The file appears whole and on disk, or not at all."""
+        if not self.is_local:
+            with self.create() as stream:  # one put
+                stream.write(data)
+            return
+        draft = f"{self.path}.{uuid.uuid4().hex}.draft"
+        try:
+            with open(draft, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+            raise
+        self.parent.sync_folder()
+
+    def sync_file(self) -> None:
+        """Waits until a closed local file is on disk; object stores have that at close."""
+        if self.is_local:
+            _sync(self.path, os.O_RDONLY)
+
+    def sync_folder(self) -> None:
+        if self.is_local:
+            _sync(self.path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def remove(self) -> None:
+        if self.is_folder():
+            self.filesystem.delete_dir(self.path)
+        elif self.exists():
+            self.filesystem.delete_file(self.path)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,201 @@
+"""Writing a savepoint: state files first, in any order and by anyone, `_metadata` last and in one piece.
+
+File names follow from what is in them, so that a step that is run again writes the same bytes to the same places; until
+`_metadata` is there, no reader takes the folder for a savepoint.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stateferry.errors import DamagedError, UsageError
+from stateferry.key_groups import KeyGroupRange
+from stateferry.savepoint.compression import Buffer, compress
+from stateferry.savepoint.header import KeyedHeader, build_header
+from stateferry.savepoint.metadata import (
+    InlineBytes,
+    KeyedHandle,
+    Metadata,
+    OperatorHandle,
+    RelativeFile,
+    StreamHandle,
+    Subtask,
+    build_metadata,
+)
+from stateferry.savepoint.reader import METADATA
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
+
+_OWN_FILES = re.compile(r"[0-9a-f]{32}-(keyed|operator|raw-operator|raw-keyed)-\d{5}|_metadata\.[0-9a-f]{32}\.draft")
+_COPY = 4 << 20
+_COMPRESS_AT_ONCE = 1 << 20
+_LAST = np.uint8(0x80)
+
+
+class KeyedFileWriter:
+    """One subtask's keyed state file: its key groups in ascending order, each state of a group once, in any order."""
+
+    def __init__(self, location: Location, header: KeyedHeader, key_groups: KeyGroupRange) -> None:
+        self._location, self._header, self._range = location, header, key_groups
+        self._stream: Any = location.create()
+        self._offsets = [0] * key_groups.size
+        self._group: int | None = None
+        self._last_group = key_groups.start - 1
+        self._state: int | None = None
+        self._written_states: set[int] = set()
+        self._last_entry: Buffer = np.empty(0, np.uint8)
+        self._uncompressed = bytearray()
+        self._position = 0
+        self._put(build_header(header))
+
+    def __enter__(self) -> KeyedFileWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def begin(self, key_group: int) -> None:
+        """The entries that are written from now on belong to this key group."""
+        self._end_group()
+        if key_group not in self._range or key_group <= self._last_group:
+            raise UsageError(f"key group {key_group} can't follow {self._last_group} in a file of {self._range}")
+        self._group = self._last_group = key_group
+
+    def write(self, state: int, entries: Buffer, last_start: int) -> None:
+        """Entries as they lie in a section, the last of which begins at `last_start`."""
+        if self._group is None:
+            raise UsageError("entries belong to a key group: begin one first")
+        if state != self._state:
+            self._begin_state(state)
+        else:
+            self._emit(self._last_entry)
+        self._emit(entries[:last_start])
+        self._last_entry = entries[last_start:].copy()
+
+    def _begin_state(self, state: int) -> None:
+        if not 0 <= state < len(self._header.states) or state in self._written_states:
+            raise UsageError(f"state {state} is not in the header or was written before in key group {self._group}")
+        if self._state is None:
+            self._offsets[self._last_group - self._range.start] = self._position
+            self._emit(state.to_bytes(2, "big"))
+        else:
+            self._end_state(state)
+        self._state = state
+        self._written_states.add(state)
+
+    def _end_state(self, follows: int) -> None:
+        self._last_entry[4] |= _LAST
+        self._emit(self._last_entry)
+        self._emit(follows.to_bytes(2, "big"))
+
+    def _end_group(self) -> None:
+        if self._state is not None:
+            self._end_state(0xFFFF)
+            if self._header.compressed:
+                self._compress(everything=True)
+        self._group = self._state = None
+        self._written_states = set()
+
+    def _emit(self, data: Buffer | bytes) -> None:
+        if not self._header.compressed:
+            self._put(data)
+            return
+        self._uncompressed += data.data if isinstance(data, np.ndarray) else data
+        if len(self._uncompressed) >= _COMPRESS_AT_ONCE:
+            self._compress(everything=False)
+
+    def _compress(self, *, everything: bool) -> None:
+        """Whole blocks only, until the key group ends, so that the same content always gives the same bytes."""
+        size = (
+            len(self._uncompressed) if everything else len(self._uncompressed) // _COMPRESS_AT_ONCE * _COMPRESS_AT_ONCE
+        )
+        if size:
+            first = self._position == self._offsets[self._last_group - self._range.start]
+            self._put(compress(np.frombuffer(bytes(self._uncompressed[:size]), np.uint8), first=first))
+            del self._uncompressed[:size]
+
+    def _put(self, data: Buffer | bytes) -> None:
+        self._stream.write(data)
+        self._position += len(data)
+
+    def close(self) -> KeyedHandle:
+        """Ends the file; it is on disk when this returns."""
+        self._end_group()
+        self._stream.close()
+        self._location.sync_file()
+        return KeyedHandle(self._range, tuple(self._offsets), RelativeFile(self._location.name, self._position))
+
+
+class SavepointWriter:
+    """A savepoint in the making, in a folder of its own."""
+
+    def __init__(self, target: str) -> None:
+        self.folder = Location.of(target)
+        if self.folder.is_file():
+            raise UsageError(f"{self.folder.shown} is a file; a savepoint is a folder")
+        for entry in self.folder.entries():
+            if entry.name == METADATA:
+                raise UsageError(f"{self.folder.shown} already holds a savepoint")
+            if not _OWN_FILES.fullmatch(entry.name):
+                raise UsageError(f"{self.folder.shown} is not empty: it holds {entry.name}")
+        self.folder.make_folder()
+
+    def keyed_file(
+        self, operator_id: str, subtask: int, header: KeyedHeader, key_groups: KeyGroupRange
+    ) -> KeyedFileWriter:
+        return KeyedFileWriter(self._file(operator_id, "keyed", subtask), header, key_groups)
+
+    def _file(self, operator_id: str, what: str, subtask: int) -> Location:
+        return self.folder.child(f"{operator_id}-{what}-{subtask:05d}")
+
+    def write_file(self, operator_id: str, what: str, subtask: int, data: bytes) -> RelativeFile:
+        location = self._file(operator_id, what, subtask)
+        with location.create() as stream:
+            stream.write(data)
+        location.sync_file()
+        return RelativeFile(location.name, len(data))
+
+    def carry_over(self, source: Location, operator_id: str, subtask: Subtask, *, keyed: bool) -> Subtask:
+        """The subtask with its files copied byte for byte into this savepoint; keyed state only if asked for."""
+
+        def copied(handle: OperatorHandle | None, what: str) -> OperatorHandle | None:
+            if handle is None:
+                return None
+            return replace(handle, stream=self._copy(source, handle.stream, operator_id, what, subtask.index))
+
+        def copied_keyed(handle: KeyedHandle | None, what: str) -> KeyedHandle | None:
+            if handle is None:
+                return None
+            return replace(handle, stream=self._copy(source, handle.stream, operator_id, what, subtask.index))
+
+        return replace(
+            subtask,
+            managed_operator=copied(subtask.managed_operator, "operator"),
+            raw_operator=copied(subtask.raw_operator, "raw-operator"),
+            managed_keyed=copied_keyed(subtask.managed_keyed, "keyed") if keyed else None,
+            raw_keyed=copied_keyed(subtask.raw_keyed, "raw-keyed"),
+        )
+
+    def _copy(self, source: Location, stream: StreamHandle, operator_id: str, what: str, subtask: int) -> StreamHandle:
+        if isinstance(stream, InlineBytes):
+            return stream
+        file, name, size = open_stream(source, stream)
+        location = self._file(operator_id, what, subtask)
+        with file, location.create() as out:
+            copied = 0
+            while chunk := file.read(_COPY):
+                out.write(chunk)
+                copied += len(chunk)
+        if copied != size:
+            raise DamagedError(f"{size} bytes", f"{copied}", file=name)
+        location.sync_file()
+        return RelativeFile(location.name, size)
+
+    def commit(self, metadata: Metadata) -> None:
+        """Makes the folder a savepoint."""
+        self.folder.sync_folder()
+        self.folder.child(METADATA).write_atomically(build_metadata(metadata))
