@@ -3,6 +3,7 @@
 | value | bytes |
 |---|---|
 | String | varint of its UTF-16 units + 1 (0: null), then each unit as a varint, low 7 bits first |
+| StringValue | the same, but with the number of units itself: it has no null |
 | BigInteger | i32 0: null, 1, 2, 3: zero, one, ten; else i32 length + 4, two's complement of that length |
 | BigDecimal | BigInteger, i32 scale unless null |
 | Date, java.sql.Date, java.sql.Time | i64 milliseconds (-2^63: null) |
@@ -81,10 +82,13 @@ def _decode_string(data: bytes, position: int, limit: int) -> tuple[str | None, 
     length, start = _varint(data, position, limit, "the length of a String", 2**31 - 1)
     if length == 0:
         return None, start
-    units = length - 1
+    return _decode_units(data, start, limit, length - 1)
+
+
+def _decode_units(data: bytes, start: int, limit: int, units: int) -> tuple[str, int]:
     if units > limit - start:
         expected = f"a String of at most {limit - start} characters, by the bytes that follow"
-        raise DamagedError(expected, f"{units}", offset=position)
+        raise DamagedError(expected, f"{units}", offset=start)
     run = data[start : start + units]
     if run.isascii():
         return run.decode("ascii"), start + units
@@ -109,11 +113,26 @@ def _encode_varint(value: int) -> bytes:
 def _encode_string(value: str | None) -> bytes:
     if value is None:
         return b"\x00"
+    units, encoded = _encode_units(value)
+    return _encode_varint(units + 1) + encoded
+
+
+def _encode_units(value: str) -> tuple[int, bytes]:
     if value.isascii():
-        return _encode_varint(len(value) + 1) + value.encode("ascii")
+        return len(value), value.encode("ascii")
     encoded = value.encode("utf-16-le", "surrogatepass")
     units = struct.unpack(f"<{len(encoded) // 2}H", encoded)
-    return _encode_varint(len(units) + 1) + b"".join(map(_encode_varint, units))
+    return len(units), b"".join(map(_encode_varint, units))
+
+
+def _decode_string_value(data: bytes, position: int, limit: int) -> tuple[str, int]:
+    units, start = _varint(data, position, limit, "the length of a StringValue", 2**31 - 1)
+    return _decode_units(data, start, limit, units)
+
+
+def _encode_string_value(value: str) -> bytes:
+    units, encoded = _encode_units(value)
+    return _encode_varint(units) + encoded
 
 
 _SHORT_FORMS = (None, 0, 1, 10)
@@ -231,7 +250,6 @@ def _encode_variant(variant: Variant) -> bytes:
 
 _BYTE, _SHORT, _INTEGER = number("b", "a Byte"), number("h", "a Short"), number("i", "an Integer")
 _LONG, _FLOAT, _DOUBLE = number("q", "a Long"), _floating("f", "a Float"), _floating("d", "a Double")
-_STRING = Codec(_decode_string, _encode_string, 1)
 
 SCALAR_CODECS: dict[Scalar, Codec] = {
     Scalar.BOOLEAN: boolean("a Boolean"),
@@ -242,7 +260,7 @@ SCALAR_CODECS: dict[Scalar, Codec] = {
     Scalar.FLOAT: _FLOAT,
     Scalar.DOUBLE: _DOUBLE,
     Scalar.CHARACTER: _character(),
-    Scalar.STRING: _STRING,
+    Scalar.STRING: Codec(_decode_string, _encode_string, 1),
     Scalar.BIG_INTEGER: Codec(_decode_big_integer, _encode_big_integer, 4),
     Scalar.BIG_DECIMAL: Codec(_decode_big_decimal, _encode_big_decimal, 4),
     Scalar.DATE: _millis("a Date"),
@@ -275,7 +293,7 @@ SCALAR_CODECS: dict[Scalar, Codec] = {
     Scalar.FLOAT_VALUE: _FLOAT,
     Scalar.DOUBLE_VALUE: _DOUBLE,
     Scalar.CHAR_VALUE: _character(),
-    Scalar.STRING_VALUE: _STRING,
+    Scalar.STRING_VALUE: Codec(_decode_string_value, _encode_string_value, 1),
     Scalar.NULL_VALUE: constant(b"", Singleton.NULL_VALUE, "a NullValue"),
     Scalar.VOID_NAMESPACE: constant(b"\x00", Singleton.VOID_NAMESPACE, "a VoidNamespace"),
     Scalar.TIME_WINDOW: fields("qq", "a TimeWindow", TimeWindow, lambda value: (value.start, value.end)),
