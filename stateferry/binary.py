@@ -21,6 +21,8 @@ _I64 = struct.Struct(">q")
 
 def decode_modified_utf8(data: bytes) -> str:
     """The text of `data`; raises `ValueError` where it isn't what Java's `writeUTF` writes."""
+    if data.isascii() and 0 not in data:
+        return data.decode("ascii")
     units = bytearray()
     position, end = 0, len(data)
     while position < end:

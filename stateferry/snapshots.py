@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from stateferry.binary import ByteReader, ByteWriter
-from stateferry.errors import DamagedError
+from stateferry.errors import DamagedError, RefusedError
 from stateferry.types import (
     ArrayType,
     EitherType,
@@ -49,6 +50,13 @@ _OUTER_MAGIC = 911108
 _NESTED_MAGIC = 1333245
 _OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
 _LEAST_SNAPSHOT = 2 + 4  # an empty class name and a version
+_COMPOSITE_VERSION = 3
+
+# What keeps a header that was made to be misread from filling the stack and the memory: types as deep as nobody writes
+# them, and readings that unknown bodies leave open.
+_MOST_LEVELS = 64
+_MOST_READINGS = 1000
+_MOST_READ_BYTES = 1 << 26
 
 MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
 LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
@@ -156,7 +164,7 @@ def _padding(reader: ByteReader, version: int) -> int:
 
 
 def _row_kind(reader: ByteReader, version: int) -> bool:
-    return version >= 4 and reader.boolean("supports row kind")
+    return version == 3 or (version > 3 and reader.boolean("supports row kind"))
 
 
 def _ttl_of(_: None, parts: tuple[FlinkType, ...]) -> FlinkType:
@@ -198,11 +206,14 @@ Reading = tuple[SerializerSnapshot, int]
 class SnapshotParser:
     """All readings of the snapshot at a position: one, unless an unknown body leaves open where it ends."""
 
-    def __init__(self, data: bytes, file: str, *, limit: int | None = None, base: int = 0) -> None:
+    def __init__(self, data: bytes, file: str, *, limit: int | None = None, base: int = 0, level: int = 0) -> None:
         self.data = data
         self.file = file
         self.limit = len(data) if limit is None else limit
         self.base = base
+        self._level = level
+        self._read_bytes = 0
+        self._unknown: set[str] = set()
         self._readings: dict[int, list[Reading]] = {}
 
     def reader(self, position: int) -> ByteReader:
@@ -211,7 +222,13 @@ class SnapshotParser:
     def readings(self, position: int) -> list[Reading]:
         """Non-empty; raises `DamagedError` where nothing fits."""
         if position not in self._readings:
-            self._readings[position] = self._read(position)
+            if self._level == _MOST_LEVELS:
+                raise self.reader(position).damaged(f"serializers nested at most {_MOST_LEVELS} deep", "more")
+            self._level += 1
+            try:
+                self._readings[position] = self._read(position)
+            finally:
+                self._level -= 1
         return self._readings[position]
 
     def _read(self, position: int) -> list[Reading]:
@@ -235,6 +252,7 @@ class SnapshotParser:
             return [self._pojo(position, reader, class_name, version)]
         if class_name == _KRYO:
             return [self._kryo(position, reader, class_name, version)]
+        self._unknown.add(class_name)
         opaque = OpaqueType(class_name, "a serializer that is not one of Flink's own")
         return [
             self._done(position, end, class_name, version, opaque)
@@ -251,10 +269,20 @@ class SnapshotParser:
         type_: FlinkType,
         nested: tuple[SerializerSnapshot, ...] = (),
     ) -> Reading:
+        self._read_bytes += end - start
+        if self._read_bytes > _MOST_READ_BYTES:
+            raise self._too_many_readings(start)
         return SerializerSnapshot(class_name, version, type_, nested, self.data[start:end]), end
 
+    def _too_many_readings(self, position: int) -> RefusedError:
+        classes = ", ".join(sorted(self._unknown)) or "none of them unknown"
+        return RefusedError(
+            f"{self.file}: too many ways to read the serializer snapshots at offset {self.base + position}, "
+            f"because nothing says where the description of an unknown one ends: {classes}"
+        )
+
     def _can_follow(self, end: int) -> bool:
-        """Whether what stands at `end` may follow a snapshot: nothing, a text (a class, a name), or i16 states and that."""
+        """Whether what stands at `end` may follow a snapshot: nothing, a text (a class, a name), or an i16 and that."""
         return end == self.limit or self._text_at(end) or self.limit == end + 2 or self._text_at(end + 2)
 
     def _text_at(self, position: int) -> bool:
@@ -266,7 +294,10 @@ class SnapshotParser:
 
     def _composite(self, start: int, reader: ByteReader, class_name: str, version: int) -> list[Reading]:
         known = _COMPOSITE[class_name]
-        if version > 2:
+        if not 1 <= version <= _COMPOSITE_VERSION:
+            expected = f"version 1 to {_COMPOSITE_VERSION} of {class_name}"
+            raise reader.damaged(expected, f"{version}", position=reader.position - 4)
+        if version == _COMPOSITE_VERSION:
             reader.expect_i32(_OUTER_MAGIC, "the magic number of a composite serializer snapshot")
             outer_version = reader.i32("the outer version")
         else:
@@ -293,7 +324,10 @@ class SnapshotParser:
     def _sequence(self, position: int, count: int) -> Iterator[tuple[tuple[SerializerSnapshot, ...], int]]:
         partial: list[tuple[tuple[SerializerSnapshot, ...], int]] = [((), position)]
         for _ in range(count):
-            partial = list(follow(partial, lambda at: self.readings(at), lambda done, one: (*done, one)))
+            further = follow(partial, lambda at: self.readings(at), lambda done, one: (*done, one))
+            partial = list(islice(further, _MOST_READINGS + 1))
+            if len(partial) > _MOST_READINGS:
+                raise self._too_many_readings(position)
         yield from partial
 
     def _expect_version_2(self, reader: ByteReader, class_name: str, version: int) -> None:
@@ -302,9 +336,7 @@ class SnapshotParser:
 
     def _enum(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
         enum_class = reader.utf("an enum class")
-        names = tuple(
-            reader.utf("an enum constant") for _ in range(reader.count("the number of enum constants", 2))
-        )
+        names = tuple(reader.utf("an enum constant") for _ in range(reader.count("the number of enum constants", 2)))
         return self._done(start, reader.position, class_name, version, EnumType(enum_class, names))
 
     def _pojo(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
@@ -331,10 +363,13 @@ class SnapshotParser:
                 yield name, None
                 continue
             start, end = value
-            framed = SnapshotParser(self.data, self.file, limit=end, base=self.base)
+            framed = SnapshotParser(self.data, self.file, limit=end, base=self.base, level=self._level)
             complete = [snapshot for snapshot, stop in framed.readings(start) if stop == end]
-            if len(complete) != 1:
-                raise reader.damaged(f"one serializer snapshot for {name!r} in {end - start} bytes", "none that ends there")
+            if not complete:
+                expected = f"a serializer snapshot for {name!r} of {end - start} bytes"
+                raise reader.damaged(expected, "one that ends elsewhere", position=start)
+            if len(complete) > 1:
+                raise framed._too_many_readings(start)
             yield name, complete[0]
 
     def _kryo(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
@@ -398,8 +433,10 @@ def _looks_like_class(text: str) -> bool:
     return text != "" and text.isprintable() and not any(character.isspace() for character in text)
 
 
-def _compose(class_name: str, outer_version: int, type_: FlinkType, nested: tuple[SerializerSnapshot, ...]) -> SerializerSnapshot:
-    writer = ByteWriter().utf(class_name).i32(3).i32(_OUTER_MAGIC).i32(outer_version)
+def _compose(
+    class_name: str, outer_version: int, type_: FlinkType, nested: tuple[SerializerSnapshot, ...]
+) -> SerializerSnapshot:
+    writer = ByteWriter().utf(class_name).i32(_COMPOSITE_VERSION).i32(_OUTER_MAGIC).i32(outer_version)
     writer.i32(_NESTED_MAGIC).i32(1).i32(len(nested))
     for snapshot in nested:
         writer.raw(snapshot.raw)
