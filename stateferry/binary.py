@@ -1,4 +1,4 @@
-"""Java's `DataInput` and `DataOutput` as far as Flink's headers use them: big endian, checked, with the place of every error.
+"""Java's `DataInput` and `DataOutput` as far as headers use them: big endian, checked, with the place of every error.
 
 | value | bytes |
 |---|---|
@@ -102,7 +102,7 @@ class ByteReader:
         return int(_I64.unpack(self.take(8, what))[0])
 
     def count(self, what: str, least_size: int) -> int:
-        """An i32 that says how many items of at least `least_size` bytes follow: a lie is found before it costs memory."""
+        """An i32 that says how many items of at least `least_size` bytes follow: a lie is found before it costs."""
         start = self.position
         value = self.i32(what)
         if value < 0 or value * least_size > self.limit - self.position:
