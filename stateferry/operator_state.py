@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
+from stateferry.java_hash_map import order_of_compute_if_absent, order_of_put
 from stateferry.key_groups import check_parallelism
 
 
@@ -90,13 +91,17 @@ def _own_shares(subtask: Sequence[OperatorStateShare[Handle]]) -> _Shares[Handle
 def _locations(
     subtasks: Sequence[Sequence[OperatorStateShare[Handle]]], mode: DistributionMode
 ) -> dict[str, _Locations[Handle]]:
+    """Where the states of one mode lie, in the order in which Flink takes them: where odd items go follows from it."""
     locations: dict[str, _Locations[Handle]] = {}
+    lookups: list[str] = []
     for index, subtask in enumerate(subtasks):
         for share in subtask:
-            for name, partitions in share.states.items():
+            for name in order_of_put(list(share.states), len(share.states)):
+                partitions = share.states[name]
                 if partitions.mode is mode:
+                    lookups.append(name)
                     locations.setdefault(name, []).append((index, share.handle, partitions))
-    return locations
+    return {name: locations[name] for name in order_of_compute_if_absent(lookups)}
 
 
 def _held_by_some_only(broadcast: Mapping[str, _Locations[Handle]], parallelism: int) -> dict[str, _Locations[Handle]]:
@@ -112,8 +117,7 @@ def _deal_out_split(split: Mapping[str, _Locations[Handle]], shares: list[_Share
     """Each state in even runs; the subtask that would have got the next odd item begins with the next state."""
     parallelism = len(shares)
     first_subtask = 0
-    for name in _in_hash_map_order(list(split)):
-        locations = split[name]
+    for name, locations in split.items():
         least, odd = divmod(sum(len(partitions.offsets) for _, _, partitions in locations), parallelism)
         location, position = 0, 0
         for turn in range(parallelism):
@@ -143,25 +147,3 @@ def _copy_broadcast(broadcast: Mapping[str, _Locations[Handle]], shares: list[_S
         for name, locations in broadcast.items():
             _, handle, partitions = locations[subtask % len(locations)]
             share.setdefault(handle, {})[name] = partitions
-
-
-def _in_hash_map_order(names: list[str]) -> list[str]:
-    """The order in which a Java `HashMap` hands out these keys: that of the states when odd items take turns."""
-    capacity = 16
-    while len(names) > capacity * 3 // 4:
-        capacity *= 2
-
-    def bucket(name: str) -> int:
-        code = _string_hash(name)
-        return (code ^ code >> 16) & (capacity - 1)
-
-    return sorted(names, key=bucket)
-
-
-def _string_hash(text: str) -> int:
-    """`String.hashCode`, as an unsigned number of 32 bits."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for position in range(0, len(units), 2):
-        code = (31 * code + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return code

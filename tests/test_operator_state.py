@@ -115,9 +115,20 @@ def test_the_next_state_begins_where_the_odd_items_ended() -> None:
 
 
 def test_states_take_turns_in_the_order_of_a_java_hash_map() -> None:
-    """The names lie in buckets 2 (`b`) and 1 (`q`, by its hash 113): the second comes first."""
-    old = [[share("f", b=(SPLIT, (1,)), q=(SPLIT, (2,)))], []]
-    assert taken(redistribute(old, 3)) == [{"f": {"q": (2,)}}, {"f": {"b": (1,)}}, {}]
+    """What Flink made of these states, two of which share a bucket."""
+    old = [
+        [share("h0", s9uv0=(SPLIT, ()), s1mg22=(SPLIT, (2, 12)), stw73=(SPLIT, (3, 13)))],
+        [share("h1", s9uv0=(SPLIT, (0,)), s1mg22=(SPLIT, (2, 12)), stw73=(SPLIT, ()))],
+    ]
+    assert taken(redistribute(old, 7)) == [
+        {"h0": {"stw73": (3,)}},
+        {"h0": {"stw73": (13,)}},
+        {"h0": {"s9uv0": ()}, "h1": {"s9uv0": (0,)}},
+        {"h0": {"s1mg22": (2,)}},
+        {"h0": {"s1mg22": (12,)}},
+        {"h1": {"s1mg22": (2,)}},
+        {"h1": {"s1mg22": (12,)}},
+    ]
 
 
 def test_an_empty_list_in_the_way_is_named_without_items() -> None:
