@@ -5,7 +5,7 @@
 | Long, Date | i64 | low word xor high word |
 | Double, Float | their bits, all NaN as one | as Long; the bits |
 | String | units of 7 bits a byte, length + 1 in front | 31 * h + unit |
-| BigInteger | i32 length + 4, two's complement; lengths 0..3 are null, 0, 1, 10 | 31 * h + word of the magnitude, times the sign |
+| BigInteger | i32 length + 4, two's complement; lengths 0..3 are null, 0, 1, 10 | 31 * h + word, with the sign |
 | BigDecimal | BigInteger, i32 scale | 31 * h(unscaled) + scale |
 | java.sql.Timestamp | i64 ms, i32 nanoseconds of the second | as Long over the milliseconds |
 | LocalDate | i32 year, i8 month, i8 day | year's high bits xor (year << 11) + (month << 6) + day |

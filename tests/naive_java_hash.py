@@ -1,7 +1,7 @@
-"""Java's `hashCode` and Flink's serializers in plain Python, on values: the twin that the column-wise hashes are held to.
+"""Java's `hashCode` and Flink's serializers in plain Python, on values: the twin of the column-wise hashes.
 
-A value is a Python value of its kind; dates and such are tuples of their parts, a BigDecimal is (unscaled, scale), a row is
-(kind, fields), an Either is (is left, value), a set or a map a list of elements or pairs, and None is null.
+A value is a Python value of its kind; dates and such are tuples of their parts, a BigDecimal is (unscaled, scale), a
+row is (kind, fields), an Either is (is left, value), a set or a map a list of elements or pairs, and None is null.
 """
 
 from __future__ import annotations
