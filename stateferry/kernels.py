@@ -1,8 +1,8 @@
 """Compiled walks over serialized bytes: entries of a key group, values of any type, blobs into map entries.
 
-numba's cache watches only the file that defines a kernel, so all kernels that call each other live in this one. Every kernel
-checks its bounds; on damage it fills `failure` with (code, position, detail) and returns a negative number; `walker.py`
-says it in words. Kernels write to arrays the caller owns and allocate nothing.
+numba's cache watches only the file that defines a kernel, so all kernels that call each other live in this one.
+Every kernel checks its bounds; on damage it fills `failure` with (code, position, detail) and returns a negative
+number; `walker.py` says it in words. Kernels write to arrays the caller owns and allocate nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ BRANCH = 10  # a flag byte: 1 goes on, 0 goes where this says
 JUMP = 12  # where to go
 MASK = 13  # register, bytes
 FIELD = 14  # register, bit, where to go when null
-POJO = 15  # where to go after it, tagged subclasses, named subclasses, then a jump each, then (pool start, length, jump) each
+# Where to go after it, tagged subclasses, named subclasses, then a jump each, then (pool start, length, jump) each.
+POJO = 15
 OPAQUE = 16
 ENUM = 17  # number of constants
 BOOLEAN = 18
@@ -248,7 +249,8 @@ def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-un
 @_kernel
 def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, failure):  # type: ignore[no-untyped-def]
     """Runs a program over many values: where each ends, and the positions the program marks on its way, `mark_ends[i]`
-    of them until the end of value i. Returns how many values were walked; if fewer than given, the next one is damaged."""
+    of them until the end of value i. Returns how many values were walked; if fewer than given, the next one is
+    damaged."""
     marked = np.int64(0)
     for index in range(len(starts)):
         position = starts[index]
@@ -487,3 +489,25 @@ def scan_entries(data, position, limit, key_group, prefix, starts, key_ends, end
             return count
     result[0], result[1], result[2] = FULL, position, 0
     return count
+
+
+@_kernel
+def copy_entries(data, starts, key_ends, ends, targets, order, old_prefix, new_prefix, out):  # type: ignore[no-untyped-def]
+    """The entries in the given order, each with its target's key group in front of its key."""
+    position = np.int64(0)
+    for index in order:
+        key_length = key_ends[index] - starts[index] - 4 - old_prefix + new_prefix
+        for byte in range(4):
+            out[position + byte] = np.uint8(key_length >> (24 - 8 * byte) & 0xFF)
+        position += 4
+        target = targets[index]
+        if new_prefix == 2:
+            out[position] = np.uint8(target >> 8)
+            position += 1
+        out[position] = np.uint8(target & 0xFF)
+        position += 1
+        source = starts[index] + 4 + old_prefix
+        size = ends[index] - source
+        for byte in range(size):
+            out[position + byte] = data[source + byte]
+        position += size

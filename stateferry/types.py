@@ -1,4 +1,5 @@
-"""The types whose values Flink's own serializers write, as a tree: one node for each serializer, nothing about how it was read."""
+"""The types whose values Flink's own serializers write, as a tree: one node for each serializer, nothing about how
+it was read."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ class TupleType:
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """A bit mask of ceil((2 + n) / 8) bytes (without the 2 when it has no row kind), then the fields that aren't null."""
+    """A bit mask of ceil((2 + n) / 8) bytes (without the 2 when it has no row kind), then the fields that aren't
+    null."""
 
     fields: tuple[FlinkType, ...]
     has_kind: bool
@@ -227,7 +229,8 @@ def type_name(type_: FlinkType) -> str:
 
 
 def fixed_length(type_: FlinkType) -> int | None:
-    """What Flink's `TypeSerializer.getLength()` says, which decides about length suffixes in keys: None if it varies."""
+    """What Flink's `TypeSerializer.getLength()` says, which decides about length suffixes in keys: None if it
+    varies."""
     match type_:
         case Scalar():
             return type_.length

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,7 +39,8 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """How to find the end of a value of `type`: instructions, the texts they compare with, and how many registers they use."""
+    """How to find the end of a value of `type`: instructions, the texts they compare with, and how many registers
+    they use."""
 
     type: FlinkType
     code: Positions
@@ -316,8 +316,8 @@ def walk_elements(
 
 @dataclass(frozen=True, slots=True)
 class MapEntries:
-    """Entries of many maps, one after another: map i has the next `counts[i]` and stops at `stops[i]`. An entry is its key
-    from `starts`, at `key_ends` its null flag, and behind that its value unless null, to `ends`."""
+    """Entries of many maps, one after another: map i has the next `counts[i]` and stops at `stops[i]`. An entry is
+    its key from `starts`, at `key_ends` its null flag, and behind that its value unless null, to `ends`."""
 
     counts: Positions
     starts: Positions

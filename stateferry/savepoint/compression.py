@@ -1,7 +1,8 @@
 """Where the bytes of a key group come from and go to: as they are, or as a framed snappy stream.
 
-A framed stream is the chunk `ff 06 00 00 "sNaPpY"`, then chunks of a type byte, a 3-byte little-endian length and that many
-bytes: type 00 is compressed, 01 is not (both start with a masked CRC32C of at most 64 KiB of content), 80 to fe may be skipped.
+A framed stream is the chunk `ff 06 00 00 "sNaPpY"`, then chunks of a type byte, a 3-byte little-endian length and
+that many bytes: type 00 is compressed, 01 is not (both start with a masked CRC32C of at most 64 KiB of content), 80
+to fe may be skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Buffer = npt.NDArray[np.uint8]
 STREAM_START = b"\xff\x06\x00\x00sNaPpY"
 _BLOCK = 1 << 16
 # The most a chunk may claim: 64 KiB of content that snappy couldn't compress, its checksum, and snappy's own overhead.
-_LARGEST_CHUNK = _BLOCK + _BLOCK // 6 + 64
+LARGEST_CHUNK = _BLOCK + _BLOCK // 6 + 64
 _READ = 1 << 20
 
 
@@ -56,7 +57,7 @@ class SnappySource:
     def __init__(self, file: Any, name: str, start: int, end: int) -> None:
         self._input = PlainSource(file, name, start, end)
         self._name, self._base = name, start
-        self._buffer = np.empty(_READ + _LARGEST_CHUNK, np.uint8)
+        self._buffer = np.empty(_READ + LARGEST_CHUNK, np.uint8)
         self._begin = self._end = 0
         self._started = self._exhausted = False
         self._content = np.empty(0, np.uint8)
@@ -115,8 +116,8 @@ class SnappySource:
             raise self._damaged("the start of a snappy stream", f"a chunk of type {kind:02x}")
         if 2 <= kind < 0x80:
             raise self._damaged("a snappy chunk that is known or may be skipped", f"type {kind:02x}")
-        if here >= 4 and size - 4 > _LARGEST_CHUNK - 4:
-            raise self._damaged(f"a snappy chunk of at most {_LARGEST_CHUNK} bytes", f"{size}")
+        if here >= 4 and size - 4 > LARGEST_CHUNK - 4:
+            raise self._damaged(f"a snappy chunk of at most {LARGEST_CHUNK} bytes", f"{size}")
         if here >= 4 and kind in (0, 1) and size < 8:
             raise self._damaged("a snappy chunk with a checksum", f"{size - 4} bytes")
 

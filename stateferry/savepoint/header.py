@@ -7,8 +7,8 @@
 | key serializer | i32 2, Snapshot |
 | states | i16 n, n x StateMeta |
 
-StateMeta: utf name, i32 kind, i32 n x (utf option, utf value), i32 n x (utf serializer key, i32 2, Snapshot). A state's id is
-its place in the list; ids differ between files, names don't.
+StateMeta: utf name, i32 kind, i32 n x (utf option, utf value), i32 n x (utf serializer key, i32 2, Snapshot). A
+state's id is its place in the list; ids differ between files, names don't.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class KeyedHeader:
 
 
 def parse_header(data: bytes, file: str, *, end: int | None) -> tuple[KeyedHeader, int]:
-    """The header at the start of `data` and where it ends: at `end` when that is known (where the first key group begins)."""
+    """The header at the start of `data` and where it ends: at `end` when that is known (where the first key group
+    begins)."""
     limit = len(data) if end is None else end
     reader = ByteReader(data, file, limit=limit)
     start = reader.position
@@ -93,7 +94,7 @@ def parse_header(data: bytes, file: str, *, end: int | None) -> tuple[KeyedHeade
         (KeyedHeader(compressed, key, states), stop)
         for (key, states), stop in follow(
             [(key, position) for key, position in keys],
-            lambda at: _counted_states(parser, at),
+            lambda at: read_states(parser, at),
             lambda key, states: (key, states),
         )
         if end is None or stop == end
@@ -122,7 +123,7 @@ def _versioned_snapshot(parser: SnapshotParser, position: int) -> list[tuple[Ser
     return parser.readings(reader.position)
 
 
-def _counted_states(parser: SnapshotParser, position: int) -> list[tuple[tuple[StateMeta, ...], int]]:
+def read_states(parser: SnapshotParser, position: int) -> list[tuple[tuple[StateMeta, ...], int]]:
     reader = parser.reader(position)
     count = reader.i16("the number of states")
     if count < 0:

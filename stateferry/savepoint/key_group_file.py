@@ -4,10 +4,11 @@ A key group is, at its offset (inside its own snappy stream if the header says s
 
     i16 state id
     repeat: i32 key length, key, i32 value length, value
-            bit 0x80 of the first key byte set: the state's last entry; an i16 follows: the next state id, or ff ff at the end
+            bit 0x80 of the first key byte set: the state's last entry; an i16 follows: the next state id, or ff ff
+            at the end
 
-A section is a run of entries of one state as they lie in the buffer, with that bit cleared. It is valid until the next one
-is asked for. The buffer grows only for an entry that is larger, and only as far as its bytes really arrive.
+A section is a run of entries of one state as they lie in the buffer, with that bit cleared. It is valid until the
+next one is asked for. The buffer grows only for an entry that is larger, and only as far as its bytes really arrive.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _LARGEST_HEADER = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Entries of one state of one key group: entry i is `data[starts[i]:ends[i]]`, its key (with the key group before it)
-    `data[starts[i] + 4 : key_ends[i]]`, its value `data[key_ends[i] + 4 : ends[i]]`."""
+    """Entries of one state of one key group: entry i is `data[starts[i]:ends[i]]`, its key (with the key group
+    before it) `data[starts[i] + 4 : key_ends[i]]`, its value `data[key_ends[i] + 4 : ends[i]]`."""
 
     file: KeyGroupFile
     extent: KeyGroupExtent

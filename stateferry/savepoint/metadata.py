@@ -9,12 +9,13 @@
 | operators | i32 n, n x Operator | |
 | properties | the rest: one Java-serialized object | 4, 5, 6 |
 
-Operator: utf name and utf uid (5, 6), 16 bytes of id, i32 parallelism, i32 max parallelism, coordinator state (StreamHandle;
-version 2 has an i32 chain length instead), i32 number of subtasks (-1: fully finished), then per subtask an i32 index
-(negative: finished) and Subtask.
+Operator: utf name and utf uid (5, 6), 16 bytes of id, i32 parallelism, i32 max parallelism, coordinator state
+(StreamHandle; version 2 has an i32 chain length instead), i32 number of subtasks (-1: fully finished), then per
+subtask an i32 index (negative: finished) and Subtask.
 
-Subtask: (version 2: i64 duration, i32 number of legacy states) managed and raw operator state (i32 0 or 1, OperatorHandle),
-managed and raw keyed state (KeyedHandle), input and output channel state (i32 counts; not in version 2).
+Subtask: (version 2: i64 duration, i32 number of legacy states) managed and raw operator state (i32 0 or 1,
+OperatorHandle), managed and raw keyed state (KeyedHandle), input and output channel state (i32 counts; not in
+version 2).
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ _KEYED_REFUSED = {
     13: "a changelog handle",
     14: "a changelog handle",
 }
-HOW_TO_TAKE_A_CANONICAL_ONE = "take a canonical one: flink savepoint --type canonical JOB DIR (or stop --type canonical; over REST formatType CANONICAL)"
+HOW_TO_TAKE_A_CANONICAL_ONE = (
+    "take a canonical one: flink savepoint --type canonical JOB DIR (or flink stop --type canonical; "
+    "over REST formatType CANONICAL)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +247,8 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
         for channel in ("input", "output"):
             if reader.i32(f"the number of {channel} channel states") != 0:
                 raise RefusedError(
-                    f"{reader.file}: operator {operator.label} subtask {index} has {channel} channel state: an unaligned "
-                    f"checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+                    f"{reader.file}: operator {operator.label} subtask {index} has {channel} channel state: an "
+                    f"unaligned checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
                 )
     return Subtask(index, False, managed_operator, raw_operator, managed_keyed, raw_keyed)
 
@@ -256,8 +260,8 @@ def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
         return None
     if kind in _KEYED_REFUSED:
         raise RefusedError(
-            f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}): a native-format savepoint or "
-            f"an incremental checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+            f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}): a native-format "
+            f"savepoint or an incremental checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
         )
     if kind != _KEYED_SAVEPOINT and kind not in _KEYED_CHECKPOINT:
         raise reader.damaged("a known type of keyed state handle", f"{kind}", position=at)
@@ -275,10 +279,7 @@ def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
     stream = _stream(reader)
     if stream is None:
         raise reader.damaged("where the keyed state is", "a null handle", position=stream_at)
-    if _KEYED_CHECKPOINT.get(kind):
-        handle_id = reader.utf("a state handle id")
-    else:
-        handle_id = None
+    handle_id = reader.utf("a state handle id") if _KEYED_CHECKPOINT.get(kind) else None
     return KeyedHandle(KeyGroupRange(start, start + count - 1), offsets, stream, kind, handle_id)
 
 
@@ -297,7 +298,8 @@ def _operator_handle(reader: ByteReader) -> OperatorHandle | None:
         return None
     if kind == 17:
         raise RefusedError(
-            f"{reader.file}: operator state in a merged file: a checkpoint, not a savepoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+            f"{reader.file}: operator state in a merged file: a checkpoint, not a savepoint; "
+            f"{HOW_TO_TAKE_A_CANONICAL_ONE}"
         )
     if kind != 4:
         raise reader.damaged("operator state handle type 4", f"{kind}", position=at)
@@ -337,7 +339,8 @@ def _stream(reader: ByteReader) -> StreamHandle | None:
             return RelativeFile(path, _size(reader))
         case 15 | 16:
             raise RefusedError(
-                f"{reader.file}: state in a segment of a merged file: a checkpoint, not a savepoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+                f"{reader.file}: state in a segment of a merged file: a checkpoint, not a savepoint; "
+                f"{HOW_TO_TAKE_A_CANONICAL_ONE}"
             )
         case _:
             raise reader.damaged("a known type of stream handle", f"{kind}", position=at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import mmh3
@@ -61,8 +62,19 @@ class Savepoint:
                 with KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index) as file:
                     yield file
 
+    def open_all(self, operator: Operator, opened: ExitStack) -> tuple[KeyGroupFile, ...]:
+        """The operator's keyed state files by subtask, open as long as `opened` is."""
+        return tuple(
+            opened.enter_context(
+                KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index)
+            )
+            for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index)
+            if subtask.managed_keyed is not None
+        )
+
     def keyed_states(self, operator: Operator) -> tuple[KeyedState, ...]:
-        """The operator's keyed states by name, from all subtasks: one that was first used late may be missing in some."""
+        """The operator's keyed states by name, from all subtasks: one that was first used late may be missing in
+        some."""
         states: dict[str, KeyedState] = {}
         for file in self.open_files(operator):
             merge_states(states, file)

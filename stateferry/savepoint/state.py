@@ -19,7 +19,6 @@ from stateferry.types import (
     ListType,
     MapType,
     OpaqueType,
-    Scalar,
     TimerType,
     TtlType,
     fixed_length,
@@ -53,7 +52,8 @@ class KeyedState:
 
     @property
     def has_suffixes(self) -> bool:
-        """Whether key and namespace are followed by their lengths: where both vary, one couldn't tell where they end."""
+        """Whether key and namespace are followed by their lengths: where both vary, one couldn't tell where they
+        end."""
         return (
             self.kind is not StateKind.TIMERS
             and fixed_length(self.key) is None

@@ -1,6 +1,7 @@
 """Where savepoints lie: one thin layer over `pyarrow.fs`, so that a folder and an object store look the same.
 
-A savepoint is named as Flink names it: a path, or a URI (`file:/...`, `s3://...`, `hdfs://...`); naming its `_metadata` is as good.
+A savepoint is named as Flink names it: a path, or a URI (`file:/...`, `s3://...`, `hdfs://...`); naming its
+`_metadata` is as good.
 """
 
 from __future__ import annotations

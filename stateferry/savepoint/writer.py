@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ _COPY = 4 << 20
 _COMPRESS_AT_ONCE = 1 << 20
 _LAST = np.uint8(0x80)
 
+Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
+
 
 class KeyedFileWriter:
     """One subtask's keyed state file: its key groups in ascending order, each state of a group once, in any order."""
@@ -58,23 +60,22 @@ class KeyedFileWriter:
     def __exit__(self, *_: object) -> None:
         self._stream.close()
 
-    def begin(self, key_group: int) -> None:
-        """The entries that are written from now on belong to this key group."""
-        self._end_group()
-        if key_group not in self._range or key_group <= self._last_group:
-            raise UsageError(f"key group {key_group} can't follow {self._last_group} in a file of {self._range}")
-        self._group = self._last_group = key_group
-
-    def write(self, state: int, entries: Buffer, last_start: int) -> None:
+    def entries(self, key_group: int, state: int, entries: Buffer, last_start: int) -> None:
         """Entries as they lie in a section, the last of which begins at `last_start`."""
-        if self._group is None:
-            raise UsageError("entries belong to a key group: begin one first")
+        if key_group != self._group:
+            self._begin_group(key_group)
         if state != self._state:
             self._begin_state(state)
         else:
             self._emit(self._last_entry)
         self._emit(entries[:last_start])
         self._last_entry = entries[last_start:].copy()
+
+    def _begin_group(self, key_group: int) -> None:
+        self._end_group()
+        if key_group not in self._range or key_group <= self._last_group:
+            raise UsageError(f"key group {key_group} can't follow {self._last_group} in a file of {self._range}")
+        self._group = self._last_group = key_group
 
     def _begin_state(self, state: int) -> None:
         if not 0 <= state < len(self._header.states) or state in self._written_states:
@@ -130,6 +131,29 @@ class KeyedFileWriter:
         return KeyedHandle(self._range, tuple(self._offsets), RelativeFile(self._location.name, self._position))
 
 
+class PlainFileWriter:
+    """A state file whose bytes the caller knows; on disk when the context ends."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._stream: Any = location.create()
+        self.position = 0
+
+    def __enter__(self) -> PlainFileWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        self._location.sync_file()
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+        self.position += len(data)
+
+    def written(self) -> RelativeFile:
+        return RelativeFile(self._location.name, self.position)
+
+
 class SavepointWriter:
     """A savepoint in the making, in a folder of its own."""
 
@@ -152,22 +176,13 @@ class SavepointWriter:
     def _file(self, operator_id: str, what: str, subtask: int) -> Location:
         return self.folder.child(f"{operator_id}-{what}-{subtask:05d}")
 
-    def write_file(self, operator_id: str, what: str, subtask: int, data: bytes) -> RelativeFile:
-        location = self._file(operator_id, what, subtask)
-        with location.create() as stream:
-            stream.write(data)
-        location.sync_file()
-        return RelativeFile(location.name, len(data))
+    def operator_file(self, operator_id: str, subtask: int) -> PlainFileWriter:
+        return PlainFileWriter(self._file(operator_id, "operator", subtask))
 
     def carry_over(self, source: Location, operator_id: str, subtask: Subtask, *, keyed: bool) -> Subtask:
         """The subtask with its files copied byte for byte into this savepoint; keyed state only if asked for."""
 
-        def copied(handle: OperatorHandle | None, what: str) -> OperatorHandle | None:
-            if handle is None:
-                return None
-            return replace(handle, stream=self._copy(source, handle.stream, operator_id, what, subtask.index))
-
-        def copied_keyed(handle: KeyedHandle | None, what: str) -> KeyedHandle | None:
+        def copied(handle: Handle | None, what: str) -> Handle | None:
             if handle is None:
                 return None
             return replace(handle, stream=self._copy(source, handle.stream, operator_id, what, subtask.index))
@@ -176,24 +191,20 @@ class SavepointWriter:
             subtask,
             managed_operator=copied(subtask.managed_operator, "operator"),
             raw_operator=copied(subtask.raw_operator, "raw-operator"),
-            managed_keyed=copied_keyed(subtask.managed_keyed, "keyed") if keyed else None,
-            raw_keyed=copied_keyed(subtask.raw_keyed, "raw-keyed"),
+            managed_keyed=copied(subtask.managed_keyed, "keyed") if keyed else None,
+            raw_keyed=copied(subtask.raw_keyed, "raw-keyed"),
         )
 
     def _copy(self, source: Location, stream: StreamHandle, operator_id: str, what: str, subtask: int) -> StreamHandle:
         if isinstance(stream, InlineBytes):
             return stream
         file, name, size = open_stream(source, stream)
-        location = self._file(operator_id, what, subtask)
-        with file, location.create() as out:
-            copied = 0
+        with file, PlainFileWriter(self._file(operator_id, what, subtask)) as out:
             while chunk := file.read(_COPY):
                 out.write(chunk)
-                copied += len(chunk)
-        if copied != size:
-            raise DamagedError(f"{size} bytes", f"{copied}", file=name)
-        location.sync_file()
-        return RelativeFile(location.name, size)
+        if out.position != size:
+            raise DamagedError(f"{size} bytes", f"{out.position}", file=name)
+        return out.written()
 
     def commit(self, metadata: Metadata) -> None:
         """Makes the folder a savepoint."""

@@ -1,0 +1,176 @@
+"""Operator (non-keyed) state files, and their elements dealt out anew to another number of subtasks.
+
+| part | bytes |
+|---|---|
+| header | i32 version = 6, bool compressed, i16 n x StateMeta (lists), i16 m x StateMeta (broadcast) |
+| compressed | one framed snappy stream follows; a chunk begins wherever an offset points |
+| elements | serialized values at the offsets of the handle; a broadcast state is one element |
+
+Elements are opaque and atomic: each is the bytes from its offset to the next one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stateferry.binary import ByteReader, ByteWriter
+from stateferry.errors import DamagedError, RefusedError
+from stateferry.operator_state import OperatorStateShare, StatePartitions, redistribute
+from stateferry.savepoint.compression import STREAM_START
+from stateferry.savepoint.header import StateMeta, read_states, write_state
+from stateferry.savepoint.metadata import Operator, OperatorHandle, PartitionedState, Subtask
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
+from stateferry.savepoint.writer import SavepointWriter
+from stateferry.snapshots import SnapshotParser
+
+VERSION = 6
+_COPY = 4 << 20
+_LARGEST_HEADER = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorHeader:
+    compressed: bool
+    lists: tuple[StateMeta, ...]
+    broadcasts: tuple[StateMeta, ...]
+
+
+def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
+    """The header that fills `data`, together with the start of the snappy stream if there is one."""
+    reader = ByteReader(data, file)
+    version = reader.i32("the version of an operator state file")
+    if 1 <= version < VERSION:
+        raise RefusedError(
+            f"{file}: operator state of version {version}, from before Flink 1.20: take a newer savepoint"
+        )
+    if version != VERSION:
+        raise reader.damaged(f"version {VERSION} of an operator state file", f"{version}", position=0)
+    compressed = reader.boolean("state compression")
+    limit = len(data)
+    if compressed:
+        limit -= len(STREAM_START)
+        if data[max(limit, 0) :] != STREAM_START:
+            raise reader.damaged("the start of a snappy stream behind the header", "another text")
+    parser = SnapshotParser(data, file, limit=limit)
+    readings = [
+        (lists, broadcasts)
+        for lists, middle in read_states(parser, reader.position)
+        for broadcasts, end in read_states(parser, middle)
+        if end == limit
+    ]
+    if len(readings) != 1:
+        raise DamagedError(
+            "a header that ends where the first element begins", f"{len(readings)} readings", file=file, offset=limit
+        )
+    return OperatorHeader(compressed, *readings[0])
+
+
+def build_operator_header(header: OperatorHeader) -> bytes:
+    writer = ByteWriter().i32(VERSION).boolean(header.compressed)
+    for states in (header.lists, header.broadcasts):
+        writer.i16(len(states))
+        for state in states:
+            write_state(writer, state)
+    return writer.raw(STREAM_START if header.compressed else b"").bytes()
+
+
+class _ElementFile:
+    """One subtask's operator state, open for reading; use as a context manager."""
+
+    def __init__(self, folder: Location, handle: OperatorHandle) -> None:
+        self.file, self.name, size = open_stream(folder, handle.stream)
+        try:
+            offsets = sorted({offset for state in handle.states for offset in state.offsets})
+            end = offsets[0] if offsets else size
+            if not 0 < end <= min(size, _LARGEST_HEADER) or (offsets and offsets[-1] >= size):
+                raise DamagedError(f"offsets inside the file's {size} bytes", f"{offsets}", file=self.name)
+            self.header = parse_operator_header(bytes(self.file.read(end)), self.name)
+        except BaseException:
+            self.file.close()
+            raise
+        self._ends = dict(pairwise([*offsets, size]))
+
+    def __enter__(self) -> _ElementFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def element(self, offset: int) -> Iterator[bytes]:
+        """The bytes of the element at an offset, in pieces."""
+        position, end = offset, self._ends[offset]
+        self.file.seek(position)
+        while position < end:
+            piece = bytes(self.file.read(min(_COPY, end - position)))
+            if not piece:
+                raise DamagedError(f"{end - position} more bytes", "the end", file=self.name, offset=position)
+            position += len(piece)
+            yield piece
+
+
+def redistribute_files(
+    source: Location, writer: SavepointWriter, operator: Operator, parallelism: int
+) -> dict[int, Subtask]:
+    """The operator's state on a new number of subtasks, dealt out as Flink's restore would."""
+    shares: list[list[OperatorStateShare[int]]] = [[] for _ in range(operator.parallelism)]
+    with ExitStack() as opened:
+        files: dict[int, _ElementFile] = {}
+        for subtask in operator.subtasks:
+            if subtask.managed_operator is not None:
+                handle = subtask.managed_operator
+                files[subtask.index] = opened.enter_context(_ElementFile(source, handle))
+                states = {state.name: StatePartitions(state.mode, state.offsets) for state in handle.states}
+                shares[subtask.index].append(OperatorStateShare(subtask.index, states))
+        new_shares = redistribute(shares, parallelism)
+        return {
+            index: Subtask(index, managed_operator=_merge(writer, operator, index, share, files))
+            for index, share in enumerate(new_shares)
+        }
+
+
+def _merge(
+    writer: SavepointWriter,
+    operator: Operator,
+    index: int,
+    shares: list[OperatorStateShare[int]],
+    files: dict[int, _ElementFile],
+) -> OperatorHandle | None:
+    """One new file with the elements of all shares."""
+    if not shares:
+        return None
+    header = _merged_header([files[share.handle] for share in shares], operator)
+    states: dict[str, StatePartitions] = {}
+    with writer.operator_file(operator.hex_id, index) as out:
+        out.write(build_operator_header(header))
+        for share in shares:
+            for name, partitions in share.states.items():
+                offsets = []
+                for offset in partitions.offsets:
+                    offsets.append(out.position)
+                    for piece in files[share.handle].element(offset):
+                        out.write(piece)
+                before = states.get(name, StatePartitions(partitions.mode, ()))
+                states[name] = StatePartitions(partitions.mode, (*before.offsets, *offsets))
+        return OperatorHandle(
+            tuple(PartitionedState(name, partitions.mode, partitions.offsets) for name, partitions in states.items()),
+            out.written(),
+        )
+
+
+def _merged_header(files: list[_ElementFile], operator: Operator) -> OperatorHeader:
+    lists: dict[str, StateMeta] = {}
+    broadcasts: dict[str, StateMeta] = {}
+    for file in files:
+        if file.header.compressed != files[0].header.compressed:
+            raise RefusedError(f"{file.name}: operator {operator.label} has compressed and uncompressed operator state")
+        for merged, states in ((lists, file.header.lists), (broadcasts, file.header.broadcasts)):
+            for state in states:
+                if not merged.setdefault(state.name, state).same_as(state):
+                    raise RefusedError(
+                        f"{file.name}: operator state {state.name} is described differently in another subtask"
+                    )
+    return OperatorHeader(files[0].header.compressed, tuple(lists.values()), tuple(broadcasts.values()))
