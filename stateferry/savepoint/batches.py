@@ -1,0 +1,252 @@
+"""A state's entries as Arrow record batches: decoded into typed columns, or raw, with their bytes as they are.
+
+| column | decoded | raw |
+|---|---|---|
+| key_group | int32 | int32 |
+| key | the key | its bytes |
+| namespace (absent where it is the void one) | the namespace | its bytes |
+| user_key (maps) | the user key | its bytes |
+| value (all but timers) | the value; of a ListState a list | its bytes, with null flag, timestamp and delimiters |
+| timestamp (with time to live; timers) | int64 milliseconds; of a ListState a list of them | absent for a ListState |
+
+A null in a MapState is a null value; written by hand under time to live it has no timestamp either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from stateferry import columns, walker
+from stateferry.arrow_types import arrow_type
+from stateferry.column_scalars import blocks_array
+from stateferry.errors import DamagedError, RefusedError, UsageError
+from stateferry.key_groups import KeyGroupRange
+from stateferry.savepoint.chunks import Chunk, plan_chunks
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rows import Rows, gather
+from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
+from stateferry.savepoint.storage import Location
+from stateferry.types import FlinkType, NullableType, OpaqueType, Scalar, type_name
+from stateferry.walker import Flags, Positions
+
+ROWS_PER_BATCH = 1 << 16
+BYTES_PER_BATCH = WINDOW
+
+KEY_GROUP, KEY, NAMESPACE, USER_KEY, VALUE, TIMESTAMP = (
+    "key_group",
+    "key",
+    "namespace",
+    "user_key",
+    "value",
+    "timestamp",
+)
+
+
+def schema(state: KeyedState, *, raw: bool = False) -> pa.Schema:
+    """The columns of the state; refuses by name what can't be read into them."""
+    if state.asynchronous:
+        raise RefusedError(f"state {state.name} is asynchronous (V2) state, which can't be read")
+    for part, type_ in (("key", state.key), ("namespace", state.namespace)):
+        if isinstance(type_, OpaqueType):
+            raise RefusedError(
+                f"state {state.name}: its {part} is {type_.class_name}, {type_.reason}: where it ends can't be found"
+            )
+    fields = [(KEY_GROUP, pa.int32()), (KEY, _part_type(state, KEY, state.key, raw))]
+    if _has_namespace(state):
+        fields.append((NAMESPACE, _part_type(state, NAMESPACE, state.namespace, raw)))
+    if state.user_key is not None:
+        fields.append((USER_KEY, _part_type(state, USER_KEY, state.user_key, raw)))
+    timestamp = pa.int64()
+    if state.value is not None:
+        value = _part_type(state, VALUE, state.value, raw)
+        if state.kind is StateKind.LIST and not raw:
+            value, timestamp = pa.list_(value), pa.list_(timestamp)
+        fields.append((VALUE, value))
+    if _has_timestamp(state, raw):
+        fields.append((TIMESTAMP, timestamp))
+    return pa.schema(fields)
+
+
+def _part_type(state: KeyedState, part: str, type_: FlinkType, raw: bool) -> pa.DataType:
+    if raw:
+        return pa.binary()
+    try:
+        return arrow_type(type_)
+    except RefusedError as error:
+        raise RefusedError(f"state {state.name}: its {part.replace('_', ' ')} {type_name(type_)}: {error}") from None
+
+
+def _has_namespace(state: KeyedState) -> bool:
+    return state.namespace is not Scalar.VOID_NAMESPACE
+
+
+def _has_timestamp(state: KeyedState, raw: bool) -> bool:
+    if state.kind is StateKind.LIST and raw:
+        return False
+    return state.ttl or state.kind is StateKind.TIMERS
+
+
+def read_batches(
+    savepoint: Savepoint,
+    operator: str,
+    state: str,
+    key_groups: KeyGroupRange | None = None,
+    *,
+    raw: bool = False,
+    rows_per_batch: int = ROWS_PER_BATCH,
+) -> Iterator[pa.RecordBatch]:
+    """All entries of a state of the operator with this id, uid or name, or those of some key groups."""
+    found = savepoint.operator(operator)
+    described = savepoint.state(found, state)
+    schema(described, raw=raw)
+    for chunk in plan_chunks(found, lambda group: key_groups is None or group in key_groups):
+        yield from read_chunk(savepoint.folder, chunk, described, raw=raw, rows_per_batch=rows_per_batch)
+
+
+def read_chunk(
+    folder: Location, chunk: Chunk, state: KeyedState, *, raw: bool = False, rows_per_batch: int = ROWS_PER_BATCH
+) -> Iterator[pa.RecordBatch]:
+    """The state's entries in the chunk's key groups, in bounded memory."""
+    if rows_per_batch < 1:
+        raise UsageError(f"expected at least one row in a batch, found {rows_per_batch}")
+    batch_schema = schema(state, raw=raw)
+    for rows in gather(_sections(folder, chunk, state), rows_per_batch, BYTES_PER_BATCH):
+        with rows.locating():
+            batch_columns = _raw_columns(state, rows) if raw else _columns(state, rows)
+        yield pa.RecordBatch.from_arrays(batch_columns, schema=batch_schema)
+
+
+def _sections(folder: Location, chunk: Chunk, state: KeyedState) -> Iterator[Section]:
+    window = np.empty(WINDOW, np.uint8)
+    for part in chunk.parts:
+        with KeyGroupFile(folder, part.handle, chunk.max_parallelism, part.subtask) as file:
+            ids = _ids(file, state)
+            # Key groups are read to their ends, also behind the state: only then is their damage seen.
+            for key_group in part.key_groups if ids else ():
+                for section in file.sections(key_group, window):
+                    if section.state in ids:
+                        yield section
+
+
+def _ids(file: KeyGroupFile, state: KeyedState) -> set[int]:
+    """The state's numbers in this file: none if the subtask has not used it."""
+    ids = set()
+    for number, found in enumerate(keyed_states(file.header, file.name)):
+        if found.name == state.name:
+            ids.add(number)
+            if found != state:
+                raise RefusedError(
+                    f"{file.name}: state {state.name} is {found.kind.value} {found.type_name} here and "
+                    f"{state.kind.value} {state.type_name} in another subtask"
+                )
+    return ids
+
+
+def _columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
+    # First, because it is what finds keys that are too short for their timestamps.
+    values = [_timer_timestamps(rows)] if state.kind is StateKind.TIMERS else []
+    arrays = _key_columns(state, rows)
+    if state.stored_value is not None:
+        decode_values = _list_columns if state.kind is StateKind.LIST else _value_columns
+        values = decode_values(state, state.stored_value, rows)
+    return [pa.array(rows.key_groups), *arrays, *values]
+
+
+def _key_columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
+    data, position, limits = rows.data, _key_starts(state, rows), rows.key_ends
+    if state.has_suffixes:
+        split = walker.split_keys(state.key, state.namespace, True, data, position, limits)
+        key, _ = columns.decode(state.key, data, position, split.key_ends)
+        namespace, _ = columns.decode(state.namespace, data, split.namespace_starts, split.namespace_ends)
+        position = split.rests
+    else:
+        key, position = columns.decode(state.key, data, position, limits)
+        namespace, position = columns.decode(state.namespace, data, position, limits)
+    arrays = [key, namespace] if _has_namespace(state) else [key]
+    if state.user_key is not None:
+        user_key, position = columns.decode(state.user_key, data, position, limits)
+        arrays.append(user_key)
+    _check_ends("the key", position, limits)
+    return arrays
+
+
+def _key_starts(state: KeyedState, rows: Rows) -> Positions:
+    return rows.key_starts + 8 if state.kind is StateKind.TIMERS else rows.key_starts
+
+
+def _timer_timestamps(rows: Rows) -> pa.Array:
+    # Written with the sign flipped, so that timers sort as their bytes do.
+    flipped, _ = columns.decode(Scalar.LONG, rows.data, rows.key_starts, rows.key_ends)
+    return pa.array(flipped.to_numpy() ^ np.int64(-(2**63)))
+
+
+def _value_columns(state: KeyedState, stored: FlinkType, rows: Rows) -> list[pa.Array]:
+    in_map = state.kind is StateKind.MAP
+    type_ = NullableType(stored, 0) if in_map else stored
+    values, stops = columns.decode(type_, rows.data, rows.value_starts, rows.ends)
+    wrong = stops != rows.ends
+    if in_map and wrong.any():
+        # Flink 1.20 leaves a null's own bytes behind the flag that says null; no Flink reads them.
+        wrong &= rows.data[rows.value_starts] == 0
+    _check_ends("the value", stops, rows.ends, wrong)
+    return _value_and_timestamp(values) if state.ttl else [values]
+
+
+def _value_and_timestamp(values: pa.StructArray) -> list[pa.Array]:
+    timestamps, inner = values.flatten()
+    return [inner, timestamps]
+
+
+def _list_columns(state: KeyedState, stored: FlinkType, rows: Rows) -> list[pa.Array]:
+    # No bytes at all are an empty list.
+    filled = rows.value_starts < rows.ends
+    lists = columns.decode_list_state(stored, rows.data, rows.value_starts[filled], rows.ends[filled])
+    counts = np.zeros(len(rows) + 1, np.int64)
+    counts[1:][filled] = np.diff(lists.offsets.to_numpy())
+    offsets = pa.array(np.cumsum(counts).astype(np.int32))
+    elements = _value_and_timestamp(lists.values) if state.ttl else [lists.values]
+    return [pa.ListArray.from_arrays(offsets, part) for part in elements]
+
+
+def _raw_columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
+    timestamps = _raw_timestamps(state, rows)
+    position, limits = _key_starts(state, rows), rows.key_ends
+    split = walker.split_keys(state.key, state.namespace, state.has_suffixes, rows.data, position, limits)
+    arrays = [_binary(rows, position, split.key_ends)]
+    if _has_namespace(state):
+        arrays.append(_binary(rows, split.namespace_starts, split.namespace_ends))
+    if state.kind is StateKind.MAP:
+        arrays.append(_binary(rows, split.rests, limits))
+    else:
+        _check_ends("the key", split.rests, limits)
+    if state.value is not None:
+        arrays.append(_binary(rows, rows.value_starts, rows.ends))
+    return [pa.array(rows.key_groups), *arrays, *timestamps]
+
+
+def _raw_timestamps(state: KeyedState, rows: Rows) -> list[pa.Array]:
+    if state.kind is StateKind.TIMERS:
+        return [_timer_timestamps(rows)]
+    if not _has_timestamp(state, raw=True):
+        return []
+    type_ = NullableType(Scalar.LONG, 0) if state.kind is StateKind.MAP else Scalar.LONG
+    return [columns.decode(type_, rows.data, rows.value_starts, rows.ends)[0]]
+
+
+def _binary(rows: Rows, starts: Positions, ends: Positions) -> pa.Array:
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(ends - starts, out=offsets[1:])
+    data = rows.data.view()
+    data.flags.writeable = False
+    return blocks_array(data, starts, offsets)
+
+
+def _check_ends(what: str, stops: Positions, ends: Positions, wrong: Flags | None = None) -> None:
+    wrong = stops != ends if wrong is None else wrong
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DamagedError(f"the end of {what}", f"{ends[row] - stops[row]} more bytes", offset=int(stops[row]))

@@ -1,0 +1,107 @@
+"""Chunks: runs of neighbouring key groups of about the same number of bytes, each read in sequence by one task.
+
+Nothing but `_metadata` is needed to lay them out, and a chunk carries all that a task needs to open its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stateferry.errors import DamagedError
+from stateferry.rescale_plan import SubtaskFile, key_group_extents
+from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Operator, RelativeFile
+
+TARGET_BYTES = 64 << 20
+# A task that has less to read spends most of its time on being started.
+_LEAST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Key groups, all with data, of one subtask's keyed state file."""
+
+    subtask: int
+    handle: KeyedHandle
+    key_groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    max_parallelism: int
+    parts: tuple[FilePart, ...]
+    size: int
+
+    @property
+    def key_groups(self) -> tuple[int, ...]:
+        return tuple(key_group for part in self.parts for key_group in part.key_groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    subtask: int
+    handle: KeyedHandle
+    key_group: int
+    size: int
+
+
+def plan_chunks(
+    operator: Operator,
+    wanted: Callable[[int], bool] = lambda _: True,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    at_least: int = 1,
+) -> tuple[Chunk, ...]:
+    """The wanted key groups with data, in chunks of about `target_bytes`; if that makes fewer than `at_least` of them,
+    smaller ones, as long as that is worth while."""
+    groups = [group for group in _groups(operator) if wanted(group.key_group)]
+    total = sum(group.size for group in groups)
+    count = max(-(-total // target_bytes), min(at_least, -(-total // _LEAST_BYTES)), 1)
+    runs: list[list[_Group]] = [[] for _ in range(count)]
+    before = 0
+    for group in groups:
+        # The run in which its middle lies: no run is off by more than one key group.
+        runs[(2 * before + group.size) * count // (2 * total)].append(group)
+        before += group.size
+    return tuple(_chunk(operator.max_parallelism, run) for run in runs if run)
+
+
+def _groups(operator: Operator) -> list[_Group]:
+    groups = []
+    for subtask in operator.subtasks:
+        if (handle := subtask.managed_keyed) is not None:
+            for extent in key_group_extents(_file(subtask.index, handle)):
+                groups.append(_Group(subtask.index, handle, extent.key_group, extent.end - extent.start))
+    groups.sort(key=lambda group: group.key_group)
+    for one, next_one in pairwise(groups):
+        if one.key_group == next_one.key_group:
+            raise DamagedError(
+                f"each key group in one subtask of operator {operator.label}",
+                f"it in subtasks {one.subtask} and {next_one.subtask}",
+                key_group=one.key_group,
+            )
+    return groups
+
+
+def _file(subtask: int, handle: KeyedHandle) -> SubtaskFile:
+    match handle.stream:
+        case InlineBytes(name, data):
+            size = len(data)
+        case RelativeFile(name, size) | AbsoluteFile(name, size):
+            pass
+    return SubtaskFile(subtask, name, handle.range, handle.offsets, size)
+
+
+def _chunk(max_parallelism: int, run: list[_Group]) -> Chunk:
+    parts: dict[int, list[_Group]] = {}
+    for group in run:
+        parts.setdefault(group.subtask, []).append(group)
+    return Chunk(
+        max_parallelism,
+        tuple(
+            FilePart(subtask, groups[0].handle, tuple(group.key_group for group in groups))
+            for subtask, groups in parts.items()
+        ),
+        sum(group.size for group in run),
+    )
