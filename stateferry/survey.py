@@ -1,0 +1,175 @@
+"""What a savepoint holds, in figures: entries, bytes and key groups of every state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from stateferry.errors import DamagedError
+from stateferry.operator_state import DistributionMode
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.metadata import InlineBytes, Operator, StreamHandle
+from stateferry.savepoint.operator_file import broadcast_entries
+from stateferry.savepoint.reader import Savepoint, merge_states
+from stateferry.savepoint.state import KeyedState
+from stateferry.types import FlinkType
+
+BytesRead = Callable[[int], None]
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LargestKeyGroup:
+    key_group: int
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateSurvey:
+    """A keyed state. An entry is one row of its file (a ValueState has one for each key), its bytes those of key, value
+    and their two lengths, uncompressed; both are counted for each key group."""
+
+    state: KeyedState
+    entries_of_group: Counts
+    bytes_of_group: Counts
+
+    @property
+    def entries(self) -> int:
+        return int(self.entries_of_group.sum())
+
+    @property
+    def bytes(self) -> int:
+        return int(self.bytes_of_group.sum())
+
+    @property
+    def empty_key_groups(self) -> int:
+        return int((self.entries_of_group == 0).sum())
+
+    @property
+    def largest_key_group(self) -> LargestKeyGroup | None:
+        group = int(self.bytes_of_group.argmax())
+        if self.entries_of_group[group] == 0:
+            return None
+        return LargestKeyGroup(group, int(self.entries_of_group[group]), int(self.bytes_of_group[group]))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSurvey:
+    key: FlinkType
+    states: tuple[StateSurvey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateSurvey:
+    """A state of no key: the elements of a list over all subtasks, or the entries of a broadcast map, which is the same
+    in all of them."""
+
+    name: str
+    mode: DistributionMode
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSurvey:
+    operator: Operator
+    keyed: KeyedSurvey | None
+    operator_states: tuple[OperatorStateSurvey, ...]
+
+    @property
+    def raw_bytes(self) -> int:
+        """Of raw state, whose content only the operator itself understands."""
+        handles = [handle for task in self.operator.subtasks for handle in (task.raw_operator, task.raw_keyed)]
+        return sum(stream_size(handle.stream) for handle in handles if handle is not None)
+
+    @property
+    def finished_subtasks(self) -> int:
+        if self.operator.fully_finished:
+            return self.operator.parallelism
+        return sum(subtask.finished for subtask in self.operator.subtasks)
+
+
+def survey(savepoint: Savepoint, bytes_read: BytesRead = lambda count: None) -> tuple[OperatorSurvey, ...]:
+    """Reads all keyed state once; `bytes_read` hears of each part as it is done."""
+    return tuple(_survey_operator(savepoint, operator, bytes_read) for operator in savepoint.metadata.operators)
+
+
+def bytes_to_read(savepoint: Savepoint) -> int:
+    handles = [task.managed_keyed for operator in savepoint.metadata.operators for task in operator.subtasks]
+    return sum(stream_size(handle.stream) for handle in handles if handle is not None)
+
+
+def stream_size(stream: StreamHandle) -> int:
+    return len(stream.data) if isinstance(stream, InlineBytes) else stream.size
+
+
+def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: BytesRead) -> OperatorSurvey:
+    keyed: _KeyedCount | None = None
+    for file in savepoint.open_files(operator):
+        keyed = keyed or _KeyedCount(file.header.key_serializer.type, operator.max_parallelism)
+        keyed.count(file, bytes_read)
+    return OperatorSurvey(operator, keyed.survey() if keyed else None, _operator_states(savepoint, operator))
+
+
+@dataclass(slots=True)
+class _KeyedCount:
+    key: FlinkType
+    max_parallelism: int
+    states: dict[str, KeyedState] = field(default_factory=dict)
+    # For each state: entries and bytes by key group.
+    counts: dict[str, Counts] = field(default_factory=dict)
+    subtasks: dict[int, int] = field(default_factory=dict)
+
+    def count(self, file: KeyGroupFile, bytes_read: BytesRead) -> None:
+        merge_states(self.states, file)
+        for name in self.states:
+            self.counts.setdefault(name, np.zeros((2, self.max_parallelism), np.int64))
+        names = [state.name for state in file.header.states]
+        window = np.empty(WINDOW, np.uint8)
+        bytes_read(file.header_end)
+        for key_group, extent in file.extents.items():
+            self._once(key_group, file)
+            read = 0
+            for section in file.sections(key_group, window):
+                self.counts[names[section.state]][:, key_group] += (len(section), len(section.raw))
+                # How far a compressed stream has come isn't known before its end.
+                if not file.header.compressed:
+                    read += (step := _end(section) - read)
+                    bytes_read(step)
+            bytes_read(extent.end - extent.start - read)
+
+    def _once(self, key_group: int, file: KeyGroupFile) -> None:
+        here = file.subtask_file.subtask
+        other = self.subtasks.setdefault(key_group, here)
+        if other != here:
+            found = f"it in subtasks {other} and {here}"
+            raise DamagedError("each key group in one subtask", found, file=file.name, key_group=key_group)
+
+    def survey(self) -> KeyedSurvey:
+        return KeyedSurvey(
+            self.key, tuple(StateSurvey(state, *self.counts[name]) for name, state in self.states.items())
+        )
+
+
+def _end(section: Section) -> int:
+    """Where an uncompressed section ends, from the start of its key group."""
+    return section.base + int(section.ends[-1]) - section.extent.start
+
+
+def _operator_states(savepoint: Savepoint, operator: Operator) -> tuple[OperatorStateSurvey, ...]:
+    states: dict[str, OperatorStateSurvey] = {}
+    for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index):
+        handle = subtask.managed_operator
+        if handle is None:
+            continue
+        maps = broadcast_entries(savepoint.folder, handle)
+        for state in handle.states:
+            before = states.get(state.name)
+            if before is None or state.mode is not DistributionMode.BROADCAST:
+                counted = maps.get(state.name, len(state.offsets))
+                elements = counted + (before.elements if before else 0)
+                states[state.name] = OperatorStateSurvey(state.name, state.mode, elements)
+    return tuple(states.values())
