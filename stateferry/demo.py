@@ -1,0 +1,281 @@
+"""A savepoint of the kind that waits to be migrated, made up and written without Flink.
+
+Operator `main` keeps a map for every key. Most keys still have it as one blob in mainState; the job has moved the
+others: they have rows in newMainState and a flag in isMigratedState. All texts of a kind are of one length, so a row is
+an element of a structured array, whose fields are the layout of format and serializers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from stateferry.errors import UsageError
+from stateferry.java_hash import hash_codes
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.key_groups import check_layout, key_group_prefix_bytes, ranges
+from stateferry.savepoint.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+)
+from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator, Subtask
+from stateferry.savepoint.reader import operator_id
+from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
+from stateferry.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from stateferry.types import Scalar
+
+OPERATOR = "main"
+MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE = "mainState", "newMainState", "isMigratedState"
+
+# What Flink reads as "no properties": Java's serialized null.
+_NO_PROPERTIES = b"\xac\xed\x00\x05\x70"
+_KEY_PREFIX, _USER_KEY_PREFIX = "customer-", "item"
+_KEYS_AT_ONCE = 1 << 20
+_BYTES_AT_ONCE = 4 << 20
+_LARGEST_VALUE = 1_000_000
+# Of the time to live: the oldest blobs have expired, and what the job has moved was touched lately.
+_OLDEST_BLOB, _OLDEST_ROW = 1.05, 0.1
+_MAX_LONG = 2**63 - 1
+_MOST = 2**31 - 1
+
+Rows = npt.NDArray[np.void]
+Keys = npt.NDArray[np.int64]
+BytesWritten = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class DemoState:
+    """What to make up: `migrated` is the job's share of the keys; ages, if there is a `ttl`, count from `now`."""
+
+    keys: int
+    entries: int
+    migrated: float
+    ttl: int | None
+    now: int
+    parallelism: int
+    max_parallelism: int
+    seed: int
+    compressed: bool = False
+    metadata_version: int = 6
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("keys", self.keys, 0, _MOST),
+            ("entries for each key", self.entries, 0, 10**7),
+            ("share of migrated keys", self.migrated, 0, 1),
+            ("time to live (ms)", 1 if self.ttl is None else self.ttl, 1, _MAX_LONG),
+            ("time (ms)", self.now, 0, _MAX_LONG),
+            ("seed", self.seed, 0, _MAX_LONG),
+        ):
+            if not least <= value <= most:
+                raise UsageError(f"expected {name} of {least} to {most}, found {value}")
+        check_layout(self.max_parallelism, self.parallelism)
+
+    @property
+    def migrated_keys(self) -> int:
+        return round(self.keys * self.migrated)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all rows."""
+        migrated = self.migrated_keys
+        row_bytes = self.entries * self.new_row.itemsize + self.flag_row.itemsize
+        return (self.keys - migrated) * self.main_row.itemsize + migrated * row_bytes
+
+    @property
+    def key_digits(self) -> int:
+        return max(6, len(str(self.keys - 1)))
+
+    @property
+    def user_key_digits(self) -> int:
+        return max(4, len(str(self.entries - 1)))
+
+    @cached_property
+    def main_row(self) -> np.dtype[np.void]:
+        entry = [*self._user_key(), ("value", ">i8")]
+        return self._row([], [("count", ">i4"), ("map", np.dtype(entry), (self.entries,))])
+
+    @cached_property
+    def new_row(self) -> np.dtype[np.void]:
+        return self._row(self._user_key()[:2], [("value", ">i8")], has_null_flag=True)
+
+    @cached_property
+    def flag_row(self) -> np.dtype[np.void]:
+        return self._row([], [("flag", "u1")])
+
+    def _user_key(self) -> list[tuple[str, str] | tuple[str, str, int]]:
+        size = len(_USER_KEY_PREFIX) + self.user_key_digits
+        return [("user_key_length", "u1"), ("user_key", "u1", size), ("is_null", "u1")]
+
+    def _row(
+        self, user_key: Sequence[object], value: Sequence[object], *, has_null_flag: bool = False
+    ) -> np.dtype[np.void]:
+        """One row: i32 length and the key (group, key, namespace, user key), i32 length and the value."""
+        key = [
+            ("key_group", f">u{key_group_prefix_bytes(self.max_parallelism)}"),
+            ("text_length", "u1"),
+            ("text", "u1", len(_KEY_PREFIX) + self.key_digits),
+            ("namespace", "u1"),
+            *user_key,
+        ]
+        stamp = [("timestamp", ">i8")] if self.ttl is not None else []
+        null_flag = [("is_null", "u1")] if has_null_flag else []
+        parts = [("key", np.dtype(key)), ("value", np.dtype([*null_flag, *stamp, *value]))]
+        lengths = [(f"{name}_length", ">i4") for name, _ in parts]
+        return np.dtype([part for pair in zip(lengths, parts, strict=True) for part in pair])
+
+
+def write_demo_savepoint(target: str, state: DemoState, written: BytesWritten = lambda count: None) -> None:
+    writer = SavepointWriter(target)
+    header = _header(state)
+    id_ = operator_id(OPERATOR)
+    groups = _Groups(state)
+    subtasks = []
+    for index, key_groups in enumerate(ranges(state.max_parallelism, state.parallelism)):
+        with writer.keyed_file(id_.hex(), index, header, key_groups) as file:
+            for key_group in key_groups:
+                _write_group(file, state, key_group, *groups.keys(key_group), written)
+            handle: KeyedHandle = file.close()
+        subtasks.append(Subtask(index, managed_keyed=handle))
+    operator = Operator(id_, state.parallelism, state.max_parallelism, OPERATOR, OPERATOR, subtasks=tuple(subtasks))
+    writer.commit(Metadata(state.metadata_version, 1, (operator,), properties=_NO_PROPERTIES))
+
+
+def _header(state: DemoState) -> KeyedHeader:
+    text, number, flag = (simple_snapshot(type_) for type_ in (Scalar.STRING, Scalar.LONG, Scalar.BOOLEAN))
+
+    def stamped(snapshot: SerializerSnapshot) -> SerializerSnapshot:
+        return snapshot if state.ttl is None else ttl_snapshot(snapshot)
+
+    def meta(name: str, kind: str, value: SerializerSnapshot) -> StateMeta:
+        namespace = simple_snapshot(Scalar.VOID_NAMESPACE)
+        serializers = ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, namespace))
+        return StateMeta(name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, kind),), serializers)
+
+    states = (
+        meta(MAIN_STATE, "VALUE", stamped(map_snapshot(text, number))),
+        meta(NEW_MAIN_STATE, "MAP", map_snapshot(text, stamped(number))),
+        meta(IS_MIGRATED_STATE, "VALUE", stamped(flag)),
+    )
+    return KeyedHeader(state.compressed, text, states)
+
+
+class _Groups:
+    """Every key's place: its key group, by the hash of its text, and whether it was migrated."""
+
+    def __init__(self, state: DemoState) -> None:
+        groups = np.empty(state.keys, np.int16)
+        for first in range(0, state.keys, _KEYS_AT_ONCE):
+            numbers = np.arange(first, min(first + _KEYS_AT_ONCE, state.keys))
+            groups[first : first + len(numbers)] = _key_groups(numbers, state)
+        # Stable: inside a group the keys stay in the order of their texts.
+        self._order = np.argsort(groups, kind="stable")
+        self._bounds = np.searchsorted(groups[self._order], np.arange(state.max_parallelism + 1))
+        self._migrated = np.zeros(state.keys, np.bool_)
+        self._migrated[np.random.default_rng(state.seed).permutation(state.keys)[: state.migrated_keys]] = True
+
+    def keys(self, key_group: int) -> tuple[Keys, Keys]:
+        """The numbers of a group's keys: those that wait, and those that were migrated."""
+        keys = self._order[self._bounds[key_group] : self._bounds[key_group + 1]]
+        return keys[~self._migrated[keys]], keys[self._migrated[keys]]
+
+
+def _key_groups(numbers: Keys, state: DemoState) -> npt.NDArray[np.int32]:
+    size = 1 + len(_KEY_PREFIX) + state.key_digits
+    texts = np.empty((len(numbers), size), np.uint8)
+    # A string's length is written as one more: 0 is null.
+    texts[:, 0] = size
+    texts[:, 1:] = _texts(_KEY_PREFIX, numbers, state.key_digits)
+    starts = np.arange(len(numbers), dtype=np.int64) * size
+    return assign_to_key_groups(
+        hash_codes(Scalar.STRING, texts.reshape(-1), starts, starts + size), state.max_parallelism
+    )
+
+
+def _texts(prefix: str, numbers: npt.NDArray[np.int64], digits: int) -> npt.NDArray[np.uint8]:
+    """The prefix and the number with leading zeros, of every number."""
+    texts = np.empty((*numbers.shape, len(prefix) + digits), np.uint8)
+    texts[..., : len(prefix)] = np.frombuffer(prefix.encode("ascii"), np.uint8)
+    rest = numbers
+    for column in range(digits - 1, -1, -1):
+        rest, digit = np.divmod(rest, 10)
+        texts[..., len(prefix) + column] = digit + ord("0")
+    return texts
+
+
+def _write_group(
+    file: KeyedFileWriter, state: DemoState, key_group: int, waiting: Keys, migrated: Keys, written: BytesWritten
+) -> None:
+    random = np.random.default_rng((state.seed, key_group))
+    parts = (
+        (waiting, state.main_row.itemsize, _main_rows),
+        (migrated, state.new_row.itemsize * state.entries, _new_rows),
+        (migrated, state.flag_row.itemsize, _flag_rows),
+    )
+    for id_, (keys, size, make_rows) in enumerate(parts):
+        for some in _portions(keys, size):
+            rows = make_rows(state, key_group, some, random)
+            if rows.size:
+                file.entries(key_group, id_, rows.view(np.uint8), (rows.size - 1) * rows.itemsize)
+                written(rows.nbytes)
+
+
+def _portions(keys: Keys, size: int) -> Iterator[Keys]:
+    """As many keys at once as make some megabytes, `size` bytes each."""
+    count = max(_BYTES_AT_ONCE // max(size, 1), 1)
+    for first in range(0, len(keys), count):
+        yield keys[first : first + count]
+
+
+def _main_rows(state: DemoState, key_group: int, keys: Keys, random: np.random.Generator) -> Rows:
+    rows = _rows(state.main_row, state, key_group, keys, _OLDEST_BLOB, random)
+    rows["value"]["count"] = state.entries
+    entries = rows["value"]["map"]
+    entries["is_null"] = 0
+    _fill_map(entries, entries["value"], state, random)
+    return rows
+
+
+def _new_rows(state: DemoState, key_group: int, keys: Keys, random: np.random.Generator) -> Rows:
+    rows = _rows(state.new_row, state, key_group, np.repeat(keys, state.entries), _OLDEST_ROW, random)
+    rows["value"]["is_null"] = 0
+    of_key = rows.reshape(len(keys), state.entries)
+    _fill_map(of_key["key"], of_key["value"]["value"], state, random)
+    return rows
+
+
+def _flag_rows(state: DemoState, key_group: int, keys: Keys, random: np.random.Generator) -> Rows:
+    rows = _rows(state.flag_row, state, key_group, keys, _OLDEST_ROW, random)
+    rows["value"]["flag"] = 1
+    return rows
+
+
+def _rows(
+    type_: np.dtype[np.void], state: DemoState, key_group: int, keys: Keys, oldest: float, random: np.random.Generator
+) -> Rows:
+    rows = np.empty(len(keys), type_)
+    rows["key_length"], rows["value_length"] = type_["key"].itemsize, type_["value"].itemsize
+    key = rows["key"]
+    key["key_group"], key["namespace"] = key_group, 0
+    key["text_length"] = len(_KEY_PREFIX) + state.key_digits + 1
+    key["text"] = _texts(_KEY_PREFIX, keys, state.key_digits)
+    if state.ttl is not None:
+        most = min(int(state.ttl * oldest), state.now, _MAX_LONG - 1)
+        rows["value"]["timestamp"] = state.now - random.integers(0, most + 1, len(keys))
+    return rows
+
+
+def _fill_map(keys: Rows, values: Rows, state: DemoState, random: np.random.Generator) -> None:
+    """The entries of one key in each row: neighbouring numbers, so that none comes twice."""
+    first = random.integers(0, 10**state.user_key_digits - state.entries + 1, (len(keys), 1))
+    keys["user_key_length"] = len(_USER_KEY_PREFIX) + state.user_key_digits + 1
+    keys["user_key"] = _texts(_USER_KEY_PREFIX, first + np.arange(state.entries), state.user_key_digits)
+    values[...] = random.integers(0, _LARGEST_VALUE, values.shape)
