@@ -1,0 +1,113 @@
+"""The command line `stateferry`: finds the subcommand, and turns errors into one line and an exit code.
+
+Subcommands import what they need when they run, so that a small question has a quick answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from stateferry.cli import demo_savepoint, dump, inspect
+from stateferry.errors import StateferryError, UsageError
+
+USAGE = 2
+DAMAGED_OR_REFUSED = 3
+INTERNAL = 70
+INTERRUPTED = 130
+NOBODY_LISTENS = 141
+
+_EPILOG = """\
+examples:
+  stateferry demo-savepoint /tmp/demo --ttl 30d
+  stateferry inspect /tmp/demo
+  stateferry dump /tmp/demo --operator main --state mainState --limit 3
+
+A savepoint is named by its folder or its _metadata, as a path or a URI (file:, s3:, hdfs:, ...). An operator is named
+by its 32-digit id, its uid, or its name if only one has it. Durations: 90s, 15m, 12h, 30d, or milliseconds.
+
+exit codes: 0 fine; 1 the answer is no; 2 wrong usage; 3 the input is damaged, refused or can't be read;
+70 a fault of stateferry itself.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        parser.exit(0, f"stateferry {version('stateferry')}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        _forget_output()
+        return NOBODY_LISTENS
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        if debug:
+            raise
+        return _say(error)
+
+
+def _run(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    with contextlib.suppress(AttributeError, io.UnsupportedOperation):
+        # What a terminal can't show must not end an answer half way.
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    code: int = options.run(options)
+    sys.stdout.flush()
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="stateferry",
+        description="Look into savepoints of Apache Flink, without Flink and without a JVM.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    for command in (inspect, dump, demo_savepoint):
+        added = command.add_to(commands)
+        added.add_argument("--debug", action="store_true", help="on an error show where in the code it arose")
+        added.set_defaults(run=command.run)
+    return parser
+
+
+def _say(error: Exception) -> int:
+    code, text = _judged(error)
+    sys.stderr.write(f"stateferry: {' '.join(text.split())}\n")
+    return code
+
+
+def _judged(error: Exception) -> tuple[int, str]:
+    if isinstance(error, UsageError):
+        return USAGE, str(error)
+    if isinstance(error, (StateferryError, OSError)):
+        return DAMAGED_OR_REFUSED, str(error)
+    return INTERNAL, f"a fault of stateferry itself, {type(error).__name__}: {error} (--debug shows where)"
+
+
+def _forget_output() -> None:
+    """Else Python would try again, at exit, to write what nobody reads any more."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

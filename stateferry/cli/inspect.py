@@ -1,0 +1,98 @@
+"""`stateferry inspect`: what a savepoint holds and what of it can be migrated, as tables or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from stateferry.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from stateferry.savepoint.reader import Savepoint
+    from stateferry.survey import OperatorSurvey, StateSurvey
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "inspect",
+        help="say what a savepoint holds",
+        description="Say what a savepoint holds: operators, states, their types and sizes, and which states are a "
+        "ValueState of a map that can be migrated. All keyed state is read once, so damage is found as well.",
+    )
+    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    from stateferry.savepoint.reader import Savepoint
+    from stateferry.survey import bytes_to_read, survey
+
+    savepoint = Savepoint.open(options.savepoint)
+    with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
+        operators = survey(savepoint, bytes_read)
+    if options.json:
+        sys.stdout.write(json.dumps(_facts(savepoint, operators), indent=2) + "\n")
+    else:
+        from stateferry.cli.inspect_text import show
+
+        show(savepoint, operators)
+    return 0
+
+
+def _facts(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dict[str, Any]:
+    return {
+        "path": savepoint.folder.shown,
+        "version": savepoint.metadata.version,
+        # Anything else is refused when it is opened.
+        "format": "canonical",
+        "checkpoint_id": savepoint.metadata.checkpoint_id,
+        "operators": [_operator_facts(operator) for operator in operators],
+    }
+
+
+def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
+    from stateferry.types import type_name
+
+    operator = survey.operator
+    keyed = survey.keyed and {
+        "key_type": type_name(survey.keyed.key),
+        "states": [_state_facts(state) for state in survey.keyed.states],
+    }
+    return {
+        "id": operator.hex_id,
+        "uid": operator.uid,
+        "name": operator.name,
+        "parallelism": operator.parallelism,
+        "max_parallelism": operator.max_parallelism,
+        "finished_subtasks": survey.finished_subtasks,
+        "keyed": keyed,
+        "operator_states": [
+            {"name": state.name, "mode": state.mode.name, "elements": state.elements}
+            for state in survey.operator_states
+        ],
+        "raw_bytes": survey.raw_bytes,
+    }
+
+
+def _state_facts(survey: StateSurvey) -> dict[str, Any]:
+    from stateferry.types import type_name
+
+    state, largest = survey.state, survey.largest_key_group
+    return {
+        "name": state.name,
+        "kind": state.kind.value,
+        "type": state.type_name,
+        "namespace_type": type_name(state.namespace),
+        "ttl": state.ttl,
+        "entries": survey.entries,
+        "bytes": survey.bytes,
+        "key_groups": {
+            "empty": survey.empty_key_groups,
+            "largest": largest and {"key_group": largest.key_group, "entries": largest.entries, "bytes": largest.bytes},
+        },
+        "migratable": state.why_not_migratable is None,
+        "reason": state.why_not_migratable,
+    }

@@ -1,0 +1,111 @@
+"""The answer of `stateferry inspect` for people."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stateferry.savepoint.reader import Savepoint
+from stateferry.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
+from stateferry.types import Scalar, type_name
+
+# A file or a pipe has no width: wide enough for any table.
+_WIDTH_OF_A_FILE = 240
+
+
+def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> None:
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE, highlight=False)
+    metadata = savepoint.metadata
+    console.print(
+        _plain(
+            f"{savepoint.folder.shown}: canonical savepoint, _metadata version {metadata.version}, checkpoint "
+            f"{metadata.checkpoint_id}, {_count(len(operators), 'operator')}, "
+            f"{_size(bytes_to_read(savepoint))} of keyed state"
+        )
+    )
+    for operator in operators:
+        console.print()
+        _show_operator(console, operator)
+
+
+def _show_operator(console: Console, survey: OperatorSurvey) -> None:
+    operator = survey.operator
+    facts = [f"id {operator.hex_id}"]
+    facts += [f"uid {operator.uid}"] if operator.uid else []
+    facts += [f"name {operator.name}"] if operator.name else []
+    facts.append(f"parallelism {operator.parallelism}, max {operator.max_parallelism}")
+    facts += [f"{_count(survey.finished_subtasks, 'subtask')} finished"] if survey.finished_subtasks else []
+    facts += [f"{_size(survey.raw_bytes)} of raw state"] if survey.raw_bytes else []
+    console.print(_plain(operator.label, "bold"), _plain(f"({'; '.join(facts)})"), soft_wrap=True)
+    if survey.keyed is not None:
+        console.print(_plain(f"keyed state by {type_name(survey.keyed.key)}"))
+        console.print(_keyed_table(survey.keyed))
+    if survey.operator_states:
+        console.print("operator state")
+        console.print(_operator_table(survey))
+    if survey.keyed is None and not survey.operator_states:
+        console.print("no state that is managed by Flink")
+
+
+def _keyed_table(keyed: KeyedSurvey) -> Table:
+    table = Table("state", "kind", "type")
+    for heading in ("entries", "bytes"):
+        table.add_column(heading, justify="right")
+    for heading in ("TTL", "key groups", "can be migrated"):
+        table.add_column(heading)
+    for state in keyed.states:
+        reason = state.state.why_not_migratable
+        table.add_row(
+            _plain(state.state.name, "bold"),
+            state.state.kind.value,
+            _plain(_type(state)),
+            f"{state.entries:,}",
+            _size(state.bytes),
+            "yes" if state.state.ttl else "no",
+            _key_groups(state),
+            _plain("yes", "green") if reason is None else _plain(f"no: {reason}"),
+        )
+    return table
+
+
+def _type(survey: StateSurvey) -> str:
+    state = survey.state
+    if state.namespace is Scalar.VOID_NAMESPACE:
+        return state.type_name
+    return f"{state.type_name} per {type_name(state.namespace)}"
+
+
+def _key_groups(survey: StateSurvey) -> str:
+    largest = survey.largest_key_group
+    if largest is None:
+        return "all empty"
+    return f"{survey.empty_key_groups} empty, largest {largest.key_group}: {_size(largest.bytes)}"
+
+
+def _operator_table(survey: OperatorSurvey) -> Table:
+    table = Table("state", "mode")
+    table.add_column("elements", justify="right")
+    for state in survey.operator_states:
+        table.add_row(_plain(state.name, "bold"), state.mode.name, f"{state.elements:,}")
+    return table
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Names come from the savepoint: what they contain is neither markup nor control sequences."""
+    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), style)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
