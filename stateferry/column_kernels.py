@@ -1,0 +1,321 @@
+"""Compiled loops that move one part of many serialized values into the buffers of an Arrow array.
+
+Every loop takes the position of each value and the limit it must not cross, checks both before it reads, and returns
+(code, row, detail): OK, or why and at which row it stopped; `detail` is the position of the damage, or for FULL the
+size the output needs. The bytes are given as a read-only array, outputs belong to the caller. Everything a loop calls
+stands in this file: numba's cache notices no change elsewhere.
+"""
+
+# Compiled, a Python int and numpy's integers are the same.
+# mypy: disable-error-code="arg-type,assignment,operator,return-value"
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Positions = NDArray[np.int64]
+Offsets = NDArray[np.int32]
+Flags = NDArray[np.uint8]
+Outcome = tuple[int, int, int]
+
+OK = 0
+TRUNCATED = 1
+BAD_FLAG = 2
+BAD_COUNT = 3
+BAD_LENGTH = 4
+BAD_UNIT = 5
+FULL = 6
+
+_WORD = 8
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_REPLACEMENT = 0xFFFD
+
+
+@numba.njit(cache=True, nogil=True)
+def gather(data: Bytes, starts: Positions, limits: Positions, out: NDArray[np.generic]) -> Outcome:
+    """Big-endian numbers as wide as the unsigned items of `out`."""
+    for row in range(len(starts)):
+        start = starts[row]
+        if limits[row] - start < out.itemsize:
+            return TRUNCATED, row, start
+        value = np.uint64(0)
+        for offset in range(out.itemsize):
+            value = value << np.uint64(8) | np.uint64(data[np.uint64(start + offset)])
+        out[row] = value
+    return OK, 0, 0
+
+
+@numba.njit(cache=True, nogil=True)
+def read_flags(data: Bytes, starts: Positions, limits: Positions, flags: Flags) -> Outcome:
+    for row in range(len(starts)):
+        start = starts[row]
+        if start >= limits[row]:
+            return TRUNCATED, row, start
+        flag = data[np.uint64(start)]
+        if flag > 1:
+            return BAD_FLAG, row, start
+        flags[row] = flag
+    return OK, 0, 0
+
+
+@numba.njit(cache=True, nogil=True)
+def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int, offsets: Positions) -> Outcome:
+    """An i32 count of items of at least `least` bytes each; `offsets` is their running sum."""
+    total = np.int64(0)
+    offsets[0] = 0
+    for row in range(len(starts)):
+        start = starts[row]
+        if limits[row] - start < 4:
+            return TRUNCATED, row, start
+        count = np.int32(0)
+        for offset in range(4):
+            count = np.int32(count << np.int32(8) | np.int32(data[np.uint64(start + offset)]))
+        if count < 0 or np.int64(count) * least > limits[row] - start - 4:
+            return BAD_COUNT, row, start
+        total += np.int64(count)
+        offsets[row + 1] = total
+    return OK, 0, 0
+
+
+@numba.njit(cache=True, nogil=True)
+def copy_blocks(data: Bytes, starts: Positions, offsets: Positions, out: Bytes) -> None:
+    """The bytes from each start, as many as its two offsets are apart; the caller has checked that they are there."""
+    for row in range(len(starts)):
+        first, length = offsets[row], offsets[row + 1] - offsets[row]
+        for offset in range(length):
+            out[np.uint64(first + offset)] = data[np.uint64(starts[row] + offset)]
+
+
+@numba.njit(inline="always")
+def _read_word(data: Bytes, position: int) -> np.uint64:
+    """Eight bytes, the first one lowest; written so that the compiler makes one load of them."""
+    word = np.uint64(0)
+    for offset in range(_WORD):
+        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
+    return word
+
+
+@numba.njit(inline="always")
+def _write_word(out: Bytes, position: int, word: np.uint64) -> None:
+    for offset in range(_WORD):
+        out[np.uint64(position + offset)] = np.uint8(word >> np.uint64(8 * offset))
+
+
+@numba.njit(cache=True, nogil=True)
+def _write_utf8(out: Bytes, target: int, code: int) -> int:
+    """Writes one code point, returns where the next one goes."""
+    if code < 0x80:
+        out[target] = code
+        return target + 1
+    if code < 0x800:
+        out[target] = 0xC0 | code >> 6
+        out[target + 1] = 0x80 | code & 0x3F
+        return target + 2
+    if code < 0x10000:
+        out[target] = 0xE0 | code >> 12
+        out[target + 1] = 0x80 | code >> 6 & 0x3F
+        out[target + 2] = 0x80 | code & 0x3F
+        return target + 3
+    out[target] = 0xF0 | code >> 18
+    out[target + 1] = 0x80 | code >> 12 & 0x3F
+    out[target + 2] = 0x80 | code >> 6 & 0x3F
+    out[target + 3] = 0x80 | code & 0x3F
+    return target + 4
+
+
+@numba.njit(cache=True, nogil=True)
+def _copy_units(data: Bytes, position: int, limit: int, units: int, out: Bytes, target: int) -> tuple[int, int, int]:
+    """UTF-16 units as varints to UTF-8; returns (code, position behind them or of the damage, next target)."""
+    high = np.int64(0)
+    for _ in range(units):
+        start = position
+        if position >= limit:
+            return TRUNCATED, start, target
+        unit = np.int64(data[position])
+        position += 1
+        if unit >= 0x80:
+            if position >= limit:
+                return TRUNCATED, start, target
+            more = np.int64(data[position])
+            position += 1
+            unit = unit & 0x7F | (more & 0x7F) << 7
+            least = 0x80
+            if more >= 0x80:
+                if position >= limit:
+                    return TRUNCATED, start, target
+                unit |= np.int64(data[position]) << 14
+                position += 1
+                least = 0x4000
+            if unit < least or unit > 0xFFFF:
+                return BAD_UNIT, start, target
+        if high != 0:
+            if 0xDC00 <= unit < 0xE000:
+                target = _write_utf8(out, target, 0x10000 + (high - 0xD800 << 10) + unit - 0xDC00)
+                high = np.int64(0)
+                continue
+            target = _write_utf8(out, target, _REPLACEMENT)
+            high = np.int64(0)
+        if 0xD800 <= unit < 0xDC00:
+            high = unit
+        elif 0xDC00 <= unit < 0xE000:
+            target = _write_utf8(out, target, _REPLACEMENT)
+        else:
+            target = _write_utf8(out, target, unit)
+    if high != 0:
+        target = _write_utf8(out, target, _REPLACEMENT)
+    return OK, position, target
+
+
+@numba.njit(cache=True, nogil=True)
+def read_strings(
+    data: Bytes,
+    starts: Positions,
+    limits: Positions,
+    null_lengths: int,
+    first: int,
+    offsets: Offsets,
+    out: Bytes,
+    present: Flags,
+    stops: Positions,
+) -> Outcome:
+    """Strings from row `first` on as UTF-8, a lone surrogate as U+FFFD. With `null_lengths` = 1 the length written is
+    one more and 0 is null, with 0 it is the length itself. Stops with FULL at the first row that `out` has no room for.
+    """
+    target = np.int64(offsets[first])
+    for row in range(first, len(starts)):
+        start, limit = starts[row], limits[row]
+        position = start
+        if position >= limit:
+            return TRUNCATED, row, start
+        length = np.int64(data[np.uint64(position)])
+        position += 1
+        if length >= 0x80:
+            length &= 0x7F
+            shift = 7
+            while True:
+                if position >= limit:
+                    return TRUNCATED, row, start
+                byte = np.int64(data[position])
+                position += 1
+                length |= (byte & 0x7F) << shift
+                shift += 7
+                if byte < 0x80:
+                    break
+                if shift > 28:
+                    return BAD_LENGTH, row, start
+            if byte == 0 or length > 0x7FFFFFFF:
+                return BAD_LENGTH, row, start
+        present[row] = length >= null_lengths
+        units = max(length - null_lengths, 0)
+        if units > limit - position:
+            return TRUNCATED, row, start
+        if target + units + _WORD > len(out):
+            return FULL, row, target + units + _WORD
+        end = position + units
+        if end + _WORD <= len(data):
+            while position < end:
+                word = _read_word(data, position)
+                size = end - position
+                checked = word
+                if size < _WORD:
+                    checked &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
+                else:
+                    size = np.int64(_WORD)
+                if checked & _HIGH_BITS:
+                    break
+                # Writes past the string's end; the next string overwrites it.
+                _write_word(out, target, word)
+                position += size
+                target += size
+        if position < end:
+            if target + 3 * (end - position) + _WORD > len(out):
+                return FULL, row, target + 3 * (end - position) + _WORD
+            code, position, target = _copy_units(data, position, limit, end - position, out, target)
+            if code != OK:
+                return code, row, position
+        offsets[row + 1] = target
+        stops[row] = position
+    return OK, 0, 0
+
+
+@numba.njit(cache=True, nogil=True)
+def characters_to_utf8(units: NDArray[np.uint16], offsets: Offsets, out: Bytes) -> int:
+    """One string of one UTF-16 unit each, a surrogate as U+FFFD; returns the bytes written, three for each at most."""
+    target = np.int64(0)
+    offsets[0] = 0
+    for row in range(len(units)):
+        unit = np.int64(units[row])
+        target = _write_utf8(out, target, _REPLACEMENT if 0xD800 <= unit < 0xE000 else unit)
+        offsets[row + 1] = target
+    return target
+
+
+@numba.njit(cache=True, nogil=True)
+def read_big_integers(
+    data: Bytes, starts: Positions, limits: Positions, lengths: Positions, values: Positions, stops: Positions
+) -> Outcome:
+    """An i32: 0 null, 1 zero, 2 one, 3 ten, otherwise 4 + the bytes of two's complement that follow. `lengths` is their
+    number, 0 for the constants, -1 for null; `values` is the number itself if it has 8 bytes at most."""
+    for row in range(len(starts)):
+        start = starts[row]
+        if limits[row] - start < 4:
+            return TRUNCATED, row, start
+        written = np.int32(0)
+        for offset in range(4):
+            written = np.int32(written << np.int32(8) | np.int32(data[np.uint64(start + offset)]))
+        stops[row] = start + 4
+        if written < 0 or written == 4:
+            return BAD_LENGTH, row, start
+        if written < 4:
+            lengths[row] = -1 if written == 0 else 0
+            values[row] = 10 if written == 3 else max(np.int64(written) - 1, 0)
+            continue
+        length = np.int64(written) - 4
+        if length > limits[row] - start - 4:
+            return TRUNCATED, row, start
+        value = np.int64(np.int8(data[np.uint64(start + 4)]))
+        if length > 1 and value == np.int64(np.int8(data[np.uint64(start + 5)])) >> 7:
+            return BAD_LENGTH, row, start
+        if length <= 8:
+            for offset in range(5, written):
+                value = value << 8 | np.int64(data[np.uint64(start + offset)])
+        lengths[row] = length
+        values[row] = value
+        stops[row] = start + written
+    return OK, 0, 0
+
+
+@numba.njit(inline="always")
+def _write_digits(out: Bytes, target: int, number: int, digits: int) -> int:
+    for place in range(digits - 1, -1, -1):
+        out[target + place] = ord("0") + number % 10
+        number //= 10
+    return target + digits
+
+
+@numba.njit(cache=True, nogil=True)
+def format_times(seconds: Positions, nanos: Positions, offsets: Offsets, out: Bytes) -> int:
+    """Times of day as `LocalTime.toString` writes them: seconds only if there are any, fractions in groups of three."""
+    target = np.int64(0)
+    offsets[0] = 0
+    for row in range(len(seconds)):
+        second, nano = seconds[row], nanos[row]
+        target = _write_digits(out, target, second // 3600, 2)
+        out[target] = ord(":")
+        target = _write_digits(out, target + 1, second // 60 % 60, 2)
+        if second % 60 != 0 or nano != 0:
+            out[target] = ord(":")
+            target = _write_digits(out, target + 1, second % 60, 2)
+        if nano != 0:
+            out[target] = ord(".")
+            if nano % 1_000_000 == 0:
+                target = _write_digits(out, target + 1, nano // 1_000_000, 3)
+            elif nano % 1_000 == 0:
+                target = _write_digits(out, target + 1, nano // 1_000, 6)
+            else:
+                target = _write_digits(out, target + 1, nano, 9)
+        offsets[row + 1] = target
+    return target
