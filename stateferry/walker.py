@@ -135,7 +135,8 @@ class _Compiler:
 
     def loop(self, element: FlinkType, flag: tuple[int, ...], *, marks: bool = False) -> None:
         register = self.register()
-        least = least_size(element) + (1 if flag else 0)
+        # A null is its flag alone.
+        least = 1 if flag else least_size(element)
         at = self.emit(kernels.LOOP, register, least, 0)
         if marks:
             self.emit(kernels.MARK)
@@ -304,7 +305,7 @@ def walk_elements(
     type_: ListType | SetType | ArrayType | PrimitiveArrayType, data: Bytes, starts: Positions, limits: Positions
 ) -> Elements:
     flagged = isinstance(type_, (SetType, ArrayType))
-    least = least_size(type_.element) + flagged
+    least = 1 if flagged else least_size(type_.element)
     counts = read_counts(data, starts, limits, least)
     if least == 0:
         return Elements(counts, np.zeros(int(counts.sum()), np.int64), None, starts + 4)
