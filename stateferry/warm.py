@@ -1,0 +1,120 @@
+"""Compiles every kernel into numba's cache: `python -m stateferry.warm`, once after an installation.
+
+Done by using them, a little of everything, because what numba compiles depends on the arrays that callers really pass.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+import stateferry
+from stateferry import columns, walker
+from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.java_hash import hash_codes
+from stateferry.java_values import BigDecimal, LocalTime, PojoValue
+from stateferry.savepoint.batches import read_batches
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rewrite import Layout, rewrite
+from stateferry.survey import survey
+from stateferry.types import (
+    ArrayType,
+    FlinkType,
+    ListType,
+    MapType,
+    PojoField,
+    PojoType,
+    PrimitiveArrayType,
+    Scalar,
+    SetType,
+)
+from stateferry.values import encode
+
+_KEYS: tuple[tuple[FlinkType, Any], ...] = (
+    (Scalar.BOOLEAN, True),
+    (Scalar.SHORT, 1),
+    (Scalar.INTEGER, 1),
+    (Scalar.LONG, 1),
+    (Scalar.DOUBLE, 1.0),
+    (Scalar.STRING, "a"),
+    (Scalar.BIG_INTEGER, 10**30),
+    (ListType(Scalar.STRING), ["a"]),
+)
+_VALUES: tuple[tuple[FlinkType, Any], ...] = (
+    *_KEYS,
+    (Scalar.BYTE, 1),
+    (Scalar.FLOAT, 1.0),
+    (Scalar.CHARACTER, "a"),
+    (Scalar.STRING, "日本"),
+    (Scalar.BIG_DECIMAL, BigDecimal(123, 2)),
+    (Scalar.LOCAL_TIME, LocalTime(1, 2, 3, 4)),
+    (PrimitiveArrayType(Scalar.BYTE), b"a"),
+    (PrimitiveArrayType(Scalar.LONG), [1]),
+    (ArrayType(Scalar.LONG, "java.lang.Long"), [1, None]),
+    (SetType(Scalar.STRING), ["a"]),
+    (MapType(Scalar.STRING, Scalar.LONG), [("a", 1), ("b", None)]),
+    (PojoType("Point", (PojoField("x", Scalar.LONG),)), PojoValue("Point", {"x": 1})),
+)
+_DEMO = DemoState(keys=100, entries=2, migrated=0.5, ttl=10**9, now=10**12, parallelism=2, max_parallelism=128, seed=1)
+
+
+def warm() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source, larger = f"{folder}/source", f"{folder}/larger"
+        write_demo_savepoint(source, _DEMO)
+        rewrite(Savepoint.open(source), larger, Layout(max_parallelism=256))
+        for name in (source, larger):
+            _read(Savepoint.open(name))
+    for type_, value in _VALUES:
+        columns.decode(type_, *_as_column(type_, value))
+        walker.skip_each(type_, *_as_column(type_, value))
+    columns.decode_list_state(Scalar.STRING, *_as_column(Scalar.STRING, "a"))
+    for type_, value in _KEYS:
+        hash_codes(type_, *_as_column(type_, value))
+
+
+def _read(savepoint: Savepoint) -> None:
+    for operator in survey(savepoint):
+        for found in operator.keyed.states if operator.keyed else ():
+            for raw in (False, True):
+                for _ in read_batches(savepoint, operator.operator.hex_id, found.state.name, raw=raw):
+                    pass
+
+
+def _as_column(type_: FlinkType, value: object) -> tuple[walker.Bytes, walker.Positions, walker.Positions]:
+    data = np.frombuffer(encode(type_, value), np.uint8).copy()
+    return data, np.zeros(1, np.int64), np.full(1, len(data), np.int64)
+
+
+def kernels() -> Iterator[tuple[str, Any]]:
+    """What must be compiled before it can be called, by module and name."""
+    for module in pkgutil.walk_packages(stateferry.__path__, "stateferry."):
+        if module.name.endswith("kernels"):
+            for name, kernel in vars(importlib.import_module(module.name)).items():
+                # The others are compiled into those that call them.
+                if isinstance(kernel, Dispatcher) and not name.startswith("_"):
+                    yield f"{module.name}.{name}", kernel
+
+
+def unused() -> list[str]:
+    """The kernels that nothing has called yet."""
+    return [name for name, kernel in kernels() if not kernel.signatures]
+
+
+def main() -> int:
+    started = time.monotonic()
+    warm()
+    sys.stdout.write(f"{len(list(kernels())) - len(unused())} kernels are ready, {time.monotonic() - started:.1f} s\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
