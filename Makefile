@@ -17,7 +17,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow
-	test ! -e stateferry/warm.py || $(BIN)/python -m stateferry.warm
+	$(BIN)/python -m stateferry.warm
 
 test: check-java lint ## Lint, then every test, real Flink and Spark included
 	$(BIN)/pytest
@@ -40,8 +40,9 @@ bench: $(VENV)/.made ## Measure the kernels on one core, beside their plain-Pyth
 
 demo: $(VENV)/.made ## Write a legacy savepoint without Flink, and look into it
 	rm -rf $(DEMO)
-	$(BIN)/stateferry demo-savepoint $(DEMO)
+	$(BIN)/stateferry demo-savepoint $(DEMO) --ttl 30d
 	$(BIN)/stateferry inspect $(DEMO)
+	$(BIN)/stateferry dump $(DEMO) --operator main --state newMainState --limit 3
 
 clean: ## Remove the environments and everything that was built
 	rm -rf $(VENV) $(AIRFLOW_VENV) .cache .hypothesis build dist *.egg-info
@@ -54,6 +55,7 @@ $(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints/spark.txt setuptools wheel
 	$(BIN)/python -m pip install -q -c constraints/spark.txt --no-build-isolation -e '.[spark,test]'
+	$(BIN)/python -m stateferry.warm
 	touch $@
 
 $(AIRFLOW_VENV)/.made: constraints/airflow.txt | check-python
