@@ -51,6 +51,7 @@ _NESTED_MAGIC = 1333245
 _OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
 _LEAST_SNAPSHOT = 2 + 4  # an empty class name and a version
 _COMPOSITE_VERSION = 3
+_MOST_UNKNOWN_VERSION = 0x10000000  # less than any four characters of text
 
 # What keeps a header that was made to be misread from filling the stack and the memory: types as deep as nobody writes
 # them, and readings that unknown bodies leave open.
@@ -252,6 +253,9 @@ class SnapshotParser:
             return [self._pojo(position, reader, class_name, version)]
         if class_name == _KRYO:
             return [self._kryo(position, reader, class_name, version)]
+        if not 0 <= version < _MOST_UNKNOWN_VERSION:
+            expected = f"a version of {class_name} that is a small number"
+            raise reader.damaged(expected, f"{version}", position=version_position)
         self._unknown.add(class_name)
         opaque = OpaqueType(class_name, "a serializer that is not one of Flink's own")
         return [
@@ -330,17 +334,18 @@ class SnapshotParser:
                 raise self._too_many_readings(position)
         yield from partial
 
-    def _expect_version_2(self, reader: ByteReader, class_name: str, version: int) -> None:
-        if version != 2:
-            raise reader.damaged(f"version 2 of {class_name}", f"{version}", position=reader.position - 4)
+    def _expect_version(self, expected: int, reader: ByteReader, class_name: str, version: int) -> None:
+        if version != expected:
+            raise reader.damaged(f"version {expected} of {class_name}", f"{version}", position=reader.position - 4)
 
     def _enum(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
+        self._expect_version(3, reader, class_name, version)
         enum_class = reader.utf("an enum class")
         names = tuple(reader.utf("an enum constant") for _ in range(reader.count("the number of enum constants", 2)))
         return self._done(start, reader.position, class_name, version, EnumType(enum_class, names))
 
     def _pojo(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
-        self._expect_version_2(reader, class_name, version)
+        self._expect_version(2, reader, class_name, version)
         pojo_class = reader.utf("a POJO class")
         fields, nested = [], []
         for name, snapshot in self._framed_snapshots(reader):
@@ -373,7 +378,7 @@ class SnapshotParser:
             yield name, complete[0]
 
     def _kryo(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
-        self._expect_version_2(reader, class_name, version)
+        self._expect_version(2, reader, class_name, version)
         value_class = reader.utf("the class of a Kryo value")
         for _ in range(3):
             for _name, _key, _value in _optional_map(reader):
