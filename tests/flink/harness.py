@@ -7,7 +7,9 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from base64 import b64decode
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,12 +17,13 @@ from typing import Any, Self
 from urllib.parse import unquote, urlparse
 
 from tests.flink import jars
-from tests.flink.scenarios import Job
+from tests.flink.jobs import Job
 
 Line = dict[str, Any]
 """One entry in the shape of ``stateferry dump``, with its ``operator`` and ``state``."""
 
 _STEP_SECONDS = 120
+_NOT_CONTENT = ("operator", "state", "subtask", "timestamp_between")
 # Flink 1.20 and Kryo look into the JDK's own classes.
 _OPENED = (
     "java.lang",
@@ -55,9 +58,22 @@ class Restored:
     fired: list[Line]
     """The timers that fired after the restore."""
     problems: list[Line]
-    """Rows that are found by scan but not by key or the other way round, and keys in a subtask that doesn't own them."""
+    """Rows found by scan but not by key or the other way round; keys in a subtask that doesn't own them."""
     timers_missed: int
     """Timers that were due but didn't fire."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A serializer and what it writes."""
+
+    serializer: str
+    length: int
+    """The length of every value, or -1 where it varies."""
+    snapshot: bytes
+    """Class name, version and body of the serializer's snapshot."""
+    values: list[tuple[bytes, Any]]
+    """Serialized values, each with what it means in the shape of a dump."""
 
 
 class FlinkHarness:
@@ -100,6 +116,17 @@ class FlinkHarness:
         plain = [line for line in lines if not any(line is other for other in fired) and "problem" not in line]
         return Restored(plain, fired, problems, missed)
 
+    def samples(self, type_: str, count: int, *, seed: int = 1, registered: Sequence[str] = ()) -> Samples:
+        """Values of a type as Flink serializes them: the limits of the type, and so many random ones."""
+        answer = self.ask("samples", type=type_, count=count, seed=seed, registered=registered)
+        values = [(b64decode(sample["bytes"]), sample["value"]) for sample in answer["samples"]]
+        return Samples(answer["serializer"], answer["length"], b64decode(answer["snapshot"]), values)
+
+    def rewrite_metadata(self, savepoint: Path, target: Path, *, version: int, absolute: bool = False) -> None:
+        """Have Flink write a savepoint's metadata in another version, from 3 on, or with absolute paths."""
+        command = {"savepoint": str(savepoint), "target": str(target), "version": version, "absolute": absolute}
+        self.ask("rewrite_metadata", **command)
+
     def ask(self, command: str, **parameters: object) -> Mapping[str, Any]:
         """Give the JVM one command and return its answer."""
         process = self._started()
@@ -139,6 +166,30 @@ class FlinkHarness:
 
     def _log(self) -> Path:
         return self._scratch / "log"
+
+
+def by_state(lines: Iterable[Line]) -> dict[tuple[str, str], Counter[str]]:
+    """What each operator's state holds, as texts that are equal where the entries are."""
+    out: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for line in lines:
+        rest = {name: value for name, value in line.items() if name not in _NOT_CONTENT}
+        out[line["operator"], line["state"]][json.dumps(rest, sort_keys=True)] += 1
+    return dict(out)
+
+
+def restored_by_state(restored: Restored, job: Job) -> dict[tuple[str, str], Counter[str]]:
+    """As :func:`by_state`, with what every subtask has a copy of (union and broadcast state) counted once."""
+    copied = {(o.uid, s.name) for o in job.operators for s in o.operator_states if s.mode != "SPLIT"}
+    out = by_state(line for line in restored.lines if (line["operator"], line["state"]) not in copied)
+    for place in copied:
+        lines = [line for line in restored.lines if (line["operator"], line["state"]) == place]
+        subtasks = {line["subtask"] for line in lines}
+        copies = [by_state(line for line in lines if line["subtask"] == subtask) for subtask in subtasks]
+        if any(copy != copies[0] for copy in copies):
+            raise AssertionError(f"the subtasks of {place[0]} don't agree on {place[1]}: {copies}")
+        if copies:
+            out.update(copies[0])
+    return out
 
 
 def _lines(path: Path) -> list[Line]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.flink.harness import FlinkHarness
-from tests.flink.scenarios import SCENARIOS, Job
+from tests.flink.jobs import Job
+from tests.flink.scenarios import SCENARIOS
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 

@@ -1,84 +1,12 @@
-"""What the tests have Flink hold: the description that the Java side understands, and the named scenarios."""
+"""The named scenarios: what the tests have Flink hold, and on which Flink."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-
-@dataclass(frozen=True)
-class State:
-    """One keyed state. ``type`` is an expression like ``Map{0-9}<String,Long?>``; see ``Kinds.java`` for its grammar.
-
-    ``ttl`` is ``stamped`` (timestamps drawn and known), ``config`` (Flink's own TTL in force) or absent; ``share`` is
-    the part of the keys, in the order in which they are drawn, that has the state.
-    """
-
-    name: str
-    type: str
-    kind: str = "VALUE"
-    ttl: str | None = None
-    ttl_millis: int = 30 * 86_400_000
-    update: str = "OnCreateAndWrite"
-    namespace: str | None = None
-    namespaces: int = 1
-    share: tuple[float, float] = (0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Timers:
-    """So many timers of each sort per key and namespace: event time, processing time long past, and far ahead."""
-
-    event: int = 0
-    processing: int = 0
-    far: int = 0
-    service: str = "user-timers"
-    namespace: str | None = None
-    share: tuple[float, float] = (0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class OperatorState:
-    """State of no key; ``mode`` is ``SPLIT``, ``UNION`` or ``BROADCAST`` (then ``elements`` counts whole maps)."""
-
-    name: str
-    type: str
-    mode: str = "SPLIT"
-    elements: int = 10
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator: ``keyed``, ``plain`` (no keys, its own source) or ``window`` (a real one, fed with elements)."""
-
-    uid: str
-    type: str = "keyed"
-    name: str | None = None
-    parallelism: int | None = None
-    max_parallelism: int | None = None
-    key: str | None = None
-    keys: int = 0
-    states: tuple[State, ...] = ()
-    timers: Timers | None = None
-    operator_states: tuple[OperatorState, ...] = ()
-    function: str = "reduce"
-    assigner: str = "tumbling"
-    finished: int = 0
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job: what it holds, and how Flink runs it."""
-
-    operators: tuple[Operator, ...]
-    seed: int = 1
-    parallelism: int = 3
-    max_parallelism: int | None = 128
-    backend: str = "rocksdb"
-    snappy: bool = False
-    inline_threshold: int = 20480
-    registered: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
+from tests.flink.jars import VERSIONS
+from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
 
 
 def legacy(
@@ -101,7 +29,261 @@ def legacy(
     return Job((Operator("main", key=key, keys=keys, states=states),))
 
 
-SCENARIOS: Mapping[str, Job] = {
-    "legacy-string-long": legacy(),
-    "legacy-string-long-ttl": legacy(ttl="stamped"),
+SCALARS = (
+    *("String", "Long", "Integer", "Short", "Byte", "Boolean", "Double", "Float", "Character", "BigInteger"),
+    *("BigDecimal", "Date", "SqlDate", "SqlTime", "SqlTimestamp", "LocalDate", "LocalTime", "LocalDateTime", "Instant"),
+    *("BooleanValue", "ByteValue", "ShortValue", "IntValue", "LongValue", "FloatValue", "DoubleValue", "CharValue"),
+    *("StringValue", "NullValue", "Color", "TimeWindow", "GlobalWindow", "Tuple0"),
+)
+ARRAYS = (
+    *("byte[]", "short[]", "int[]", "long[]", "float[]", "double[]", "boolean[]", "char[]"),
+    *("String[]", "Long[]", "Color[]", "Address[]", "Tuple2<Long,String>[]", "long[][]"),
+)
+COMPOSITES = (
+    "Tuple1<String>",
+    "Tuple2<String?,Long>",
+    "Tuple5<Integer,Boolean,Double,Tuple2<Long,String>,Instant>",
+    "Tuple2<List<Integer>,Map<String,Long?>>",
+    "Row<String?,Long?,Tuple2<Integer,String>?,Double?,Boolean?,Instant?,Short?>",
+    "Row<Row<Long?>?,List<Row<String?>>>",
+    "List<String?>",
+    "List<List<Tuple2<Long,String>>>",
+    "Map<String,Long?>",
+    "Map<Tuple2<Integer,String>,List<Double>>",
+    "Map<String,List<Tuple2<Long,Map<Integer,Boolean?>>>>",
+    "Map<Color,Address>",
+    "Map<String,Void>",
+    "Map<Long,Row<String?,Integer?>?>",
+    "Either<String,Long>",
+    "Either<List<Long>,Either<Integer,Person>>",
+    "Nullable<Long>",
+    "PaddedNullable<Long>",
+    "List<Nullable<Instant>>",
+    "Map<String,PaddedNullable<Tuple2<Long,Integer>>>",
+    "Address",
+    "Person",
+    "Animal",
+    "List<Animal>",
+)
+# Lists hold no nulls, and Flink finds no elements in a list of elements without bytes.
+LIST_ELEMENTS = tuple(t for t in (*SCALARS, *COMPOSITES) if t != "NullValue" and not t.endswith("Nullable<Long>"))
+SINCE_FLINK_2 = ("Variant", "Bitmap", "Set<String>", "Set<Tuple2<Long,String>>", "Tagged", "Map<String,Set<Long>>")
+KEYS = (
+    *("String", "Long", "Integer", "Short", "Byte", "Boolean", "Double", "Float", "Character", "BigInteger"),
+    *("BigDecimal", "Date", "SqlDate", "SqlTime", "SqlTimestamp", "LocalDate", "LocalTime", "LocalDateTime", "Instant"),
+    *("Tuple1<Long>", "Tuple2<String,Long>", "Tuple3<Integer,Boolean,String>", "Tuple4<Short,Byte,Double,Float>"),
+    *("Tuple5<Instant,LocalDate,BigInteger,Character,String>", "Tuple2<Tuple2<Long,Integer>,Tuple1<String>>"),
+    *("Row<String?,Long?>", "Tuple2<List<Long>,String>", "Either<String,Long>", "List<String>", "Address"),
+    *("LongValue", "StringValue", "IntValue"),
+)
+"""Types whose ``hashCode`` is the same in every JVM, so that they may be keys; that of ``Address`` is its own code."""
+
+
+def _slug(type_: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in type_).strip("-")
+
+
+def values(types: tuple[str, ...], *, kind: str = "VALUE", ttl: str | None = None) -> Job:
+    """One state for each of many types."""
+    states = tuple(
+        State(f"{kind.lower()}-{i}-{_slug(type_)}", type_, kind=kind, ttl=ttl) for i, type_ in enumerate(types)
+    )
+    return Job((Operator("values", key="Long", keys=12, states=states),), parallelism=2)
+
+
+def kinds(key: str, namespace: str | None, *, ttl: str | None = None, keys: int = 40) -> Job:
+    """Every kind of state in one namespace type, with timers there."""
+    count = 1 if namespace is None else 3
+    types = {
+        "VALUE": "Map<String,Long?>",
+        "MAP": "Map<String,Tuple2<Long,String>>",
+        "LIST": "Tuple2<String,Integer>",
+        "REDUCING": "Long",
+        "AGGREGATING": "Tuple2<Long,String>",
+    }
+    states = tuple(
+        State(f"{kind.lower()}-state", type_, kind=kind, ttl=ttl, namespace=namespace, namespaces=count)
+        for kind, type_ in types.items()
+    )
+    timers = Timers(event=2, processing=1, far=1, namespace=namespace)
+    return Job((Operator("kinds", key=key, keys=keys, states=states, timers=timers),))
+
+
+def keys(type_: str) -> Job:
+    """Few states and timers under keys of one type."""
+    states = (
+        State("map-in-value", "Map<String,Long>"),
+        State("map", "Map<Long,String?>", kind="MAP"),
+        State("windowed", "Long", namespace="TimeWindow", namespaces=2),
+    )
+    return Job((Operator("keys", key=type_, keys=60, states=states, timers=Timers(event=1)),))
+
+
+_OPERATOR_STATES = (
+    OperatorState("offsets", "Tuple2<String,Long>", elements=11),
+    OperatorState("other-offsets", "Long", elements=2),
+    OperatorState("members", "String", mode="UNION", elements=7),
+    OperatorState("rules", "Map{2-4}<String,Tuple2<Long,String>>", mode="BROADCAST", elements=3),
+    OperatorState("no-rules", "Map<String,Long>", mode="BROADCAST", elements=0),
+    OperatorState("people", "Person", elements=4),
+)
+_WINDOWS = tuple(
+    Operator(f"window-{name}", type="window", key="String", keys=15, function=function, assigner=assigner)
+    for name, function, assigner in (
+        ("reduce", "reduce", "tumbling"),
+        ("aggregate", "aggregate", "tumbling"),
+        ("process", "process", "tumbling"),
+        ("session", "aggregate", "session"),
+    )
+)
+_ELEMENT = "Tuple4<Integer,Integer,Long,Long>"
+_WINDOW_STATES = {
+    "window-reduce": ("REDUCING", _ELEMENT),
+    "window-aggregate": ("AGGREGATING", "Tuple2<Long,Long>"),
+    "window-process": ("LIST", _ELEMENT),
+    "window-session": ("AGGREGATING", "Tuple2<Long,Long>"),
 }
+
+
+def windows_read_back(job: Job) -> Job:
+    """The job that shows what window operators hold: operators of the same uids declare the states of these."""
+    operators = []
+    for operator in job.operators:
+        kind, type_ = _WINDOW_STATES[operator.uid]
+        states = [State("window-contents", type_, kind=kind, namespace="TimeWindow")]
+        if operator.assigner == "session":
+            states.append(State("merging-window-set", "Tuple2<TimeWindow,TimeWindow>", kind="LIST"))
+        timers = Timers(service="window-timers", namespace="TimeWindow")
+        operators.append(replace(operator, type="keyed", states=tuple(states), timers=timers))
+    return replace(job, operators=tuple(operators))
+
+
+_LEGACY_STRING_LONG = legacy()
+_SPARSE = Operator("sparse", key="String", keys=3, states=(State("mainState", "Map<String,Long>"),))
+
+SCENARIOS: Mapping[str, Job] = {
+    "legacy-string-long": _LEGACY_STRING_LONG,
+    "legacy-string-long-ttl": legacy(ttl="stamped"),
+    "legacy-untouched": legacy(migrated=0.0),
+    "legacy-long-tuple": legacy("Map{0-9}<Long,Tuple2<String,Double>>", key="Long"),
+    "legacy-integer-row-ttl": legacy("Map{0-9}<Integer,Row<String?,Long?>>", key="Integer", ttl="stamped"),
+    "legacy-tuple-pojo": legacy("Map{0-9}<Tuple2<String,Integer>,Person?>", key="Tuple2<String,Long>"),
+    "legacy-pojo-list-ttl": legacy("Map{0-9}<String,List<Tuple2<Long,String>>>", key="Address", ttl="stamped"),
+    "legacy-string-enum": legacy("Map{0-9}<Color,Color>"),
+    "legacy-string-nullable-ttl": legacy("Map{0-9}<String,Nullable<Long>>", ttl="stamped"),
+    "legacy-long-string-nulls-ttl": legacy(
+        "Map{0-9}<Long,String?>", new_type="Map{0-9}<Long,String?>", key="Long", ttl="stamped"
+    ),
+    "legacy-ttl-by-flink": legacy("Map{0-9}<String,Long>", ttl="config"),
+    "legacy-wide": replace(_LEGACY_STRING_LONG, parallelism=4, max_parallelism=300),
+    "legacy-wider": replace(_LEGACY_STRING_LONG, parallelism=5, max_parallelism=4096),
+    "legacy-default-max": replace(_LEGACY_STRING_LONG, max_parallelism=None),
+    "legacy-snappy": replace(_LEGACY_STRING_LONG, snappy=True),
+    "legacy-files-and-inlined": replace(legacy(keys=25), parallelism=5, inline_threshold=2600),
+    "scalars": values(SCALARS),
+    "scalars-ttl": values(SCALARS, ttl="stamped"),
+    "arrays": values(ARRAYS),
+    "composites": values(COMPOSITES),
+    "composites-ttl": values(COMPOSITES, ttl="stamped"),
+    "since-flink-2": values(SINCE_FLINK_2),
+    "lists": values(LIST_ELEMENTS, kind="LIST"),
+    "lists-ttl": values(("String", "Long", "Person", "Tuple2<String,Long>"), kind="LIST", ttl="stamped"),
+    "maps": values(
+        (
+            "Map<String,Long>",
+            "Map<Long,String?>",
+            "Map<Color,Person?>",
+            "Map<Tuple2<String,Long>,Row<Integer?,String?>>",
+            "Map<Instant,List<Long>>",
+            "Map<Address,Map<String,Long?>>",
+            "Map<Double,BigDecimal>",
+        ),
+        kind="MAP",
+    ),
+    "map-nulls": values(("Map<String,Long?>", "Map<Long,Tuple2<Long,String>?>"), kind="MAP"),
+    "registered-subclass": replace(values(("Animal", "List<Animal>", "Map<String,Animal>")), registered=("Dog",)),
+    "kryo": Job(
+        (
+            Operator(
+                "kryo",
+                key="Long",
+                keys=20,
+                states=(
+                    State("opaque", "Opaque"),
+                    State("opaque-in-map", "Map<String,Opaque>"),
+                    State("plain", "Map<String,Long>"),
+                ),
+            ),
+        )
+    ),
+    "kinds": kinds("String", None),
+    "kinds-ttl": kinds("Long", None, ttl="stamped"),
+    "kinds-in-windows": kinds("String", "TimeWindow"),
+    "kinds-in-windows-ttl": kinds("Tuple2<String,Long>", "TimeWindow", ttl="stamped"),
+    "kinds-in-strings": kinds("String", "String"),
+    "kinds-in-long-strings": kinds("String{200-70000}", "String{200-300}", keys=8),
+    "kinds-long-in-strings-ttl": kinds("Long", "String", ttl="stamped"),
+    "kinds-in-global-window": kinds("String", "GlobalWindow"),
+    "windows": Job(_WINDOWS),
+    "operator-state": Job(
+        (
+            Operator("plain", type="plain", operator_states=_OPERATOR_STATES),
+            Operator(
+                "keyed",
+                key="String",
+                keys=20,
+                states=(State("mainState", "Map<String,Long>"),),
+                operator_states=_OPERATOR_STATES,
+                timers=Timers(event=1),
+            ),
+        )
+    ),
+    "several-operators": Job(
+        (
+            *_LEGACY_STRING_LONG.operators,
+            Operator("other", name="An other one", key="Long", keys=50, states=(State("s", "Person"),), parallelism=2),
+            Operator("wide", key="Integer", keys=50, states=(State("s", "Long"),), max_parallelism=512),
+            Operator("stateless", type="plain"),
+        )
+    ),
+    "finished": Job(
+        (
+            Operator("partly", type="plain", finished=1, operator_states=_OPERATOR_STATES[:1]),
+            Operator("wholly", type="plain", finished=3, operator_states=_OPERATOR_STATES[:1]),
+            *_LEGACY_STRING_LONG.operators,
+        )
+    ),
+    "sparse": Job((_SPARSE,), parallelism=4),
+    "sparse-wide": Job((_SPARSE,), parallelism=4, max_parallelism=4096),
+    "empty": Job((replace(_SPARSE, keys=0, timers=Timers(event=1)),), parallelism=2),
+    **{f"key-{_slug(type_)}": keys(type_) for type_ in KEYS},
+}
+
+BACKENDS = ("rocksdb", "hashmap")
+# Flink 1.20 knows none of these types; and only RocksDB of Flink 2 lets a map hold nulls of types that have no null.
+_ONLY_ON = {
+    "since-flink-2": (("2.3.0", "rocksdb"), ("2.3.0", "hashmap")),
+    "map-nulls": (("2.3.0", "rocksdb"),),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario on one version of Flink and one backend."""
+
+    version: str
+    scenario: str
+    job: Job
+
+
+def _covering() -> Mapping[str, Case]:
+    out = {}
+    for i, (name, job) in enumerate(SCENARIOS.items()):
+        pairs = _ONLY_ON.get(name, tuple((v, BACKENDS[(i + j) % 2]) for j, v in enumerate(VERSIONS)))
+        for version, backend in pairs:
+            out[f"{name}-{version}-{backend}"] = Case(version, name, replace(job, backend=backend))
+    return out
+
+
+COVERING = _covering()
+"""Every scenario on every version that can hold it, the backends taken in turn."""

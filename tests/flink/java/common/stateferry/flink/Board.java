@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
@@ -18,11 +19,11 @@ final class Board implements AutoCloseable {
 
     /** Whether the job writes its contents, or reads what it was restored with. */
     final boolean writing;
-    final AtomicInteger ready = new AtomicInteger();
     /** Timers that must fire before the job has shown all that it holds. */
     final AtomicInteger timersDue = new AtomicInteger();
     volatile boolean watermarkWanted;
     private final String id;
+    private final Set<String> reports = ConcurrentHashMap.newKeySet();
     private final BufferedWriter writer;
 
     Board(String id, boolean writing, Path lines) throws IOException {
@@ -34,6 +35,19 @@ final class Board implements AutoCloseable {
 
     static Board of(String id) {
         return BOARDS.get(id);
+    }
+
+    /** A subtask has written or shown all that it is to. */
+    void report(String uid, int subtask) {
+        reports.add(reportOf(uid, subtask));
+    }
+
+    boolean hasReports(Set<String> wanted) {
+        return reports.containsAll(wanted);
+    }
+
+    static String reportOf(String uid, int subtask) {
+        return uid + "#" + subtask;
     }
 
     String id() {

@@ -9,12 +9,14 @@ import org.apache.flink.streaming.api.watermark.Watermark;
  */
 final class GateSource extends LegacySource<Tuple4<Integer, Integer, Long, Long>> {
     private static final long POLL_MILLIS = 10;
+    private final String uid;
     private final String board;
     private final Spec.Job job;
     private final int finished;
     private volatile boolean running = true;
 
-    GateSource(String board, Spec.Job job, int finished) {
+    GateSource(String uid, String board, Spec.Job job, int finished) {
+        this.uid = uid;
         this.board = board;
         this.job = job;
         this.finished = finished;
@@ -27,7 +29,7 @@ final class GateSource extends LegacySource<Tuple4<Integer, Integer, Long, Long>
         if (shared.writing && subtask == 0) {
             WindowContents.emit(job, context::collectWithTimestamp);
         }
-        shared.ready.incrementAndGet();
+        shared.report(uid, subtask);
         boolean ends = subtask < finished;
         boolean watermarkSent = false;
         while (running && !ends) {

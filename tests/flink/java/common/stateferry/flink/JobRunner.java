@@ -2,6 +2,7 @@ package stateferry.flink;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
@@ -43,7 +44,7 @@ final class JobRunner {
                     WindowContents.expect(job, operator, i, maxParallelism(job, operator), lines);
                 }
             }
-            awaitFinishedSubtasks(id, job);
+            awaitExecution(id, job);
             String path;
             if (format.equals("CHECKPOINT")) {
                 path = cluster().triggerCheckpoint(id).get(patience.toSeconds(), TimeUnit.SECONDS);
@@ -78,8 +79,8 @@ final class JobRunner {
             graph.setSavepointRestoreSettings(SavepointRestoreSettings.forPath(path, false));
         }
         JobID id = cluster().submitJob(graph).get(patience.toSeconds(), TimeUnit.SECONDS).getJobID();
-        int reports = topology.reports(savepoint != null);
-        await(id, "the reports of " + reports + " subtasks", () -> board.ready.get() >= reports);
+        Set<String> reports = topology.reports(savepoint != null);
+        await(id, "the reports of " + reports, () -> board.hasReports(reports));
         return id;
     }
 
@@ -90,6 +91,7 @@ final class JobRunner {
         out.setString("state.backend.rocksdb.localdir", scratch.resolve("rocksdb").toString());
         out.setString("execution.checkpointing.storage", "filesystem");
         out.setString("execution.checkpointing.dir", scratch.resolve("checkpoints").toUri().toString());
+        out.setString("execution.checkpointing.externalized-checkpoint-retention", "RETAIN_ON_CANCELLATION");
         out.setString("execution.checkpointing.data-inline-threshold", job.inlineThreshold + "b");
         out.setString("execution.checkpointing.snapshot-compression", Boolean.toString(job.snappy));
         out.setString("restart-strategy.type", "none");
@@ -97,21 +99,28 @@ final class JobRunner {
         return out;
     }
 
-    /** Subtasks end some time after their last report, and only then does a savepoint say so. */
-    private void awaitFinishedSubtasks(JobID id, Spec.Job job) throws Exception {
+    /** Subtasks report before Flink takes them for running, and end some time after their last report. */
+    private void awaitExecution(JobID id, Spec.Job job) throws Exception {
         long wanted = job.operators.stream().mapToLong(operator -> operator.finished).sum();
-        await(id, "the end of " + wanted + " subtasks", () -> {
-            try {
-                long ended = 0;
-                for (AccessExecutionVertex vertex :
-                        cluster().getExecutionGraph(id).get(patience.toSeconds(), TimeUnit.SECONDS).getAllExecutionVertices()) {
-                    ended += vertex.getExecutionState() == ExecutionState.FINISHED ? 1 : 0;
+        await(id, "all subtasks running or finished, " + wanted + " of them finished", () -> {
+            long ended = 0;
+            for (AccessExecutionVertex vertex : vertices(id)) {
+                if (vertex.getExecutionState() == ExecutionState.FINISHED) {
+                    ended++;
+                } else if (vertex.getExecutionState() != ExecutionState.RUNNING) {
+                    return false;
                 }
-                return ended >= wanted;
-            } catch (Exception e) {
-                throw new IllegalStateException(e);
             }
+            return ended >= wanted;
         });
+    }
+
+    private Iterable<? extends AccessExecutionVertex> vertices(JobID id) {
+        try {
+            return cluster().getExecutionGraph(id).get(patience.toSeconds(), TimeUnit.SECONDS).getAllExecutionVertices();
+        } catch (Exception e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     private void await(JobID id, String what, BooleanSupplier reached) throws Exception {

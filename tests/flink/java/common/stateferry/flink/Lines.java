@@ -44,9 +44,9 @@ final class Lines {
         }
     }
 
-    void timer(String kind, Object key, Object namespace, long timestamp, int group) {
-        String name = "_timer_state/" + kind + "_" + operator.timers.service;
-        ObjectNode line = start(name, key, operator.timers.namespace, namespace, group);
+    void timer(Spec.Timers timers, String kind, Object key, Object namespace, long timestamp, int group) {
+        String name = "_timer_state/" + kind + "_" + timers.service;
+        ObjectNode line = start(name, key, timers.namespace, namespace, group);
         out.accept(line.put("timestamp", timestamp));
     }
 

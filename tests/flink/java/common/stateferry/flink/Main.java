@@ -68,6 +68,18 @@ public final class Main {
                     Json.bind(command.get("job"), Spec.Job.class),
                     path(command, "savepoint"),
                     path(command, "observed")));
+            case "rewrite_metadata" -> MetadataRewriter.rewrite(
+                    path(command, "savepoint"),
+                    path(command, "target"),
+                    command.get("version").asInt(),
+                    command.get("absolute").asBoolean());
+            case "samples" -> SerializerSamples.of(command, answer);
+            case "keys" -> KeyJudge.keys(command, path(command, "target"));
+            case "key_group_ranges" -> KeyJudge.ranges(command, path(command, "target"));
+            case "default_max_parallelisms" -> KeyJudge.defaults(path(command, "target"));
+            case "redistribute" -> answer.set("results", OperatorStateJudge.redistribute(command.get("cases")));
+            case "ttl_expired" -> TtlJudge.expired(path(command, "triples"), path(command, "target"));
+            case "ttl_reads" -> answer.set("results", TtlJudge.reads(command.get("cases")));
             default -> throw new IllegalArgumentException("expected a command, found '" + name + "'");
         }
     }

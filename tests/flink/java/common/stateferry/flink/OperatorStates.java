@@ -33,7 +33,7 @@ final class OperatorStates {
                 for (Object map : elements) {
                     target.putAll((Map<?, ?>) map);
                 }
-                if (subtask == 0) {
+                if (subtask == subtasks - 1) {
                     showBroadcast(state, target, lines);
                 }
                 continue;

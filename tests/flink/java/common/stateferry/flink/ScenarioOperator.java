@@ -58,7 +58,9 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
         int subtask = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
         int subtasks = getRuntimeContext().getTaskInfo().getNumberOfParallelSubtasks();
         if (board.writing) {
-            states.write(context.getOperatorStateStore(), subtask, subtasks, new Lines(spec, board::write));
+            // What a subtask held is gone once it has finished.
+            Consumer<ObjectNode> lines = subtask < spec.finished ? line -> {} : board::write;
+            states.write(context.getOperatorStateStore(), subtask, subtasks, new Lines(spec, lines));
         } else {
             Consumer<ObjectNode> withSubtask = line -> board.write(line.put("subtask", subtask));
             states.read(context.getOperatorStateStore(), new Lines(spec, withSubtask));
@@ -85,7 +87,7 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
                 show(states);
             }
         }
-        board.ready.incrementAndGet();
+        board.report(spec.uid, getRuntimeContext().getTaskInfo().getIndexOfThisSubtask());
     }
 
     private void write(Map<Spec.State, State> states) throws Exception {
@@ -137,7 +139,7 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
                     timers.registerProcessingTimeTimer(namespaces.get(i), timestamp);
                 }
                 String shown = event ? "event" : "processing";
-                lines.timer(shown, keys.get(key), namespaces.get(i), timestamp, group(keys.get(key)));
+                lines.timer(spec.timers, shown, keys.get(key), namespaces.get(i), timestamp, group(keys.get(key)));
             }
         }
     }
@@ -235,7 +237,7 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
     private void showTimer(String kind, Object namespace, long timestamp, Lines lines) {
         Object key = getCurrentKey();
         if (owns(key)) {
-            lines.timer(kind, key, namespace, timestamp, group(key));
+            lines.timer(spec.timers, kind, key, namespace, timestamp, group(key));
         } else {
             lines.anomaly(kind, "timer in a subtask that does not own the key", key);
         }
@@ -256,7 +258,7 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
             return;
         }
         Lines lines = new Lines(spec, line -> board.write(line.put("fired", true)));
-        lines.timer(kind, timer.getKey(), timer.getNamespace(), timer.getTimestamp(), group(timer.getKey()));
+        lines.timer(spec.timers, kind, timer.getKey(), timer.getNamespace(), timer.getTimestamp(), group(timer.getKey()));
         board.timersDue.decrementAndGet();
     }
 

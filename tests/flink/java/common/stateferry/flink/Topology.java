@@ -1,6 +1,8 @@
 package stateferry.flink;
 
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.flink.api.common.functions.AggregateFunction;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
@@ -21,6 +23,7 @@ import stateferry.flink.types.Kinds;
 
 /** The job graph of a scenario: one source that all keyed operators listen to, and one for each plain operator. */
 final class Topology {
+    private static final String GATE = "gate";
     private final String board;
     private final Spec.Job job;
 
@@ -31,20 +34,16 @@ final class Topology {
 
     @SuppressWarnings("unchecked")
     JobGraph graph(Configuration configuration) {
-        if (!job.registered.isEmpty()) {
-            configuration.setString("pipeline.serialization-config", job.registered.stream()
-                    .map(name -> "stateferry.flink.pojo." + name + ": {type: pojo}")
-                    .collect(Collectors.joining(", ", "[", "]")));
-        }
-        StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
+        register(job.registered, configuration);
+        StreamExecutionEnvironment env = environment(configuration);
         env.setParallelism(job.parallelism);
         if (job.maxParallelism != null) {
             env.setMaxParallelism(job.maxParallelism);
         }
         DataStream<Tuple4<Integer, Integer, Long, Long>> shared = env
-                .addSource(new GateSource(board, job, 0), "gate", WindowContents.ELEMENT)
+                .addSource(new GateSource(GATE, board, job, 0), GATE, WindowContents.ELEMENT)
                 .setParallelism(1)
-                .uid("gate");
+                .uid(GATE);
         for (int i = 0; i < job.operators.size(); i++) {
             Spec.Operator operator = job.operators.get(i);
             SingleOutputStreamOperator<?> added = switch (operator.type) {
@@ -66,26 +65,42 @@ final class Topology {
         return env.getStreamGraph().getJobGraph();
     }
 
-    /** How many subtasks must report before everything is written or shown. */
-    int reports(boolean restored) {
-        int out = 1;
+    static void register(List<String> pojos, Configuration configuration) {
+        if (!pojos.isEmpty()) {
+            configuration.setString("pipeline.serialization-config", pojos.stream()
+                    .map(name -> "stateferry.flink.pojo." + name + ": {type: pojo}")
+                    .collect(Collectors.joining(", ", "[", "]")));
+        }
+    }
+
+    static StreamExecutionEnvironment environment(Configuration configuration) {
+        return StreamExecutionEnvironment.getExecutionEnvironment(configuration);
+    }
+
+    /** The subtasks that must report before everything is written or shown. */
+    Set<String> reports(boolean restored) {
+        Set<String> out = new HashSet<>(Set.of(Board.reportOf(GATE, 0)));
         for (Spec.Operator operator : job.operators) {
             int parallelism = operator.parallelism == null ? job.parallelism : operator.parallelism;
-            int running = restored ? parallelism - operator.finished : parallelism;
-            out += switch (operator.type) {
-                case "plain" -> 2 * running;
-                case "keyed" -> parallelism;
-                default -> 0;
-            };
+            for (int i = restored ? operator.finished : 0; i < parallelism && !operator.type.equals("window"); i++) {
+                out.add(Board.reportOf(operator.uid, i));
+                if (operator.type.equals("plain")) {
+                    out.add(Board.reportOf(gateOf(operator), i));
+                }
+            }
         }
         return out;
     }
 
+    private static String gateOf(Spec.Operator operator) {
+        return operator.uid + "-gate";
+    }
+
     /** A plain operator's own source runs subtask by subtask beside it, so that both end together. */
     private SingleOutputStreamOperator<?> plain(StreamExecutionEnvironment env, Spec.Operator operator) {
-        String source = operator.uid + "-gate";
+        String source = gateOf(operator);
         SingleOutputStreamOperator<Tuple4<Integer, Integer, Long, Long>> gate =
-                env.addSource(new GateSource(board, job, operator.finished), source, WindowContents.ELEMENT).uid(source);
+                env.addSource(new GateSource(source, board, job, operator.finished), source, WindowContents.ELEMENT).uid(source);
         if (operator.parallelism != null) {
             gate.setParallelism(operator.parallelism);
         }
@@ -100,6 +115,7 @@ final class Topology {
             DataStream<Tuple4<Integer, Integer, Long, Long>> shared, Spec.Operator operator, int index) {
         WindowedStream<Tuple4<Integer, Integer, Long, Long>, Object, TimeWindow> windows = shared
                 .filter(element -> element.f0 == index)
+                .setParallelism(1)
                 .uid(operator.uid + "-filter")
                 .keyBy(new KeyByIndex(job.seed, operator), (TypeInformation<Object>) keyInfo(operator))
                 .window(WindowContents.assigner(operator));

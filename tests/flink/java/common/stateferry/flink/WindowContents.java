@@ -88,7 +88,7 @@ final class WindowContents {
                 lines.content(mergingState(), key, VoidNamespace.INSTANCE, group, List.of(Tuple2.of(fires, held)));
             }
             lines.content(state(operator), key, held, group, content(operator, elements));
-            lines.timer("event", key, fires, fires.maxTimestamp(), group);
+            lines.timer(timers(), "event", key, fires, fires.maxTimestamp(), group);
         }));
     }
 
@@ -111,6 +111,13 @@ final class WindowContents {
             default -> "LIST";
         };
         out.type = operator.function.equals("aggregate") ? "Tuple2<Long,Long>" : ELEMENT_TYPE;
+        return out;
+    }
+
+    private static Spec.Timers timers() {
+        Spec.Timers out = new Spec.Timers();
+        out.service = "window-timers";
+        out.namespace = "TimeWindow";
         return out;
     }
 

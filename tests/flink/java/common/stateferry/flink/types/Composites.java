@@ -2,6 +2,9 @@ package stateferry.flink.types;
 
 import java.lang.reflect.Array;
 import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -25,7 +28,6 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Obje
 import org.apache.flink.types.Either;
 import org.apache.flink.types.Row;
 import org.apache.flink.types.RowKind;
-import stateferry.flink.SetType;
 
 /** The types made of other types. */
 public final class Composites {
@@ -105,21 +107,21 @@ public final class Composites {
 
         @Override
         public TypeInformation<Set<T>> info() {
-            return SetType.of(element.info());
+            return TypesSinceFlink2.set(element.info());
         }
 
         @Override
         protected Set<T> random(Random random) {
-            Set<T> out = new LinkedHashSet<>();
+            Set<T> out = new HashSet<>();
             for (int n = size.draw(random); n > 0; n--) {
                 out.add(element.draw(random));
             }
-            return out;
+            return new LinkedHashSet<>(sorted(element, out));
         }
 
         @Override
         protected JsonNode json(Set<T> value) {
-            return array(element, value);
+            return array(element, sorted(element, value));
         }
     }
 
@@ -171,7 +173,7 @@ public final class Composites {
         }
     }
 
-    /** A map; an object in JSON when its keys are strings, an array of pairs otherwise. */
+    /** A map: an object in JSON when its keys are strings, an array of pairs otherwise. */
     static final class MapKind<K, V> extends Kind<Map<K, V>> {
         final Kind<K> key;
         final Kind<V> value;
@@ -194,9 +196,13 @@ public final class Composites {
 
         @Override
         protected Map<K, V> random(Random random) {
-            Map<K, V> out = new LinkedHashMap<>();
+            Map<K, V> drawn = new HashMap<>();
             for (int n = size.draw(random); n > 0; n--) {
-                out.put(key.draw(random), value.draw(random));
+                drawn.put(key.draw(random), value.draw(random));
+            }
+            Map<K, V> out = new LinkedHashMap<>();
+            for (K k : sorted(key, drawn.keySet())) {
+                out.put(k, drawn.get(k));
             }
             return out;
         }
@@ -209,7 +215,9 @@ public final class Composites {
                 return out;
             }
             ArrayNode out = Json.NODES.arrayNode();
-            map.forEach((k, v) -> out.addArray().add(key.show(k)).add(value.show(v)));
+            for (K k : sorted(key, map.keySet())) {
+                out.addArray().add(key.show(k)).add(value.show(map.get(k)));
+            }
             return out;
         }
     }
@@ -376,6 +384,13 @@ public final class Composites {
         protected JsonNode json(TtlValue<T> value) {
             return kind.show(value.getUserValue());
         }
+    }
+
+    /** Neither sets nor maps keep an order, so contents are drawn, written and shown in the order of their JSON. */
+    private static <T> List<T> sorted(Kind<T> kind, Set<T> values) {
+        List<T> out = new ArrayList<>(values);
+        out.sort(Comparator.comparing(value -> Json.text(kind.show(value))));
+        return out;
     }
 
     private static <T> ArrayNode array(Kind<T> element, Iterable<T> values) {

@@ -1,6 +1,7 @@
 package stateferry.flink.types;
 
 import java.math.BigDecimal;
+import java.math.MathContext;
 import java.time.Instant;
 import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
@@ -48,6 +49,23 @@ public final class Json {
             return TextNode.valueOf(Double.toString(value));
         }
         return DoubleNode.valueOf(value);
+    }
+
+    /** As few digits as tell the value from its neighbours: Float.toString may print more. */
+    static JsonNode number(float value) {
+        if (Float.isNaN(value) || Float.isInfinite(value)) {
+            return TextNode.valueOf(Float.toString(value));
+        }
+        if (value == 0) {
+            return DoubleNode.valueOf(value);
+        }
+        BigDecimal exact = new BigDecimal(value);
+        for (int digits = 1; ; digits++) {
+            BigDecimal rounded = exact.round(new MathContext(digits));
+            if (rounded.floatValue() == value) {
+                return DoubleNode.valueOf(rounded.doubleValue());
+            }
+        }
     }
 
     static JsonNode number(BigDecimal value) {

@@ -127,7 +127,7 @@ public final class Kinds {
 
     private static Kind<?> build(String name, List<Kind<?>> arguments, Size given) {
         Size size = given == null ? Size.SMALL : given;
-        if (name.matches("Tuple\\d+")) {
+        if (name.matches("Tuple[1-9]\\d*")) {
             return new TupleKind(arguments);
         }
         return switch (name) {

@@ -14,6 +14,8 @@ import java.util.Map;
 import java.util.Random;
 import org.apache.flink.api.common.typeinfo.BasicTypeInfo;
 import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.java.tuple.Tuple0;
+import org.apache.flink.api.java.typeutils.TupleTypeInfo;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.BooleanNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.NullNode;
@@ -60,10 +62,12 @@ final class Scalars {
         put("Double", new Scalar<>(Types.DOUBLE, r -> r.nextGaussian() * 1e6, Json::number, List.of(
                 Double.NaN, Double.POSITIVE_INFINITY, Double.NEGATIVE_INFINITY, -0.0, 0.0, Double.MIN_VALUE,
                 Double.MAX_VALUE)));
-        put("Float", new Scalar<>(Types.FLOAT, r -> (float) r.nextGaussian(), f -> Json.number((double) f), List.of(
+        put("Float", new Scalar<>(Types.FLOAT, r -> (float) r.nextGaussian(), Json::number, List.of(
                 Float.NaN, Float.POSITIVE_INFINITY, Float.NEGATIVE_INFINITY, -0.0f, Float.MIN_VALUE, Float.MAX_VALUE)));
         put("Character", new Scalar<>(Types.CHAR, r -> text(r, 1).charAt(0), c -> TextNode.valueOf(c.toString()),
                 List.of('\0', '\uffff', '\ud83d', 'é')));
+        put("Tuple0", new Scalar<>(new TupleTypeInfo<>(Tuple0.class), r -> Tuple0.INSTANCE, t -> NODES.arrayNode(),
+                List.of()));
         put("Void", new Scalar<>(Types.VOID, r -> null, v -> NullNode.instance, List.of()));
         put("BigInteger", new Scalar<>(Types.BIG_INT, r -> new BigInteger(r.nextInt(200), r).multiply(sign(r)),
                 NODES::numberNode, List.of(
@@ -104,6 +108,8 @@ final class Scalars {
                 r -> GlobalWindow.get(), w -> NODES.objectNode(), List.of()));
         put("Opaque", new Scalar<>(Types.GENERIC(Opaque.class), r -> new Opaque(text(r, 5), r.nextInt()),
                 o -> TextNode.valueOf(o.toString()), List.of()));
+        BY_NAME.putAll(FlinkValues.all());
+        BY_NAME.putAll(TypesSinceFlink2.scalars());
     }
 
     private static void put(String name, Kind<?> kind) {
