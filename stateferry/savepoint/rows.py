@@ -19,6 +19,9 @@ from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.key_group_file import KeyGroupFile, Section
 from stateferry.walker import Positions
 
+# What is at least this part of a portion is handed on as it lies.
+_LARGE = 4
+
 KeyGroups = npt.NDArray[np.int32]
 
 
@@ -78,7 +81,7 @@ def gather(sections: Iterable[Section], most_rows: int, most_bytes: int) -> Iter
         first = 0
         while first < len(section):
             last = _fitting(section, first, most_rows, most_bytes)
-            if 2 * (last - first) >= most_rows or 2 * int(section.ends[last - 1] - section.starts[first]) >= most_bytes:
+            if _is_large(section, first, last, most_rows, most_bytes):
                 if gathered.count:
                     yield gathered.take()
                 yield _as_it_lies(section, first, last)
@@ -94,6 +97,12 @@ def gather(sections: Iterable[Section], most_rows: int, most_bytes: int) -> Iter
 def _fitting(section: Section, first: int, most_rows: int, most_bytes: int) -> int:
     within = int(np.searchsorted(section.ends, section.starts[first] + most_bytes, "right"))
     return max(min(first + most_rows, within), first + 1)
+
+
+def _is_large(section: Section, first: int, last: int, most_rows: int, most_bytes: int) -> bool:
+    """Whether it is cheaper to take a portion for itself than to copy the entries to others."""
+    size = int(section.ends[last - 1] - section.starts[first])
+    return _LARGE * (last - first) >= most_rows or _LARGE * size >= most_bytes
 
 
 def _origin(section: Section, begin: int, shift: int) -> _Origin:

@@ -1,0 +1,1 @@
+"""How fast the kernels and the paths around them are; `python -m benchmarks` prints it."""

@@ -1,0 +1,115 @@
+"""How fast a MapState<String, Long> becomes Arrow columns: key groups, keys, user keys and values, on one core."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from stateferry.key_groups import KeyGroupRange
+from stateferry.savepoint.batches import read_batches
+from stateferry.savepoint.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+)
+from stateferry.savepoint.metadata import Metadata, Operator, Subtask
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.writer import SavepointWriter
+from stateferry.snapshots import map_snapshot, simple_snapshot
+from stateferry.types import Scalar
+
+UID, STATE = bytes(16).hex(), "counts"
+_MOST_KEY, _MOST_USER_KEY = 12, 10
+_PROPERTIES = b"\xac\xed\x00\x05\x70"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    entries: int
+    size: int
+    seconds: float
+
+    @property
+    def entries_per_second(self) -> float:
+        return self.entries / self.seconds
+
+
+def write_map_state(folder: Path, entries: int, max_parallelism: int, seed: int = 1) -> None:
+    """A savepoint of one operator with that many entries, keys of 8 to 12 and user keys of 6 to 10 characters, spread
+    evenly over the key groups; their numbers are not those of the keys' hashes, for which reading doesn't ask."""
+    random = np.random.default_rng(seed)
+    string, long, void = (simple_snapshot(part) for part in (Scalar.STRING, Scalar.LONG, Scalar.VOID_NAMESPACE))
+    serializers = ((VALUE_SERIALIZER, map_snapshot(string, long)), (NAMESPACE_SERIALIZER, void))
+    meta = StateMeta(STATE, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, "MAP"),), serializers)
+    writer = SavepointWriter(str(folder))
+    key_groups = KeyGroupRange(0, max_parallelism - 1)
+    with writer.keyed_file(UID, 0, KeyedHeader(False, string, (meta,)), key_groups) as file:
+        share = max(entries // max_parallelism, 1)
+        for key_group in key_groups:
+            data, last_start = _entries(random, key_group, 1 if max_parallelism <= 128 else 2, share)
+            file.entries(key_group, 0, data, last_start)
+        handle = file.close()
+    operator = Operator(bytes(16), 1, max_parallelism, subtasks=(Subtask(0, managed_keyed=handle),))
+    writer.commit(Metadata(6, 1, (operator,), (), _PROPERTIES))
+
+
+def _entries(random: np.random.Generator, key_group: int, prefix: int, count: int) -> tuple[npt.NDArray[np.uint8], int]:
+    """Entries as they lie in a file: laid out at their largest, then without the characters they haven't."""
+    key_length = random.integers(8, _MOST_KEY + 1, count)
+    user_key_length = random.integers(6, _MOST_USER_KEY + 1, count)
+    width = 4 + prefix + 1 + _MOST_KEY + 1 + 1 + _MOST_USER_KEY + 4 + 1 + 8
+    table = random.integers(ord("a"), ord("z") + 1, (count, width), dtype=np.uint8)
+    kept = np.ones((count, width), np.bool_)
+    table[:, :3] = 0
+    table[:, 3] = prefix + 1 + key_length + 1 + 1 + user_key_length
+    table[:, 4 : 4 + prefix] = np.frombuffer(key_group.to_bytes(prefix, "big"), np.uint8)
+    at = 4 + prefix
+    table[:, at] = key_length + 1
+    kept[:, at + 1 : at + 1 + _MOST_KEY] = np.arange(_MOST_KEY) < key_length[:, None]
+    at += 1 + _MOST_KEY
+    table[:, at] = 0
+    table[:, at + 1] = user_key_length + 1
+    kept[:, at + 2 : at + 2 + _MOST_USER_KEY] = np.arange(_MOST_USER_KEY) < user_key_length[:, None]
+    at += 2 + _MOST_USER_KEY
+    # The length, no null, and a number small enough to be summed.
+    table[:, at : at + 9] = (0, 0, 0, 9, 0, 0, 0, 0, 0)
+    return table[kept], int(kept[:-1].sum())
+
+
+def measure(entries: int = 4_000_000, max_parallelism: int = 128, rounds: int = 5) -> Measurement:
+    """The median of several reads, after one that brings files and kernels into memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "savepoint"
+        write_map_state(path, entries, max_parallelism)
+        savepoint = Savepoint.open(str(path))
+        seconds = []
+        for _ in range(rounds + 1):
+            begin = time.perf_counter()
+            found = sum(batch.num_rows for batch in read_batches(savepoint, UID, STATE))
+            seconds.append(time.perf_counter() - begin)
+        size = sum(file.stat().st_size for file in path.iterdir())
+        return Measurement(found, size, statistics.median(seconds[1:]))
+
+
+def main() -> None:
+    for max_parallelism in (128, 32768):
+        measured = measure(max_parallelism=max_parallelism)
+        sys.stdout.write(
+            f"reading a MapState<String,Long> into Arrow, max parallelism {max_parallelism}: "
+            f"{measured.entries_per_second / 1e6:.1f} million entries/s "
+            f"({measured.entries} entries, {measured.size / measured.seconds / 1e6:.0f} MB/s)\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

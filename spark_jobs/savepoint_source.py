@@ -1,0 +1,206 @@
+"""Spark's data source `flink_savepoint`: a keyed state of a savepoint as a table, or the list of the states there are.
+
+    spark.read.format("flink_savepoint").option("path", …).option("operator", …).option("state", …).load()
+
+Options: `path`; `operator` by id, uid or unique name; `state`; `raw` (bytes instead of decoded columns); `targetBytes`
+and `minPartitions`, by which key groups are put together to partitions. Without `state` it lists the states, of one
+operator or of all. Filters on the key group choose what is read at all, if the setting
+`spark.sql.python.filterPushdown.enabled` is true; Spark refuses the source otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_jobs import state_list
+from stateferry.errors import UsageError
+from stateferry.savepoint import batches
+from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.state import KeyedState
+from stateferry.savepoint.storage import Location
+
+FORMAT = "flink_savepoint"
+OPTIONS = ("path", "operator", "state", "raw", "targetBytes", "minPartitions")
+
+
+def register(spark: SparkSession) -> None:
+    spark.dataSource.register(FlinkSavepointSource)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the options ask for."""
+
+    path: str
+    operator: str | None
+    state: str | None
+    raw: bool
+    target_bytes: int
+    least_partitions: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Request:
+        known = {name.lower(): name for name in OPTIONS}
+        given = {}
+        for name, value in options.items():
+            if name.lower() not in known:
+                raise UsageError(f"{FORMAT} has no option {name!r}. There are: {', '.join(OPTIONS)}")
+            given[known[name.lower()]] = value
+        if not given.get("path"):
+            raise UsageError(f"{FORMAT} needs the option path: the savepoint's folder")
+        if given.get("state") and not given.get("operator"):
+            raise UsageError(
+                f"{FORMAT} needs the option operator (id, uid or unique name) for state {given['state']!r}"
+            )
+        return cls(
+            given["path"],
+            given.get("operator"),
+            given.get("state"),
+            _boolean("raw", given.get("raw", "false")),
+            _positive("targetBytes", given.get("targetBytes", str(TARGET_BYTES))),
+            _positive("minPartitions", given.get("minPartitions", str(os.cpu_count() or 1))),
+        )
+
+
+def _boolean(option: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise UsageError(f"option {option}: expected true or false, found {value!r}")
+    return value.lower() == "true"
+
+
+def _positive(option: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise UsageError(f"option {option}: expected a number of at least 1, found {value!r}")
+    return int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A state found in its savepoint, by what a task needs of it: an operator as a whole may carry inlined state."""
+
+    folder: Location
+    operator_id: str
+    state: KeyedState
+    raw: bool
+
+
+class FlinkSavepointSource(DataSource):
+    """Finds the state once, while Spark analyses the query; what it found travels with it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    @cached_property
+    def _request(self) -> Request:
+        return Request.of(self.options)
+
+    @cached_property
+    def _table(self) -> Table | None:
+        request = self._request
+        if request.operator is None or request.state is None:
+            return None
+        savepoint = Savepoint.open(request.path)
+        operator = savepoint.operator(request.operator)
+        return Table(savepoint.folder, operator.hex_id, savepoint.state(operator, request.state), request.raw)
+
+    def schema(self) -> StructType:
+        table = self._table
+        columns = state_list.SCHEMA if table is None else batches.schema(table.state, raw=table.raw)
+        return from_arrow_schema(columns, prefer_timestamp_ntz=True)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        table = self._table
+        return StateListReader(self._request) if table is None else StateReader(table, self._request)
+
+
+class StateListReader(DataSourceReader):
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield state_list.list_states(Savepoint.open(self._request.path), self._request.operator)
+
+
+@dataclass(frozen=True)
+class ChunkPartition(InputPartition):
+    chunk: Chunk
+
+
+class StateReader(DataSourceReader):
+    def __init__(self, table: Table, request: Request) -> None:
+        self._table, self._request = table, request
+        self._wanted: list[Callable[[int], bool]] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for filter_ in filters:
+            wanted = _on_key_group(filter_)
+            if wanted is None:
+                yield filter_
+            else:
+                self._wanted.append(wanted)
+
+    def partitions(self) -> list[InputPartition]:
+        savepoint = Savepoint.open(self._request.path)
+        chunks = plan_chunks(
+            savepoint.operator(self._table.operator_id),
+            lambda key_group: all(wanted(key_group) for wanted in self._wanted),
+            target_bytes=self._request.target_bytes,
+            at_least=self._request.least_partitions,
+        )
+        return [ChunkPartition(chunk) for chunk in chunks]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        # Spark asks once, for nothing, where there are no partitions.
+        if isinstance(partition, ChunkPartition):
+            table = self._table
+            yield from batches.read_chunk(table.folder, partition.chunk, table.state, raw=table.raw)
+
+
+def _on_key_group(filter_: Filter) -> Callable[[int], bool] | None:
+    """What a filter says about a key group, if it is about nothing else."""
+    if isinstance(filter_, Not):
+        child = _on_key_group(filter_.child)
+        return None if child is None else lambda key_group: not child(key_group)
+    if getattr(filter_, "attribute", None) != (batches.KEY_GROUP,):
+        return None
+    match filter_:
+        case IsNotNull():
+            return lambda _: True
+        case In(_, values):
+            return lambda key_group: key_group in values
+        case EqualTo(_, value) | EqualNullSafe(_, value):
+            return lambda key_group: key_group == value
+        case LessThan(_, value):
+            return lambda key_group: key_group < value
+        case LessThanOrEqual(_, value):
+            return lambda key_group: key_group <= value
+        case GreaterThan(_, value):
+            return lambda key_group: key_group > value
+        case GreaterThanOrEqual(_, value):
+            return lambda key_group: key_group >= value
+    return None
