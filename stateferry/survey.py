@@ -72,6 +72,10 @@ class OperatorStateSurvey:
     mode: DistributionMode
     elements: int
 
+    @property
+    def mode_name(self) -> str:
+        return "SPLIT" if self.mode is DistributionMode.SPLIT_DISTRIBUTE else self.mode.name
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorSurvey:
