@@ -16,35 +16,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stateferry.binary import ByteReader, ByteWriter
 from stateferry.errors import DamagedError, RefusedError
+from stateferry.snapshot_classes import (
+    COMPOSITE_CLASSES,
+    ENUM_SNAPSHOT,
+    KRYO_SNAPSHOT,
+    LIST_SNAPSHOT,
+    MAP_SNAPSHOT,
+    POJO_SNAPSHOT,
+    SIMPLE_TYPES,
+    TIMER_SNAPSHOT,
+    TTL_SNAPSHOT,
+)
 from stateferry.types import (
-    ArrayType,
-    EitherType,
     EnumType,
     FlinkType,
     ListType,
     MapType,
-    NullableType,
     OpaqueType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
-    RowType,
     Scalar,
-    SetType,
     TimerType,
     TtlType,
-    TupleType,
 )
-
-_BASE = "org.apache.flink.api.common.typeutils.base."
-_RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
-_STATE = "org.apache.flink.runtime.state."
-_OPERATORS = "org.apache.flink.streaming.api.operators."
-_WINDOWS = "org.apache.flink.streaming.api.windowing.windows."
 
 _OUTER_MAGIC = 911108
 _NESTED_MAGIC = 1333245
@@ -58,11 +57,7 @@ _MOST_UNKNOWN_VERSION = 0x10000000  # less than any four characters of text
 _MOST_LEVELS = 64
 _MOST_READINGS = 1000
 _MOST_READ_BYTES = 1 << 26
-
-MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
-LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
-TTL_SNAPSHOT = _STATE + "ttl.TtlStateFactory$TtlSerializerSnapshot"
-TIMER_SNAPSHOT = _OPERATORS + "TimerSerializerSnapshot"
+_MOST_UNKNOWN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,131 +70,6 @@ class SerializerSnapshot:
     nested: tuple[SerializerSnapshot, ...]
     raw: bytes
 
-
-def _own_class(base: str, name: str) -> str:
-    return f"{base}{name}${name}Snapshot"
-
-
-_SIMPLE: dict[str, FlinkType] = {
-    **{
-        _own_class(_BASE, f"{name}Serializer"): scalar
-        for name, scalar in {
-            "Boolean": Scalar.BOOLEAN,
-            "Byte": Scalar.BYTE,
-            "Short": Scalar.SHORT,
-            "Int": Scalar.INTEGER,
-            "Long": Scalar.LONG,
-            "Float": Scalar.FLOAT,
-            "Double": Scalar.DOUBLE,
-            "Char": Scalar.CHARACTER,
-            "String": Scalar.STRING,
-            "BigInt": Scalar.BIG_INTEGER,
-            "BigDec": Scalar.BIG_DECIMAL,
-            "Date": Scalar.DATE,
-            "SqlDate": Scalar.SQL_DATE,
-            "SqlTime": Scalar.SQL_TIME,
-            "SqlTimestamp": Scalar.SQL_TIMESTAMP,
-            "Instant": Scalar.INSTANT,
-            "LocalDate": Scalar.LOCAL_DATE,
-            "LocalTime": Scalar.LOCAL_TIME,
-            "LocalDateTime": Scalar.LOCAL_DATE_TIME,
-            "Void": Scalar.VOID,
-            "Variant": Scalar.VARIANT,
-            "Bitmap": Scalar.BITMAP,
-            "BooleanValue": Scalar.BOOLEAN_VALUE,
-            "ByteValue": Scalar.BYTE_VALUE,
-            "ShortValue": Scalar.SHORT_VALUE,
-            "IntValue": Scalar.INT_VALUE,
-            "LongValue": Scalar.LONG_VALUE,
-            "FloatValue": Scalar.FLOAT_VALUE,
-            "DoubleValue": Scalar.DOUBLE_VALUE,
-            "CharValue": Scalar.CHAR_VALUE,
-            "StringValue": Scalar.STRING_VALUE,
-            "NullValue": Scalar.NULL_VALUE,
-        }.items()
-    },
-    **{
-        _own_class(_BASE + "array.", f"{name}Serializer"): PrimitiveArrayType(element)
-        for name, element in {
-            "BooleanPrimitiveArray": Scalar.BOOLEAN,
-            "BytePrimitiveArray": Scalar.BYTE,
-            "ShortPrimitiveArray": Scalar.SHORT,
-            "IntPrimitiveArray": Scalar.INTEGER,
-            "LongPrimitiveArray": Scalar.LONG,
-            "FloatPrimitiveArray": Scalar.FLOAT,
-            "DoublePrimitiveArray": Scalar.DOUBLE,
-            "CharPrimitiveArray": Scalar.CHARACTER,
-            "StringArray": Scalar.STRING,
-        }.items()
-    },
-    _RUNTIME + "Tuple0SerializerSnapshot": Scalar.TUPLE0,
-    _own_class(_STATE, "VoidNamespaceSerializer"): Scalar.VOID_NAMESPACE,
-    _WINDOWS + "TimeWindow$Serializer$TimeWindowSerializerSnapshot": Scalar.TIME_WINDOW,
-    _WINDOWS + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": Scalar.GLOBAL_WINDOW,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Composite:
-    """How a composite snapshot class reads its outer body and makes a type of it and the nested ones."""
-
-    outer_version: int
-    arity: int | None
-    read_outer: Callable[[ByteReader, int], Any]
-    make: Callable[[Any, tuple[FlinkType, ...]], FlinkType]
-
-
-def _nothing(reader: ByteReader, version: int) -> None:
-    return None
-
-
-def _utf_class(reader: ByteReader, version: int) -> str:
-    return reader.utf("a class name")
-
-
-def _padding(reader: ByteReader, version: int) -> int:
-    padding = reader.i32("the null padding")
-    if padding < 0:
-        raise reader.damaged("a null padding", f"{padding}", position=reader.position - 4)
-    return padding
-
-
-def _row_kind(reader: ByteReader, version: int) -> bool:
-    return version == 3 or (version > 3 and reader.boolean("supports row kind"))
-
-
-def _ttl_of(_: None, parts: tuple[FlinkType, ...]) -> FlinkType:
-    if parts[0] is not Scalar.LONG:
-        return OpaqueType(TTL_SNAPSHOT, "its timestamp is not a Long")
-    return TtlType(parts[1])
-
-
-_COMPOSITE: dict[str, _Composite] = {
-    MAP_SNAPSHOT: _Composite(1, 2, _nothing, lambda _, parts: MapType(*parts)),
-    LIST_SNAPSHOT: _Composite(1, 1, _nothing, lambda _, parts: ListType(*parts)),
-    _STATE + "ArrayListSerializerSnapshot": _Composite(1, 1, _nothing, lambda _, parts: ListType(*parts)),
-    _BASE + "SetSerializerSnapshot": _Composite(1, 1, _nothing, lambda _, parts: SetType(*parts)),
-    _BASE + "GenericArraySerializerSnapshot": _Composite(
-        1, 1, _utf_class, lambda outer, parts: ArrayType(parts[0], outer)
-    ),
-    TTL_SNAPSHOT: _Composite(2, 2, _nothing, _ttl_of),
-    TIMER_SNAPSHOT: _Composite(2, 2, _nothing, lambda _, parts: TimerType(*parts)),
-    _RUNTIME + "TupleSerializerSnapshot": _Composite(2, None, _utf_class, lambda outer, parts: TupleType(parts, outer)),
-    _RUNTIME + "RowSerializer$RowSerializerSnapshot": _Composite(
-        4, None, _row_kind, lambda outer, parts: RowType(parts, outer)
-    ),
-    _RUNTIME + "NullableSerializer$NullableSerializerSnapshot": _Composite(
-        2, 1, _padding, lambda outer, parts: NullableType(parts[0], outer)
-    ),
-    _RUNTIME + "JavaEitherSerializerSnapshot": _Composite(1, 2, _nothing, lambda _, parts: EitherType(*parts)),
-    _OPERATORS + "co.IntervalJoinOperator$BufferEntrySerializer$BufferEntrySerializerSnapshot": _Composite(
-        2, 1, _nothing, lambda _, parts: TupleType((Scalar.BOOLEAN, *parts), "BufferEntry")
-    ),
-}
-
-_ENUM = _own_class(_BASE, "EnumSerializer")
-_POJO = _RUNTIME + "PojoSerializerSnapshot"
-_KRYO = _RUNTIME + "kryo.KryoSerializerSnapshot"
 
 Reading = tuple[SerializerSnapshot, int]
 
@@ -239,19 +109,19 @@ class SnapshotParser:
             raise reader.damaged("the class of a serializer snapshot", repr(class_name), position=position)
         version_position = reader.position
         version = reader.i32(f"the version of {class_name}")
-        if class_name in _SIMPLE:
+        if class_name in SIMPLE_TYPES:
             if version not in (2, 3):
                 raise reader.damaged(f"version 2 or 3 of {class_name}", f"{version}", position=version_position)
             if version == 2:
                 reader.utf("the name of a serializer class")
-            return [self._done(position, reader.position, class_name, version, _SIMPLE[class_name])]
-        if class_name in _COMPOSITE:
+            return [self._done(position, reader.position, class_name, version, SIMPLE_TYPES[class_name])]
+        if class_name in COMPOSITE_CLASSES:
             return self._composite(position, reader, class_name, version)
-        if class_name == _ENUM:
+        if class_name == ENUM_SNAPSHOT:
             return [self._enum(position, reader, class_name, version)]
-        if class_name == _POJO:
+        if class_name == POJO_SNAPSHOT:
             return [self._pojo(position, reader, class_name, version)]
-        if class_name == _KRYO:
+        if class_name == KRYO_SNAPSHOT:
             return [self._kryo(position, reader, class_name, version)]
         if not 0 <= version < _MOST_UNKNOWN_VERSION:
             expected = f"a version of {class_name} that is a small number"
@@ -260,7 +130,7 @@ class SnapshotParser:
         opaque = OpaqueType(class_name, "a serializer that is not one of Flink's own")
         return [
             self._done(position, end, class_name, version, opaque)
-            for end in range(reader.position, self.limit + 1)
+            for end in range(reader.position, min(self.limit, reader.position + _MOST_UNKNOWN_BYTES) + 1)
             if self._can_follow(end)
         ]
 
@@ -297,7 +167,7 @@ class SnapshotParser:
         return text != "" and text.isprintable()
 
     def _composite(self, start: int, reader: ByteReader, class_name: str, version: int) -> list[Reading]:
-        known = _COMPOSITE[class_name]
+        known = COMPOSITE_CLASSES[class_name]
         if not 1 <= version <= _COMPOSITE_VERSION:
             expected = f"version 1 to {_COMPOSITE_VERSION} of {class_name}"
             raise reader.damaged(expected, f"{version}", position=reader.position - 4)
@@ -449,7 +319,7 @@ def _compose(
 
 
 def simple_snapshot(type_: Scalar | PrimitiveArrayType) -> SerializerSnapshot:
-    class_name = next(name for name, known in _SIMPLE.items() if known == type_)
+    class_name = next(name for name, known in SIMPLE_TYPES.items() if known == type_)
     return SerializerSnapshot(class_name, 3, type_, (), ByteWriter().utf(class_name).i32(3).bytes())
 
 
