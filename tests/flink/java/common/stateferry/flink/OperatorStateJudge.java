@@ -4,7 +4,6 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 import org.apache.flink.runtime.checkpoint.RoundRobinOperatorStateRepartitioner;
 import org.apache.flink.runtime.state.OperatorStateHandle;
 import org.apache.flink.runtime.state.OperatorStateHandle.StateMetaInfo;
@@ -13,6 +12,7 @@ import org.apache.flink.runtime.state.memory.ByteStreamStateHandle;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.flink.util.CollectionUtil;
 import stateferry.flink.types.Json;
 
 /** Has Flink deal out operator state anew. */
@@ -44,7 +44,9 @@ final class OperatorStateJudge {
     }
 
     private static OperatorStateHandle handle(JsonNode json) {
-        Map<String, StateMetaInfo> states = new TreeMap<>();
+        // The very map that Flink reads metadata into: its order has a say in where odd items go.
+        Map<String, StateMetaInfo> states =
+                CollectionUtil.newHashMapWithExpectedSize(json.get("states").size());
         Iterator<Map.Entry<String, JsonNode>> fields = json.get("states").fields();
         while (fields.hasNext()) {
             Map.Entry<String, JsonNode> field = fields.next();
