@@ -1,4 +1,5 @@
-"""Every error Stateferry raises on purpose: one root, one class per kind of answer it gives to the person who reads it."""
+"""Every error Stateferry raises on purpose: one root, one class per kind of answer it gives to the person who reads
+it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 # Opcodes of a type's program; `walker.py` compiles types to them. Operands follow the opcode in the same array.
 HALT = 0
 FIXED = 1  # size
-STRING = 2
+STRING = 2  # by how much the length written exceeds the number of units
 BLOCK = 3  # size of a unit: i32 count, that many units
 BIG_INTEGER = 4
 BIG_DECIMAL = 5
@@ -130,7 +130,7 @@ def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _skip_string(data, position, limit, failure):  # type: ignore[no-untyped-def]
+def _skip_string(data, position, limit, null_lengths, failure):  # type: ignore[no-untyped-def]
     """A varint of units + 1 (0 is null), then each UTF-16 unit as a varint of one to three bytes."""
     start = position
     units = np.int64(0)
@@ -144,8 +144,8 @@ def _skip_string(data, position, limit, failure):  # type: ignore[no-untyped-def
     if byte >= 0x80:
         code = BAD_STRING if shift > 28 else TRUNCATED
         position = _fail(failure, code, start, np.int64(1))
-    elif units > 1:
-        units -= 1
+    elif units > null_lengths:
+        units -= null_lengths
         if units > limit - position:
             position = _fail(failure, TRUNCATED, start, units)
         elif _is_ascii(data, position, units):
@@ -266,10 +266,10 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 position += size
                 pc += 2
             elif op == STRING:
-                position = _skip_string(data, position, limit, failure)
+                position = _skip_string(data, position, limit, code[pc + 1], failure)
                 if position < 0:
                     return np.int64(index)
-                pc += 1
+                pc += 2
             elif op == MARK:
                 if marked == len(marks):
                     _fail(failure, TOO_MANY_MARKS, position, marked)
@@ -492,10 +492,12 @@ def scan_entries(data, position, limit, key_group, prefix, starts, key_ends, end
 
 
 @_kernel
-def copy_entries(data, starts, key_ends, ends, targets, order, old_prefix, new_prefix, out):  # type: ignore[no-untyped-def]
-    """The entries in the given order, each with its target's key group in front of its key."""
+def copy_entries(data, starts, key_ends, targets, order, sizes, old_prefix, new_prefix, out):  # type: ignore[no-untyped-def]
+    """The entries in the given order, each with its target's key group before its key; `sizes` are the new ones."""
     position = np.int64(0)
-    for index in order:
+    for turn in range(len(order)):
+        index = order[turn]
+        end = position + sizes[turn]
         key_length = key_ends[index] - starts[index] - 4 - old_prefix + new_prefix
         for byte in range(4):
             out[position + byte] = np.uint8(key_length >> (24 - 8 * byte) & 0xFF)
@@ -507,7 +509,6 @@ def copy_entries(data, starts, key_ends, ends, targets, order, old_prefix, new_p
         out[position] = np.uint8(target & 0xFF)
         position += 1
         source = starts[index] + 4 + old_prefix
-        size = ends[index] - source
-        for byte in range(size):
+        for byte in range(end - position):
             out[position + byte] = data[source + byte]
-        position += size
+        position = end

@@ -47,7 +47,7 @@ from stateferry.types import (
 
 _OUTER_MAGIC = 911108
 _NESTED_MAGIC = 1333245
-_OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
+OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
 _LEAST_SNAPSHOT = 2 + 4  # an empty class name and a version
 _COMPOSITE_VERSION = 3
 _MOST_UNKNOWN_VERSION = 0x10000000  # less than any four characters of text
@@ -233,7 +233,7 @@ class SnapshotParser:
         return self._done(start, reader.position, class_name, version, type_, (*nested, *subclasses))
 
     def _framed_snapshots(self, reader: ByteReader) -> Iterator[tuple[str, SerializerSnapshot | None]]:
-        for name, _, value in _optional_map(reader):
+        for name, _, value in optional_map(reader):
             if value is None:
                 yield name, None
                 continue
@@ -251,7 +251,7 @@ class SnapshotParser:
         self._expect_version(2, reader, class_name, version)
         value_class = reader.utf("the class of a Kryo value")
         for _ in range(3):
-            for _name, _key, _value in _optional_map(reader):
+            for _name, _key, _value in optional_map(reader):
                 pass
         type_ = OpaqueType(value_class, "serialized by Kryo")
         return self._done(start, reader.position, class_name, version, type_)
@@ -281,11 +281,11 @@ def follow(
         raise damage
 
 
-def _optional_map(reader: ByteReader) -> Iterator[tuple[str, tuple[int, int] | None, tuple[int, int] | None]]:
+def optional_map(reader: ByteReader) -> Iterator[tuple[str, tuple[int, int] | None, tuple[int, int] | None]]:
     """Names with the extents of their framed keys and values."""
     start = reader.position
-    if reader.i64("the header of an optional map") != _OPTIONAL_MAP_MAGIC:
-        raise reader.damaged(f"the header of an optional map {_OPTIONAL_MAP_MAGIC:#x}", "another", position=start)
+    if reader.i64("the header of an optional map") != OPTIONAL_MAP_MAGIC:
+        raise reader.damaged(f"the header of an optional map {OPTIONAL_MAP_MAGIC:#x}", "another", position=start)
     for _ in range(reader.count("the size of an optional map", 4)):
         name = reader.utf("a name in an optional map")
         yield name, _frame(reader), _frame(reader)

@@ -13,7 +13,7 @@ from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.metadata import InlineBytes, Operator, StreamHandle
 from stateferry.savepoint.operator_file import broadcast_entries
-from stateferry.savepoint.reader import Savepoint, merge_states
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
 from stateferry.types import FlinkType
 
@@ -113,7 +113,9 @@ def stream_size(stream: StreamHandle) -> int:
 def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: BytesRead) -> OperatorSurvey:
     keyed: _KeyedCount | None = None
     for file in savepoint.open_files(operator):
-        keyed = keyed or _KeyedCount(file.header.key_serializer.type, operator.max_parallelism)
+        if keyed is None:
+            states = {state.name: state for state in savepoint.keyed_states(operator)}
+            keyed = _KeyedCount(file.header.key_serializer.type, operator.max_parallelism, states)
         keyed.count(file, bytes_read)
     return OperatorSurvey(operator, keyed.survey() if keyed else None, _operator_states(savepoint, operator))
 
@@ -122,13 +124,12 @@ def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: Bytes
 class _KeyedCount:
     key: FlinkType
     max_parallelism: int
-    states: dict[str, KeyedState] = field(default_factory=dict)
+    states: dict[str, KeyedState]
     # For each state: entries and bytes by key group.
     counts: dict[str, Counts] = field(default_factory=dict)
     subtasks: dict[int, int] = field(default_factory=dict)
 
     def count(self, file: KeyGroupFile, bytes_read: BytesRead) -> None:
-        merge_states(self.states, file)
         for name in self.states:
             self.counts.setdefault(name, np.zeros((2, self.max_parallelism), np.int64))
         names = [state.name for state in file.header.states]

@@ -52,8 +52,8 @@ class Program:
 _SCALAR_CODE: dict[Scalar, tuple[int, ...]] = {
     Scalar.BOOLEAN: (kernels.BOOLEAN,),
     Scalar.BOOLEAN_VALUE: (kernels.BOOLEAN,),
-    Scalar.STRING: (kernels.STRING,),
-    Scalar.STRING_VALUE: (kernels.STRING,),
+    Scalar.STRING: (kernels.STRING, 1),
+    Scalar.STRING_VALUE: (kernels.STRING, 0),
     Scalar.BIG_INTEGER: (kernels.BIG_INTEGER,),
     Scalar.BIG_DECIMAL: (kernels.BIG_DECIMAL,),
     Scalar.VARIANT: (kernels.VARIANT,),

@@ -13,11 +13,12 @@ state's id is its place in the list; ids differ between files, names don't.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from stateferry.binary import ByteReader, ByteWriter
 from stateferry.errors import DamagedError, RefusedError
+from stateferry.snapshot_merge import merge_snapshots
 from stateferry.snapshots import SerializerSnapshot, SnapshotParser, follow
 from stateferry.types import opaque_parts
 
@@ -49,15 +50,17 @@ class StateMeta:
     def serializer(self, key: str) -> SerializerSnapshot | None:
         return dict(self.serializers).get(key)
 
-    def same_as(self, other: StateMeta) -> bool:
-        """Whether both say the same: the order of options and serializers is a hash map's and says nothing."""
-        return (
-            self.name == other.name
-            and self.kind == other.kind
-            and dict(self.options) == dict(other.options)
-            and {key: snapshot.raw for key, snapshot in self.serializers}
-            == {key: snapshot.raw for key, snapshot in other.serializers}
-        )
+    def merged_with(self, other: StateMeta) -> StateMeta | None:
+        """One description for what both describe, or None if that differs. The order of options and serializers is a
+        hash map's and says nothing."""
+        mine, theirs = dict(self.serializers), dict(other.serializers)
+        if (self.name, self.kind, dict(self.options)) != (other.name, other.kind, dict(other.options)) or (
+            mine.keys() != theirs.keys()
+        ):
+            return None
+        merged = [(key, merge_snapshots(snapshot, theirs[key])) for key, snapshot in self.serializers]
+        serializers = tuple((key, snapshot) for key, snapshot in merged if snapshot is not None)
+        return replace(self, serializers=serializers) if len(serializers) == len(merged) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,19 @@ class KeyedHeader:
     key_serializer: SerializerSnapshot
     states: tuple[StateMeta, ...]
 
-    def same_as(self, other: KeyedHeader) -> bool:
-        return (
-            self.key_serializer.raw == other.key_serializer.raw
-            and len(self.states) == len(other.states)
-            and all(mine.same_as(theirs) for mine, theirs in zip(self.states, other.states, strict=True))
-        )
+    def merged_with(self, other: KeyedHeader, file: str) -> KeyedHeader:
+        """One header for the entries of both: each state once, in the order in which they first appear. `file` is where
+        the other one is from."""
+        key_serializer = merge_snapshots(self.key_serializer, other.key_serializer)
+        if key_serializer is None:
+            raise RefusedError(f"{file}: its keys are described differently than in another subtask")
+        states = {meta.name: meta for meta in self.states}
+        for meta in other.states:
+            merged = meta.merged_with(states[meta.name]) if meta.name in states else meta
+            if merged is None:
+                raise RefusedError(f"{file}: state {meta.name} is described differently than in another subtask")
+            states[meta.name] = merged
+        return KeyedHeader(self.compressed or other.compressed, key_serializer, tuple(states.values()))
 
 
 def parse_header(data: bytes, file: str, *, end: int | None) -> tuple[KeyedHeader, int]:

@@ -33,8 +33,9 @@ VERSIONS = range(2, 7)
 MAX_PARALLELISM_LIMIT = 32768
 
 _KEYED_SAVEPOINT = 7
-_KEYED_CHECKPOINT = {3: False, 12: True}  # whether a handle id follows
 _KEYED_REFUSED = {
+    3: "a full checkpoint's handle",
+    12: "a full checkpoint's handle",
     5: "an incremental RocksDB handle",
     11: "an incremental RocksDB handle",
     8: "a changelog handle",
@@ -81,8 +82,6 @@ class KeyedHandle:
     range: KeyGroupRange
     offsets: tuple[int, ...]
     stream: StreamHandle
-    kind: int = _KEYED_SAVEPOINT
-    handle_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +260,9 @@ def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
     if kind in _KEYED_REFUSED:
         raise RefusedError(
             f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}): a native-format "
-            f"savepoint or an incremental checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+            f"savepoint or a checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
         )
-    if kind != _KEYED_SAVEPOINT and kind not in _KEYED_CHECKPOINT:
+    if kind != _KEYED_SAVEPOINT:
         raise reader.damaged("a known type of keyed state handle", f"{kind}", position=at)
     start = reader.i32("the first key group")
     count_at = reader.position
@@ -279,8 +278,7 @@ def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
     stream = _stream(reader)
     if stream is None:
         raise reader.damaged("where the keyed state is", "a null handle", position=stream_at)
-    handle_id = reader.utf("a state handle id") if _KEYED_CHECKPOINT.get(kind) else None
-    return KeyedHandle(KeyGroupRange(start, start + count - 1), offsets, stream, kind, handle_id)
+    return KeyedHandle(KeyGroupRange(start, start + count - 1), offsets, stream)
 
 
 def _optional_operator_handle(reader: ByteReader) -> OperatorHandle | None:
@@ -406,12 +404,10 @@ def _write_keyed_handle(writer: ByteWriter, handle: KeyedHandle | None) -> None:
     if handle is None:
         writer.i8(0)
         return
-    writer.i8(handle.kind).i32(handle.range.start).i32(len(handle.offsets))
+    writer.i8(_KEYED_SAVEPOINT).i32(handle.range.start).i32(len(handle.offsets))
     for offset in handle.offsets:
         writer.i64(offset)
     _write_stream(writer, handle.stream)
-    if handle.handle_id is not None:
-        writer.utf(handle.handle_id)
 
 
 def _write_stream(writer: ByteWriter, handle: StreamHandle | None) -> None:

@@ -169,8 +169,10 @@ def _merged_header(files: list[_ElementFile], operator: Operator) -> OperatorHea
             raise RefusedError(f"{file.name}: operator {operator.label} has compressed and uncompressed operator state")
         for merged, states in ((lists, file.header.lists), (broadcasts, file.header.broadcasts)):
             for state in states:
-                if not merged.setdefault(state.name, state).same_as(state):
+                described = state.merged_with(merged.get(state.name, state))
+                if described is None:
                     raise RefusedError(
                         f"{file.name}: operator state {state.name} is described differently in another subtask"
                     )
+                merged[state.name] = described
     return OperatorHeader(files[0].header.compressed, tuple(lists.values()), tuple(broadcasts.values()))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import mmh3
 
-from stateferry.errors import DamagedError, RefusedError, UsageError
+from stateferry.errors import DamagedError, UsageError
+from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.metadata import Metadata, Operator, parse_metadata
 from stateferry.savepoint.state import KeyedState, keyed_states
@@ -72,13 +73,17 @@ class Savepoint:
             if subtask.managed_keyed is not None
         )
 
-    def keyed_states(self, operator: Operator) -> tuple[KeyedState, ...]:
-        """The operator's keyed states by name, from all subtasks: one that was first used late may be missing in
-        some."""
-        states: dict[str, KeyedState] = {}
+    def keyed_header(self, operator: Operator) -> KeyedHeader | None:
+        """What all subtasks together describe: a state that was first used late may be missing in some."""
+        merged: KeyedHeader | None = None
         for file in self.open_files(operator):
-            merge_states(states, file)
-        return tuple(states.values())
+            merged = file.header if merged is None else merged.merged_with(file.header, file.name)
+        return merged
+
+    def keyed_states(self, operator: Operator) -> tuple[KeyedState, ...]:
+        """The operator's keyed states, by the ids of `keyed_header`."""
+        header = self.keyed_header(operator)
+        return keyed_states(header, self.folder.shown) if header is not None else ()
 
     def state(self, operator: Operator, name: str) -> KeyedState:
         states = self.keyed_states(operator)
@@ -87,16 +92,6 @@ class Savepoint:
                 return state
         known = ", ".join(state.name for state in states) or "none"
         raise UsageError(f"operator {operator.label} has no keyed state {name!r}. There are: {known}")
-
-
-def merge_states(states: dict[str, KeyedState], file: KeyGroupFile) -> None:
-    for state in keyed_states(file.header, file.name):
-        before = states.setdefault(state.name, state)
-        if before != state:
-            raise RefusedError(
-                f"{file.name}: state {state.name} is {state.kind.value} {state.type_name} here and "
-                f"{before.kind.value} {before.type_name} in another subtask"
-            )
 
 
 def has_keyed_state(operator: Operator) -> bool:

@@ -1,4 +1,4 @@
-"""One savepoint out of another: the same content in another layout.
+"""One savepoint out of another, in another layout and with its keyed state changed on the way if that is wanted.
 
 Keyed state is read and written section by section; at another max parallelism every keyed operator's keys are hashed
 anew. Everything else is carried over byte for byte, and so is what can't be decoded.
@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
-from stateferry.errors import DamagedError, PlanError, RefusedError
+from stateferry.errors import PlanError, RefusedError
+from stateferry.java_hash import unstable_reason
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections
 from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
 from stateferry.savepoint.metadata import Operator, Subtask
 from stateferry.savepoint.operator_rescale import redistribute_files
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.scatter import Scatter, refuse_unstable
-from stateferry.savepoint.state import keyed_states
+from stateferry.savepoint.scatter import Scatter
+from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
 from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
+from stateferry.types import OpaqueType, type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,167 +37,183 @@ class Layout:
     max_parallelism: int | None = None
     compressed: bool | None = None
 
-    def parallelism_of(self, operator: Operator) -> int:
-        return self.parallelism.get(operator.id, operator.parallelism)
+    def of(self, operator: Operator) -> Operator:
+        return replace(
+            operator,
+            parallelism=self.parallelism.get(operator.id, operator.parallelism),
+            max_parallelism=self.max_parallelism or operator.max_parallelism,
+        )
 
-    def max_parallelism_of(self, operator: Operator) -> int:
-        return self.max_parallelism or operator.max_parallelism
+
+class Transform(Protocol):
+    """What becomes of an operator's keyed state on its way."""
+
+    def header(self, merged: KeyedHeader) -> KeyedHeader:
+        """The header of the new files, from the one that describes all the old ones have."""
+
+    def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
+        """What a key group becomes; the states' ids are those of the new header, all of a state before another."""
+
+
+class Copy:
+    """Keyed state as it is."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def header(self, merged: KeyedHeader) -> KeyedHeader:
+        self._ids = {state.name: index for index, state in enumerate(merged.states)}
+        return merged
+
+    def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
+        for state, section in group:
+            yield destination.send(section, state, self._ids[state.name])
 
 
 Progress = Callable[[int], None]
 
 
-def rewrite(source: Savepoint, target: str, layout: Layout, progress: Progress = lambda _: None) -> None:
-    """Writes the source in the new layout; `progress` is told the bytes of keyed state as they are read."""
-    for operator in source.metadata.operators:
-        _check(operator, layout)
-    headers = {operator.id: merged_header(source, operator, layout) for operator in source.keyed_operators()}
-    writer = SavepointWriter(target)
-    operators = tuple(
-        _rewrite_operator(source, writer, operator, layout, headers.get(operator.id), progress)
+def rewrite(
+    source: Savepoint,
+    target: str,
+    layout: Layout,
+    *,
+    transforms: Mapping[bytes, Transform] | None = None,
+    progress: Progress = lambda _: None,
+) -> None:
+    """Writes the source in the new layout. `transforms` are by operator id; `progress` is told the bytes of keyed state
+    as they are read."""
+    rewrites = [
+        OperatorRewrite(source, operator, layout, (transforms or {}).get(operator.id))
         for operator in source.metadata.operators
-    )
+    ]
+    writer = SavepointWriter(target)
+    operators = tuple(rewritten.write(writer, progress) for rewritten in rewrites)
     writer.commit(replace(source.metadata, operators=operators))
 
 
-def _check(operator: Operator, layout: Layout) -> None:
-    parallelism, max_parallelism = layout.parallelism_of(operator), layout.max_parallelism_of(operator)
-    if not 1 <= parallelism <= max_parallelism:
-        raise PlanError(
-            f"operator {operator.label}: parallelism {parallelism} does not fit max parallelism {max_parallelism}"
-        )
-    moves = (parallelism, max_parallelism) != (operator.parallelism, operator.max_parallelism)
-    if not moves or operator.fully_finished or not has_state(operator):
-        return
-    if any(subtask.finished for subtask in operator.subtasks):
-        raise RefusedError(
-            f"operator {operator.label} has finished subtasks: Flink can't restore them in another layout"
-        )
-    if any(subtask.raw_keyed is not None for subtask in operator.subtasks):
-        raise RefusedError(f"operator {operator.label} has raw keyed state, which only its own code can lay out anew")
-    if parallelism != operator.parallelism and any(subtask.raw_operator is not None for subtask in operator.subtasks):
-        raise RefusedError(
-            f"operator {operator.label} has raw operator state, which only its own code can lay out anew"
-        )
+class OperatorRewrite:
+    """One operator on its way into a new savepoint; what can't be done is refused when this is made."""
 
-
-def has_state(operator: Operator) -> bool:
-    return any(subtask.finished or subtask.streams() for subtask in operator.subtasks)
-
-
-def merged_header(source: Savepoint, operator: Operator, layout: Layout) -> KeyedHeader:
-    """One header for all new files: each state of any subtask once, in the order in which they first appear."""
-    merged: KeyedHeader | None = None
-    for file in source.open_files(operator):
-        header = file.header
-        if layout.max_parallelism_of(operator) != operator.max_parallelism:
-            for state in keyed_states(header, file.name):
-                refuse_unstable(state, operator.label)
+    def __init__(self, source: Savepoint, operator: Operator, layout: Layout, transform: Transform | None) -> None:
+        self.source, self.old, self.new = source, operator, layout.of(operator)
+        self.destination = Destination(operator.max_parallelism, self.new.max_parallelism)
+        _check_layout(self.old, self.new)
+        self.transform: Transform = transform or Copy()
+        merged = source.keyed_header(operator)
         if merged is None:
-            merged = header
-            continue
-        if header.key_serializer.raw != merged.key_serializer.raw:
-            raise RefusedError(f"{file.name}: operator {operator.label} has other keys here than in another subtask")
-        known = {meta.name: meta for meta in merged.states}
-        for meta in header.states:
-            if not known.setdefault(meta.name, meta).same_as(meta):
-                raise RefusedError(
-                    f"{file.name}: state {meta.name} of operator {operator.label} is described differently "
-                    "in another subtask"
-                )
-        merged = KeyedHeader(merged.compressed or header.compressed, merged.key_serializer, tuple(known.values()))
-    if merged is None:
-        raise DamagedError("keyed state", "none", file=source.folder.shown)
-    return merged if layout.compressed is None else replace(merged, compressed=layout.compressed)
-
-
-def _rewrite_operator(
-    source: Savepoint,
-    writer: SavepointWriter,
-    operator: Operator,
-    layout: Layout,
-    header: KeyedHeader | None,
-    progress: Progress,
-) -> Operator:
-    parallelism, max_parallelism = layout.parallelism_of(operator), layout.max_parallelism_of(operator)
-    changed = replace(operator, parallelism=parallelism, max_parallelism=max_parallelism)
-    if parallelism == operator.parallelism or operator.fully_finished:
-        subtasks = {
-            subtask.index: writer.carry_over(source.folder, operator.hex_id, subtask, keyed=False)
-            for subtask in operator.subtasks
-        }
-    else:
-        subtasks = redistribute_files(source.folder, writer, operator, parallelism)
-    if header is not None:
-        with _Entries(source, operator, header, max_parallelism, progress) as entries:
-            for index, key_groups in _ranges(operator, changed).items():
-                with writer.keyed_file(operator.hex_id, index, header, key_groups) as out:
-                    _write(out, key_groups, entries)
-                    handle = out.close()
-                subtasks[index] = replace(subtasks.get(index, Subtask(index)), managed_keyed=handle)
-    return replace(changed, subtasks=tuple(subtasks.values()))
-
-
-def _ranges(operator: Operator, changed: Operator) -> dict[int, KeyGroupRange]:
-    """The key groups of each new file. An unchanged layout keeps the ranges that are there: a subtask without keyed
-    state goes on without."""
-    if (changed.parallelism, changed.max_parallelism) == (operator.parallelism, operator.max_parallelism):
-        handles = ((subtask.index, subtask.managed_keyed) for subtask in operator.subtasks)
-        return {index: handle.range for index, handle in handles if handle is not None}
-    return {
-        index: range_for_operator_index(changed.max_parallelism, changed.parallelism, index)
-        for index in range(changed.parallelism)
-    }
-
-
-def _write(out: KeyedFileWriter, key_groups: KeyGroupRange, entries: _Entries) -> None:
-    for key_group in key_groups:
-        for state, data, last_start in entries.of(key_group):
-            out.entries(key_group, state, data, last_start)
-
-
-class _Entries:
-    """An operator's entries by the key groups of the new layout; use as a context manager."""
-
-    def __init__(
-        self, source: Savepoint, operator: Operator, header: KeyedHeader, max_parallelism: int, progress: Progress
-    ) -> None:
-        self._source, self._operator, self._progress = source, operator, progress
-        self._ids = {state.name: index for index, state in enumerate(header.states)}
-        self._opened = ExitStack()
-        self._files = source.open_all(operator, self._opened)
-        self._window = np.empty(WINDOW, np.uint8)
-        self._scatter: Scatter | None = None
-        if max_parallelism != operator.max_parallelism:
-            self._scatter = self._opened.enter_context(Scatter(operator.max_parallelism, max_parallelism))
-            self._fill(self._scatter)
-
-    def __enter__(self) -> _Entries:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
-
-    def of(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
-        """State id, entries, and where the last of these begins: all of a state before another."""
-        if self._scatter is not None:
-            yield from self._scatter.entries(key_group)
+            self.header = None
             return
-        for file in self._files:
-            if key_group in file.handle.range:
-                for section, state in self._sections(file, key_group):
-                    yield state, section.raw, int(section.starts[-1] - section.starts[0])
+        if self.destination.is_elsewhere:
+            for state in keyed_states(merged, operator.label):
+                _refuse_unstable(state, operator.label)
+        header = self.transform.header(merged)
+        self.header = header if layout.compressed is None else replace(header, compressed=layout.compressed)
 
-    def _sections(self, file: KeyGroupFile, key_group: int) -> Iterator[tuple[Section, int]]:
-        ids = [self._ids[state.name] for state in file.header.states]
-        for section in file.sections(key_group, self._window):
-            yield section, ids[section.state]
+    def write(self, writer: SavepointWriter, progress: Progress) -> Operator:
+        """Everything of the operator; returns its description in the new savepoint."""
+        subtasks = self.carry_over(writer)
+        if self.header is not None:
+            with ExitStack() as opened:
+                entries = self._entries(opened, progress)
+                for index, key_groups in self.ranges().items():
+                    with writer.keyed_file(self.old.hex_id, index, self.header, key_groups) as out:
+                        _write(out, key_groups, entries)
+                        handle = out.close()
+                    subtasks[index] = replace(subtasks.get(index, Subtask(index)), managed_keyed=handle)
+        return replace(self.new, subtasks=tuple(subtasks.values()))
+
+    def carry_over(self, writer: SavepointWriter) -> dict[int, Subtask]:
+        """The new subtasks with everything but managed keyed state."""
+        if self.new.parallelism != self.old.parallelism and not self.old.fully_finished:
+            return redistribute_files(self.source.folder, writer, self.old, self.new.parallelism)
+        return {
+            subtask.index: writer.carry_over(self.source.folder, self.old.hex_id, subtask, keyed=False)
+            for subtask in self.old.subtasks
+        }
+
+    def ranges(self) -> dict[int, KeyGroupRange]:
+        """The key groups of each new keyed file. An unchanged layout keeps the ranges that are there: a subtask without
+        keyed state goes on without."""
+        if not _moves(self.old, self.new):
+            handles = ((subtask.index, subtask.managed_keyed) for subtask in self.old.subtasks)
+            return {index: handle.range for index, handle in handles if handle is not None}
+        return {
+            index: range_for_operator_index(self.new.max_parallelism, self.new.parallelism, index)
+            for index in range(self.new.parallelism)
+        }
+
+    def _entries(self, opened: ExitStack, progress: Progress) -> _EntriesOf:
+        reading = Reading(self, self.source.open_all(self.old, opened), progress)
+        if not self.destination.is_elsewhere:
+            return reading.entries
+        scatter = opened.enter_context(Scatter())
+        for file in reading.files:
+            for key_group in file.handle.range:
+                for entries in reading.of_group(file, key_group):
+                    scatter.add(entries)
+        return scatter.entries
+
+
+_EntriesOf = Callable[[int], Iterator[tuple[int, Buffer, int]]]
+
+
+class Reading:
+    """An operator's old files, read through its transform."""
+
+    def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyGroupFile, ...], progress: Progress) -> None:
+        self.files = files
+        self._rewrite, self._progress = rewritten, progress
+        self._states = {file.name: keyed_states(file.header, file.name) for file in files}
+        self._window = np.empty(WINDOW, np.uint8)
+
+    def of_group(self, file: KeyGroupFile, key_group: int) -> Iterator[GroupedEntries]:
+        group = GroupSections(file, key_group, self._states[file.name], self._window)
+        yield from self._rewrite.transform.entries(group, self._rewrite.destination)
         extent = file.extents.get(key_group)
         self._progress(extent.end - extent.start if extent else 0)
 
-    def _fill(self, scatter: Scatter) -> None:
-        for file in self._files:
-            states = keyed_states(file.header, file.name)
-            for key_group in file.handle.range:
-                for section, state in self._sections(file, key_group):
-                    scatter.add(section, state, states[section.state])
+    def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
+        """Of a key group that stays the same: state id, entries, where the last of these begins."""
+        for file in self.files:
+            if key_group in file.handle.range:
+                for entries in self.of_group(file, key_group):
+                    for last_start in entries.last_starts.tolist():
+                        yield entries.state, entries.data[: entries.bounds[-1]], last_start
+
+
+def _write(out: KeyedFileWriter, key_groups: KeyGroupRange, entries: _EntriesOf) -> None:
+    for key_group in key_groups:
+        for state, data, last_start in entries(key_group):
+            out.entries(key_group, state, data, last_start)
+
+
+def _moves(old: Operator, new: Operator) -> bool:
+    return (old.parallelism, old.max_parallelism) != (new.parallelism, new.max_parallelism)
+
+
+def _check_layout(old: Operator, new: Operator) -> None:
+    if not 1 <= new.parallelism <= new.max_parallelism:
+        raise PlanError(
+            f"operator {old.label}: parallelism {new.parallelism} does not fit max parallelism {new.max_parallelism}"
+        )
+    has_state = any(subtask.finished or subtask.streams() for subtask in old.subtasks)
+    if not _moves(old, new) or old.fully_finished or not has_state:
+        return
+    keyed = any(subtask.managed_keyed is not None for subtask in old.subtasks)
+    if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):
+        raise RefusedError(f"operator {old.label} has finished subtasks: Flink can't restore them in another layout")
+    if any(subtask.raw_keyed is not None for subtask in old.subtasks):
+        raise RefusedError(f"operator {old.label} has raw keyed state, which only its own code can lay out anew")
+    if new.parallelism != old.parallelism and any(subtask.raw_operator is not None for subtask in old.subtasks):
+        raise RefusedError(f"operator {old.label} has raw operator state, which only its own code can lay out anew")
+
+
+def _refuse_unstable(state: KeyedState, operator: str) -> None:
+    """Refuses a key whose new key group can't be told from its bytes."""
+    if isinstance(state.namespace, OpaqueType) and state.kind is StateKind.TIMERS:
+        raise RefusedError(f"operator {operator}: the elements of {state.name} can't be read: {state.namespace.reason}")
+    if reason := unstable_reason(state.key):
+        raise RefusedError(
+            f"operator {operator}: its keys ({type_name(state.key)}) can't move to another max parallelism: {reason}"
+        )

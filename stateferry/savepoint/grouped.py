@@ -1,0 +1,113 @@
+"""Entries on their way from one layout to another: those of one state, in the order of the key groups they go to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stateferry import kernels
+from stateferry.errors import DamagedError
+from stateferry.java_hash import hash_codes
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.key_groups import key_group_prefix_bytes
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.key_group_file import KeyGroupFile, Section
+from stateferry.savepoint.state import KeyedState, StateKind
+from stateferry.walker import Positions, skip_each
+
+_TIMER_TIMESTAMP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedEntries:
+    """Entries as they lie in a section; those of `key_groups[i]` are `data[bounds[i]:bounds[i + 1]]`, and the last of
+    them begins at `last_starts[i]`."""
+
+    state: int
+    data: Buffer
+    key_groups: Positions
+    bounds: Positions
+    last_starts: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where entries go: to the key groups of another max parallelism, or to those they are in."""
+
+    old_max: int
+    new_max: int
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return self.old_max != self.new_max
+
+    @property
+    def prefix(self) -> int:
+        return key_group_prefix_bytes(self.new_max)
+
+    def key_groups(self, section: Section, state: KeyedState) -> Positions:
+        """The new key group of each entry, once its present one has proved that the hash is right."""
+        if not self.is_elsewhere:
+            return np.full(len(section), section.key_group, np.int64)
+        before_key = section.file.prefix + (_TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
+        starts = section.key_starts + before_key
+        with section.locating():
+            codes = hash_codes(
+                state.key, section.data, starts, skip_each(state.key, section.data, starts, section.key_ends)
+            )
+            present = assign_to_key_groups(codes, self.old_max)
+            for wrong in np.flatnonzero(present != section.key_group)[:1]:
+                raise DamagedError(
+                    f"keys whose hash leads to key group {section.key_group} of {self.old_max}",
+                    f"a key of {state.name} whose hash leads to {present[wrong]}",
+                    offset=int(starts[wrong]),
+                )
+        groups: Positions = assign_to_key_groups(codes, self.new_max).astype(np.int64)
+        return groups
+
+    def send(self, section: Section, state: KeyedState, state_id: int) -> GroupedEntries:
+        """A whole section as it is, but for the key groups."""
+        if self.is_elsewhere:
+            return self.send_some(section, state, state_id, np.arange(len(section)))
+        bounds = np.array([0, len(section.raw)], np.int64)
+        last = np.array([section.starts[-1] - section.starts[0]], np.int64)
+        return GroupedEntries(state_id, section.raw, np.array([section.key_group]), bounds, last)
+
+    def send_some(self, section: Section, state: KeyedState, state_id: int, chosen: Positions) -> GroupedEntries:
+        """The chosen entries of a section, in the order of their destinations."""
+        targets = self.key_groups(section, state)
+        order = chosen[np.argsort(targets[chosen], kind="stable")]
+        old_prefix = section.file.prefix
+        sizes = (section.ends - section.starts)[order] + (self.prefix - old_prefix)
+        ends = np.cumsum(sizes)
+        out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+        kernels.copy_entries(
+            section.data, section.starts, section.key_ends, targets, order, sizes, old_prefix, self.prefix, out
+        )
+        return grouped(state_id, out, targets[order], ends, ends - sizes)
+
+
+def grouped(
+    state_id: int, data: Buffer, key_groups: Positions, ends: Positions, last_starts: Positions
+) -> GroupedEntries:
+    """Entries, or runs of them, whose key groups are in order, put together by key group; a run without entries has a
+    negative `last_start`."""
+    there = last_starts >= 0
+    key_groups, ends, last_starts = key_groups[there], ends[there], last_starts[there]
+    first = np.flatnonzero(np.diff(key_groups, prepend=-1))
+    last = np.append(first[1:], len(key_groups)) - 1 if len(first) else first
+    bounds = np.append(0, ends[last])
+    return GroupedEntries(state_id, data, key_groups[first], bounds, last_starts[last])
+
+
+class GroupSections:
+    """One key group of a file, to be gone through as often as it takes."""
+
+    def __init__(self, file: KeyGroupFile, key_group: int, states: tuple[KeyedState, ...], window: Buffer) -> None:
+        self.file, self.key_group, self.states, self._window = file, key_group, states, window
+
+    def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
+        for section in self.file.sections(self.key_group, self._window):
+            yield self.states[section.state], section
