@@ -1,0 +1,189 @@
+"""Compiled parts of a migration: rows out of blobs, and what two accounts of the same content are compared by.
+
+All kernels that call each other live in this file (numba's cache watches only the file that defines a kernel).
+Positions have been checked by the walks that found them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+_njit: Any = njit
+# Without _nrt numba counts references to the arrays inside the loops, which takes several times as long as the work.
+_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+_intrinsic: Any = intrinsic
+
+SLACK = 8  # bytes that copies may write beyond the end of what they copy
+
+_K1 = np.uint64(0x9E3779B97F4A7C15)
+_K2 = np.uint64(0xD6E8FEB86659FD93)
+_K3 = np.uint64(0xA0761D6478BD642F)
+_32 = np.uint64(32)
+_29 = np.uint64(29)
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [position]), ir.IntType(64).as_pointer())
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _load64(_context: Any, data: Any, position: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        loaded = builder.load(_address(context, builder, signature.args[0], *arguments))
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(data, position), generate
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _store64(_context: Any, data: Any, position: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, position, word = arguments
+        builder.store(word, _address(context, builder, signature.args[0], array, position)).align = 1
+        return context.get_dummy_value()
+
+    return types.void(data, position, word), generate
+
+
+@_inlined
+def _copy(out, position, data, start, end):  # type: ignore[no-untyped-def]
+    """Copies eight bytes at a time, up to SLACK beyond the end; returns the position behind what was copied."""
+    after = position + end - start
+    while start < end:
+        if start + 8 <= len(data):
+            _store64(out, position, _load64(data, start))
+        else:
+            for byte in range(end - start):
+                out[position + byte] = data[start + byte]
+        position += 8
+        start += 8
+    return after
+
+
+@_inlined
+def _put_i32(out, position, value):  # type: ignore[no-untyped-def]
+    out[position] = np.uint8(value >> 24 & 0xFF)
+    out[position + 1] = np.uint8(value >> 16 & 0xFF)
+    out[position + 2] = np.uint8(value >> 8 & 0xFF)
+    out[position + 3] = np.uint8(value & 0xFF)
+    return position + 4
+
+
+@_kernel
+def write_rows(  # type: ignore[no-untyped-def]
+    data, key_starts, key_ends, stamps, firsts, counts, order, targets, prefix, entries, flags, ends, keep, stamped,
+    null, out, piece_ends, last_rows,
+):  # fmt: skip
+    """The kept entries of blobs, in the given order of the blobs, as rows of a map state: i32, key group, key, user
+    key, i32, null flag, [timestamp], value.
+
+    A blob's key is behind its old key group and gets its target's; `stamps` is where its timestamp is, `null` what its
+    value serializer writes for null behind a timestamp. For each blob of the order: where its rows end, and where the
+    last of them begins (-1: none). Returns how many rows were written.
+    """
+    position = np.int64(0)
+    rows = np.int64(0)
+    for turn in range(len(order)):
+        blob = order[turn]
+        key_start = key_starts[blob]
+        key_end = key_ends[blob]
+        target = targets[blob]
+        last_rows[turn] = -1
+        for entry in range(firsts[blob], firsts[blob] + counts[blob]):
+            if keep[entry]:
+                last_rows[turn] = position
+                rows += 1
+                flag = flags[entry]
+                position = _put_i32(out, position, prefix + key_end - key_start + flag - entries[entry])
+                if prefix == 2:
+                    out[position] = np.uint8(target >> 8)
+                    position += 1
+                out[position] = np.uint8(target & 0xFF)
+                position += 1
+                position = _copy(out, position, data, key_start, key_end)
+                position = _copy(out, position, data, entries[entry], flag)
+                if not stamped:
+                    position = _put_i32(out, position, ends[entry] - flag)
+                    position = _copy(out, position, data, flag, ends[entry])
+                elif data[flag] == 0:
+                    position = _put_i32(out, position, ends[entry] - flag + 8)
+                    out[position] = 0
+                    _store64(out, position + 1, _load64(data, stamps[blob]))
+                    position = _copy(out, position + 9, data, flag + 1, ends[entry])
+                else:
+                    position = _put_i32(out, position, 9 + len(null))
+                    out[position] = 0
+                    _store64(out, position + 1, _load64(data, stamps[blob]))
+                    position = _copy(out, position + 9, null, 0, len(null))
+        piece_ends[turn] = position
+    return rows
+
+
+@_inlined
+def _mix(word):  # type: ignore[no-untyped-def]
+    word ^= word >> _32
+    word *= _K2
+    word ^= word >> _29
+    word *= _K3
+    return word ^ word >> _32
+
+
+@_inlined
+def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
+    """64 bits of the bytes from start to end; every byte and the length count."""
+    state = seed ^ np.uint64(end - start) * _K1
+    while end - start >= 8:
+        state = (state ^ _load64(data, start)) * _K2
+        state ^= state >> _29
+        start += 8
+    tail = np.uint64(0)
+    shift = np.uint64(0)
+    while start < end:
+        tail |= np.uint64(data[start]) << shift
+        shift += np.uint64(8)
+        start += 1
+    return _mix((state ^ tail) * _K1)
+
+
+@_kernel
+def hash_each(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
+    """A hash of each run of bytes, on top of its seed."""
+    for index in range(len(starts)):
+        out[index] = _hash(data, starts[index], ends[index], seeds[index])
+
+
+@_kernel
+def spread_hash(data, starts, ends, counts, seeds, out):  # type: ignore[no-untyped-def]
+    """As `hash_each`, where the first `counts[0]` runs are on top of `seeds[0]`, the next `counts[1]` of
+    `seeds[1]`..."""
+    index = np.int64(0)
+    for group in range(len(counts)):
+        for _ in range(counts[group]):
+            out[index] = _hash(data, starts[index], ends[index], seeds[group])
+            index += 1
+
+
+@_kernel
+def sum_by_group(groups, hashes, keep, sums, counts):  # type: ignore[no-untyped-def]
+    """Adds the hashes to their groups' sums: the order they come in makes no difference, how often each comes does."""
+    for index in range(len(hashes)):
+        if keep[index]:
+            sums[groups[index]] += hashes[index]
+            counts[groups[index]] += 1
+
+
+@_kernel
+def read_i64(data, positions, out):  # type: ignore[no-untyped-def]
+    for index in range(len(positions)):
+        value = np.int64(0)
+        for byte in range(8):
+            value = value << 8 | np.int64(data[positions[index] + byte])
+        out[index] = value
