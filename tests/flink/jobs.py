@@ -49,7 +49,7 @@ class OperatorState:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: ``keyed``, ``plain`` (no keys, its own source) or ``window`` (a real one, fed with elements)."""
+    """One operator: ``keyed``, ``plain`` (no keys), or Flink's own ``window`` (fed with elements) or ``source``."""
 
     uid: str
     type: str = "keyed"

@@ -26,7 +26,7 @@ public final class Spec {
         public List<Operator> operators = List.of();
     }
 
-    /** One operator with state: generic ({@code keyed} or {@code plain}) or a real {@code window} operator. */
+    /** One operator with state: generic ({@code keyed} or {@code plain}), or Flink's own {@code window} or {@code source}. */
     public static final class Operator implements Serializable {
         public String uid;
         public String name;

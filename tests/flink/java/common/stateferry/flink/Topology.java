@@ -4,9 +4,11 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.AggregateFunction;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
 import org.apache.flink.api.java.functions.KeySelector;
 import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.api.java.tuple.Tuple4;
@@ -52,6 +54,7 @@ final class Topology {
                         .transform(operator.name(), WindowContents.ELEMENT, new ScenarioOperator(board, job, operator));
                 case "plain" -> plain(env, operator);
                 case "window" -> window(shared, operator, i);
+                case "source" -> source(env, operator);
                 default -> throw new IllegalArgumentException("expected a type of operator, found " + operator.type);
             };
             added.uid(operator.uid);
@@ -82,9 +85,11 @@ final class Topology {
         Set<String> out = new HashSet<>(Set.of(Board.reportOf(GATE, 0)));
         for (Spec.Operator operator : job.operators) {
             int parallelism = operator.parallelism == null ? job.parallelism : operator.parallelism;
-            for (int i = restored ? operator.finished : 0; i < parallelism && !operator.type.equals("window"); i++) {
+            boolean plain = operator.type.equals("plain");
+            boolean reporting = plain || operator.type.equals("keyed");
+            for (int i = restored ? operator.finished : 0; reporting && i < parallelism; i++) {
                 out.add(Board.reportOf(operator.uid, i));
-                if (operator.type.equals("plain")) {
+                if (plain) {
                     out.add(Board.reportOf(gateOf(operator), i));
                 }
             }
@@ -108,6 +113,22 @@ final class Topology {
             gate.setMaxParallelism(operator.maxParallelism);
         }
         return gate.transform(operator.name(), WindowContents.ELEMENT, new ScenarioOperator(board, job, operator));
+    }
+
+    /** A source that keeps its splits in operator state and has a coordinator with state of its own. */
+    private static SingleOutputStreamOperator<?> source(StreamExecutionEnvironment env, Spec.Operator operator) {
+        SingleOutputStreamOperator<Long> numbers = env
+                .fromSource(new NumberSequenceSource(1, Integer.MAX_VALUE), WatermarkStrategy.noWatermarks(), operator.name());
+        SingleOutputStreamOperator<Long> slow = numbers
+                .filter(number -> {
+                    Thread.sleep(1);
+                    return false;
+                })
+                .uid(operator.uid + "-filter");
+        if (operator.parallelism != null) {
+            slow.setParallelism(operator.parallelism);
+        }
+        return numbers;
     }
 
     @SuppressWarnings("unchecked")
