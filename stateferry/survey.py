@@ -90,6 +90,11 @@ class OperatorSurvey:
         return sum(stream_size(handle.stream) for handle in handles if handle is not None)
 
     @property
+    def coordinator_bytes(self) -> int:
+        """Of what a source's coordinator knows."""
+        return stream_size(self.operator.coordinator) if self.operator.coordinator is not None else 0
+
+    @property
     def finished_subtasks(self) -> int:
         if self.operator.fully_finished:
             return self.operator.parallelism

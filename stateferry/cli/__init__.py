@@ -48,7 +48,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         from importlib.metadata import version
 
-        parser.exit(0, f"stateferry {version('stateferry')}\n")
+        sys.stdout.write(f"stateferry {version('stateferry')}\n")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -73,6 +73,7 @@ def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
             {"name": state.name, "mode": state.mode_name, "elements": state.elements}
             for state in survey.operator_states
         ],
+        "coordinator_bytes": survey.coordinator_bytes,
         "raw_bytes": survey.raw_bytes,
     }
 

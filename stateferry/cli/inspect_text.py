@@ -38,6 +38,7 @@ def _show_operator(console: Console, survey: OperatorSurvey) -> None:
     facts += [f"name {operator.name}"] if operator.name else []
     facts.append(f"parallelism {operator.parallelism}, max {operator.max_parallelism}")
     facts += [f"{_count(survey.finished_subtasks, 'subtask')} finished"] if survey.finished_subtasks else []
+    facts += [f"{_size(survey.coordinator_bytes)} of coordinator state"] if survey.coordinator_bytes else []
     facts += [f"{_size(survey.raw_bytes)} of raw state"] if survey.raw_bytes else []
     console.print(_plain(operator.label, "bold"), _plain(f"({'; '.join(facts)})"), soft_wrap=True)
     if survey.keyed is not None:
@@ -47,7 +48,7 @@ def _show_operator(console: Console, survey: OperatorSurvey) -> None:
         console.print("operator state")
         console.print(_operator_table(survey))
     if survey.keyed is None and not survey.operator_states:
-        console.print("no state that is managed by Flink")
+        console.print("neither keyed nor operator state")
 
 
 def _keyed_table(keyed: KeyedSurvey) -> Table:
@@ -82,7 +83,7 @@ def _key_groups(survey: StateSurvey) -> str:
     largest = survey.largest_key_group
     if largest is None:
         return "all empty"
-    return f"{survey.empty_key_groups} empty, largest {largest.key_group}: {_size(largest.bytes)}"
+    return f"{survey.empty_key_groups} empty; largest: {largest.key_group} ({_size(largest.bytes)})"
 
 
 def _operator_table(survey: OperatorSurvey) -> Table:
