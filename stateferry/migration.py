@@ -17,10 +17,8 @@ more than 16 bytes for each key that has a flag or rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +28,7 @@ import pyarrow.compute as pc
 from stateferry import migration_kernels as row_kernels
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.grouped import GroupedEntries, GroupSections, grouped
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.ttl import expired_array
@@ -127,8 +126,8 @@ _NO_KEYS = pa.array([], pa.binary(16))
 class KeySets:
     """Of one key group: the keys with a flag and a blob; the rows, as key and user key, that stand against a blob."""
 
-    contradictory: pa.Array = _NO_KEYS
-    superseding: pa.Array = _NO_KEYS
+    contradictory: pa.Array
+    superseding: pa.Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,20 +256,16 @@ def read_flags(section: Section, flag: KeyedState, rules: Rules) -> pa.Array:
     return key_hashes(data, starts[live], section.key_ends[live])
 
 
-NamedSections = Iterable[tuple[str, Section]]
-
-
-def key_sets(sections: NamedSections, again: NamedSections, rules: Rules, flag: KeyedState | None) -> KeySets:
-    """What the blobs of a key group have to heed. The group's sections come with their states' names, and twice,
-    because only after the first time it is known whose user keys matter."""
+def key_sets(group: GroupSections, rules: Rules, flag: KeyedState | None) -> KeySets:
+    """What the blobs of a key group have to heed; `flag` is the state of that name if the savepoint has it."""
     flagged, with_rows, blobs = [_NO_KEYS], [_NO_KEYS], [_NO_KEYS]
-    for name, section in sections:
-        if flag is not None and name == rules.flag_name:
+    for state, section in group:
+        if flag is not None and state.name == rules.flag_name:
             flagged.append(read_flags(section, flag, rules))
-        elif name == rules.new_name:
+        elif state.name == rules.new_name:
             rows = read_rows(section, rules)
             with_rows.append(rows.keys().filter(pa.array(rows.live)).unique())
-        elif name == rules.legacy.name:
+        elif state.name == rules.legacy.name:
             blobs.append(_live_blob_keys(section, rules))
     all_blobs = pa.concat_arrays(blobs)
     contradictory = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(flagged))))
@@ -278,8 +273,8 @@ def key_sets(sections: NamedSections, again: NamedSections, rules: Rules, flag: 
     both = both.filter(pa.array(~members(both, contradictory)))
     superseding = [_NO_KEYS]
     if len(both):
-        for name, section in again:
-            if name == rules.new_name:
+        for state, section in group:
+            if state.name == rules.new_name:
                 rows = read_rows(section, rules)
                 superseding.append(rows.pairs().filter(pa.array(members(rows.keys(), both) & rows.live)))
     return KeySets(contradictory, pa.concat_arrays(superseding))
@@ -294,13 +289,7 @@ def _live_blob_keys(section: Section, rules: Rules) -> pa.Array:
     return key_hashes(section.data, starts[live], section.key_ends[live])
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows of the new state for one key group: entries as they lie in a section, and where the last of them begins."""
-
-    key_group: int
-    entries: Buffer
-    last_start: int
+NO_KEYS = KeySets(_NO_KEYS, _NO_KEYS)
 
 
 def kept_rows(section: Section, rules: Rules, sets: KeySets, counts: Counter[str]) -> npt.NDArray[np.int64]:
@@ -324,9 +313,9 @@ def _count_future(timestamps: Positions, rules: Rules, counts: Counter[str]) -> 
 
 
 def convert(
-    section: Section, rules: Rules, sets: KeySets, targets: Positions, prefix: int, counts: Counter[str]
-) -> Iterator[Piece]:
-    """The rows that a section of blobs becomes, in the order of their target key groups (one for each blob)."""
+    section: Section, rules: Rules, sets: KeySets, new_id: int, targets: Positions, prefix: int, counts: Counter[str]
+) -> GroupedEntries:
+    """The rows that a section of blobs becomes; `targets` are the key groups to which the blobs go."""
     blobs = read_blobs(section, rules)
     keep = _kept_entries(blobs, rules, sets, counts)
     stamped = rules.legacy.ttl
@@ -338,13 +327,13 @@ def convert(
     order = np.argsort(targets, kind="stable")
     out = np.empty(_size_of_rows(blobs, keep, prefix, stamped, len(null or b"")) + row_kernels.SLACK, np.uint8)
     piece_ends, last_rows = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
-    null_bytes = np.frombuffer((null or b"") + bytes(row_kernels.SLACK), np.uint8)[: len(null or b"")].copy()
+    null_bytes = np.array(bytearray(null or b""), np.uint8)
     written = row_kernels.write_rows(
-        section.data, blobs.key_starts, blobs.key_ends, blobs.stamps, blobs.firsts, blobs.counts, order, targets, prefix,
-        blobs.entries, blobs.flags, blobs.ends, keep, stamped, null_bytes, out, piece_ends, last_rows,
+        section.data, blobs.key_starts, blobs.key_ends, blobs.stamps, blobs.firsts, blobs.counts, order, targets,
+        prefix, blobs.entries, blobs.flags, blobs.ends, keep, stamped, null_bytes, out, piece_ends, last_rows,
     )  # fmt: skip
     counts["rows written"] += int(written)
-    yield from _pieces(targets[order], out, piece_ends, last_rows)
+    return grouped(new_id, out[: piece_ends[-1]], targets[order], piece_ends, last_rows)
 
 
 def _kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
@@ -396,13 +385,3 @@ def _size_of_rows(blobs: Blobs, keep: Flags, prefix: int, stamped: bool, null: i
     kept = kept_before[blobs.firsts + blobs.counts] - kept_before[blobs.firsts]
     keys = int((kept * (8 + prefix + blobs.key_ends - blobs.key_starts)).sum())
     return keys + int((blobs.ends - blobs.entries)[keep].sum()) + (int(keep.sum()) * (8 + null) if stamped else 0)
-
-
-def _pieces(targets: Positions, out: Buffer, piece_ends: Positions, last_rows: Positions) -> Iterator[Piece]:
-    """The rows cut where the target key group changes."""
-    bounds = np.append(np.flatnonzero(np.diff(targets, prepend=-1)), len(targets))
-    for first, end in pairwise(bounds.tolist()):
-        start = int(piece_ends[first - 1]) if first else 0
-        last = int(last_rows[first:end].max())
-        if last >= 0:
-            yield Piece(int(targets[first]), out[start : int(piece_ends[end - 1])], last - start)
