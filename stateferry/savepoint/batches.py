@@ -30,7 +30,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rows import Rows, gather
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
 from stateferry.savepoint.storage import Location
-from stateferry.types import FlinkType, NullableType, OpaqueType, Scalar, type_name
+from stateferry.types import FlinkType, NullableType, OpaqueType, PojoType, Scalar, children, type_name
 from stateferry.walker import Flags, Positions
 
 ROWS_PER_BATCH = 1 << 16
@@ -50,10 +50,11 @@ def schema(state: KeyedState, *, raw: bool = False) -> pa.Schema:
     """The columns of the state; refuses by name what can't be read into them."""
     if state.asynchronous:
         raise RefusedError(f"state {state.name} is asynchronous (V2) state, which can't be read")
-    for part, type_ in (("key", state.key), ("namespace", state.namespace)):
-        if isinstance(type_, OpaqueType):
+    for part, type_ in ((KEY, state.key), (NAMESPACE, state.namespace)):
+        for opaque in _in_every_value(type_):
             raise RefusedError(
-                f"state {state.name}: its {part} is {type_.class_name}, {type_.reason}: where it ends can't be found"
+                f"state {state.name}: its {part} {type_name(type_)} can't be split off, "
+                f"for {opaque.class_name} is {opaque.reason}"
             )
     fields = [(KEY_GROUP, pa.int32()), (KEY, _part_type(state, KEY, state.key, raw))]
     if _has_namespace(state):
@@ -69,6 +70,14 @@ def schema(state: KeyedState, *, raw: bool = False) -> pa.Schema:
     if _has_timestamp(state, raw):
         fields.append((TIMESTAMP, timestamp))
     return pa.schema(fields)
+
+
+def _in_every_value(type_: FlinkType) -> Iterator[OpaqueType]:
+    """The opaque parts without those that only values of a POJO's subclass have."""
+    if isinstance(type_, OpaqueType):
+        yield type_
+    for part in [field.type for field in type_.fields] if isinstance(type_, PojoType) else children(type_):
+        yield from _in_every_value(part)
 
 
 def _part_type(state: KeyedState, part: str, type_: FlinkType, raw: bool) -> pa.DataType:
@@ -113,11 +122,11 @@ def read_chunk(
     """The state's entries in the chunk's key groups, in bounded memory."""
     if rows_per_batch < 1:
         raise UsageError(f"expected at least one row in a batch, found {rows_per_batch}")
-    batch_schema = schema(state, raw=raw)
+    schema(state, raw=raw)
     for rows in gather(_sections(folder, chunk, state), rows_per_batch, BYTES_PER_BATCH):
         with rows.locating():
-            batch_columns = _raw_columns(state, rows) if raw else _columns(state, rows)
-        yield pa.RecordBatch.from_arrays(batch_columns, schema=batch_schema)
+            batch = record_batch(state, rows, raw=raw)
+        yield batch
 
 
 def _sections(folder: Location, chunk: Chunk, state: KeyedState) -> Iterator[Section]:
@@ -138,12 +147,19 @@ def _ids(file: KeyGroupFile, state: KeyedState) -> set[int]:
     for number, found in enumerate(keyed_states(file.header, file.name)):
         if found.name == state.name:
             ids.add(number)
-            if found != state:
+            # Subtasks may know different subclasses of a POJO: the whole savepoint's description knows all.
+            if (found.kind, found.ttl, found.type_name) != (state.kind, state.ttl, state.type_name):
                 raise RefusedError(
                     f"{file.name}: state {state.name} is {found.kind.value} {found.type_name} here and "
                     f"{state.kind.value} {state.type_name} in another subtask"
                 )
     return ids
+
+
+def record_batch(state: KeyedState, rows: Rows, *, raw: bool = False) -> pa.RecordBatch:
+    """Entries as one batch, which keeps nothing of their bytes; damage is told by its position in `data`."""
+    batch_columns = _raw_columns(state, rows) if raw else _columns(state, rows)
+    return pa.RecordBatch.from_arrays(batch_columns, schema=schema(state, raw=raw))
 
 
 def _columns(state: KeyedState, rows: Rows) -> list[pa.Array]:

@@ -1,0 +1,478 @@
+"""A state's entries as Arrow batches, against what Flink put into golden savepoints and against single values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateferry import values
+from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
+from stateferry.java_values import Singleton, TimerValue, TtlValue
+from stateferry.key_groups import KeyGroupRange, ranges
+from stateferry.savepoint import batches
+from stateferry.savepoint.batches import read_batches, read_chunk, record_batch, schema
+from stateferry.savepoint.chunks import plan_chunks
+from stateferry.savepoint.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+)
+from stateferry.savepoint.metadata import Metadata, Operator, Subtask
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rows import Rows
+from stateferry.savepoint.state import KeyedState, StateKind
+from stateferry.savepoint.writer import SavepointWriter
+from stateferry.snapshots import map_snapshot, simple_snapshot
+from stateferry.types import (
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoField,
+    PojoType,
+    Scalar,
+    TimerType,
+    TtlType,
+    TupleType,
+    opaque_parts,
+)
+from tests.expected_columns import SAVEPOINTS, expected_lines, expected_rows, unordered
+from tests.naive import flink_types, present_values, values_of
+from tests.test_columns import NotRepresentableError, expected, plain
+
+CASES = sorted(folder.parent.name for folder in SAVEPOINTS.glob("*/expected.jsonl"))
+NOT_CANONICAL = [case for case in CASES if case.startswith(("native-", "checkpoint-"))]
+CANONICAL = [case for case in CASES if case not in NOT_CANONICAL]
+KRYO = OpaqueType("com.acme.Reading", "written by Kryo")
+PAIR = TupleType((Scalar.STRING, Scalar.INTEGER), "org.apache.flink.api.java.tuple.Tuple2")
+VOID = Singleton.VOID_NAMESPACE
+TIMESTAMPS = st.sampled_from((-(2**63), -1, 0, 1_700_000_000_000, 2**63 - 1))
+
+
+# What Flink wrote.
+
+
+def states_of(case: str) -> Iterator[tuple[Savepoint, str, KeyedState]]:
+    savepoint = Savepoint.open(str(SAVEPOINTS / case))
+    for uid in dict.fromkeys(line["operator"] for line in expected_lines(case)):
+        for state in savepoint.keyed_states(savepoint.operator(uid)):
+            yield savepoint, uid, state
+
+
+@pytest.mark.parametrize("case", CANONICAL)
+def test_golden_savepoints_hold_what_flink_put_into_them(case: str) -> None:
+    seen = 0
+    for savepoint, uid, state in states_of(case):
+        if opaque_parts(state.value or Scalar.VOID) and not isinstance(state.value, PojoType):
+            with pytest.raises(RefusedError, match=f"state {state.name}: its value .* Kryo.*raw=true"):
+                next(read_batches(savepoint, uid, state.name))
+            continue
+        try:
+            wanted = expected_rows(case, uid, state)
+        except NotRepresentableError:
+            with pytest.raises(RefusedError, match="raw=true"):
+                list(read_batches(savepoint, uid, state.name))
+            continue
+        found = list(read_batches(savepoint, uid, state.name))
+        assert unordered(row for batch in found for row in rows_of(batch)) == unordered(wanted), state.name
+        assert all(batch.schema == schema(state) for batch in found)
+        seen += len(wanted)
+    assert seen > 0
+
+
+@pytest.mark.parametrize("case", NOT_CANONICAL)
+def test_other_formats_are_refused(case: str) -> None:
+    def read_all() -> list[pa.RecordBatch]:
+        return [
+            batch for savepoint, uid, state in states_of(case) for batch in read_batches(savepoint, uid, state.name)
+        ]
+
+    with pytest.raises(StateferryError):
+        read_all()
+
+
+@pytest.mark.parametrize("case", CANONICAL)
+def test_raw_columns_hold_the_bytes_that_decode_to_the_others(case: str) -> None:
+    for savepoint, uid, state in states_of(case):
+        raw = [row for batch in read_batches(savepoint, uid, state.name, raw=True) for row in rows_of(batch)]
+        try:
+            decoded = [row for batch in read_batches(savepoint, uid, state.name) for row in rows_of(batch)]
+        except RefusedError:
+            continue
+        assert len(raw) == len(decoded)
+        for bytes_, row in zip(raw, decoded, strict=True):
+            assert bytes_["key_group"] == row["key_group"]
+            assert expected(state.key, values.decode_whole(state.key, bytes_["key"])) == row["key"]
+            if state.kind is StateKind.VALUE:
+                stored = values.decode_whole(state.stored_value or KRYO, bytes_["value"])
+                timestamp, value = (stored.timestamp, stored.value) if state.ttl else (None, stored)
+                assert expected(state.value or KRYO, value) == row["value"]
+                assert bytes_.get("timestamp") == row.get("timestamp") == timestamp
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    batch.validate(full=True)
+    names, parts = batch.schema.names, [plain(column) for column in batch.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
+
+
+# What single values say.
+
+
+@dataclass(frozen=True)
+class Entry:
+    key: Any
+    namespace: Any
+    user_key: Any
+    value: Any
+    timestamp: Any
+
+
+def suffix(part: bytes, has_suffix: bool) -> bytes:
+    length, out = len(part), b""
+    while has_suffix and (length or not out):
+        out += bytes([length & 0xFF])
+        length >>= 8
+    return part + out
+
+
+def encoded(state: KeyedState, entry: Entry) -> tuple[bytes, bytes]:
+    key = suffix(values.encode(state.key, entry.key), state.has_suffixes)
+    key += suffix(values.encode(state.namespace, entry.namespace), state.has_suffixes)
+    if state.kind is StateKind.TIMERS:
+        return values.encode(TimerType(state.key, state.namespace), timer(entry)), b""
+    assert state.value is not None
+    assert state.stored_value is not None
+    if state.kind is StateKind.LIST:
+        items = zip(entry.value, entry.timestamp, strict=True)
+        parts = [values.encode(state.stored_value, stamped(state, *item)) for item in items]
+        return key, b",".join(parts)
+    if state.kind is StateKind.MAP:
+        key += values.encode(state.user_key or KRYO, entry.user_key)
+        if entry.value is None and entry.timestamp is None:
+            return key, b"\x01"
+        return key, b"\x00" + values.encode(state.stored_value, stamped(state, entry.value, entry.timestamp))
+    return key, values.encode(state.stored_value, stamped(state, entry.value, entry.timestamp))
+
+
+def timer(entry: Entry) -> Any:
+    return TimerValue(entry.timestamp, entry.key, entry.namespace)
+
+
+def stamped(state: KeyedState, value: Any, timestamp: Any) -> Any:
+    return TtlValue(timestamp, value) if state.ttl else value
+
+
+def laid_out(state: KeyedState, entries: list[Entry], prefix: int) -> Rows:
+    data, starts, key_ends, ends = bytearray(b"before"), [], [], []
+    for entry in entries:
+        key, value = encoded(state, entry)
+        starts.append(len(data))
+        data += (prefix + len(key)).to_bytes(4, "big") + bytes(prefix) + key
+        key_ends.append(len(data))
+        data += len(value).to_bytes(4, "big") + value
+        ends.append(len(data))
+    numbers = [np.array(part, np.int64) for part in (starts, key_ends, ends)]
+    key_groups = np.zeros(len(entries), np.int32)
+    return Rows(np.frombuffer(data, np.uint8), prefix, key_groups, numbers[0], numbers[1], numbers[2], ())
+
+
+@st.composite
+def states_and_entries(draw: st.DrawFn) -> tuple[KeyedState, list[Entry]]:
+    kind = draw(st.sampled_from(StateKind))
+    keys: tuple[FlinkType, ...] = (Scalar.STRING, Scalar.LONG, PAIR)
+    key = draw(st.sampled_from(keys))
+    namespace = draw(st.sampled_from((Scalar.VOID_NAMESPACE, Scalar.TIME_WINDOW, Scalar.STRING)))
+    user_keys: tuple[FlinkType, ...] = (Scalar.STRING, Scalar.INTEGER, PAIR)
+    user_key = draw(st.sampled_from(user_keys)) if kind is StateKind.MAP else None
+    value = None if kind is StateKind.TIMERS else draw(flink_types())
+    ttl = kind is not StateKind.TIMERS and draw(st.booleans())
+    state = KeyedState("s", kind, key, namespace, user_key, value, ttl, False)
+    nothing = st.none()
+    plain_values = nothing if value is None else values_of(value)
+    one: st.SearchStrategy[tuple[Any, Any]] = st.tuples(
+        plain_values, TIMESTAMPS if ttl or kind is StateKind.TIMERS else nothing
+    )
+    if kind is StateKind.LIST:
+        items = st.lists(one, max_size=4).map(lambda pairs: ([v for v, _ in pairs], [t for _, t in pairs]))
+        one = items.filter(lambda parts: no_empty_items(state, parts))
+    elif kind is StateKind.MAP:
+        one |= st.just((None, None))
+    parts = st.tuples(present_values(key), present_values(namespace), present_values(user_key) if user_key else nothing)
+    entries = st.lists(st.tuples(parts, one), max_size=5)
+    return state, [Entry(*part, *both) for part, both in draw(entries)]
+
+
+def no_empty_items(state: KeyedState, parts: tuple[list[Any], list[Any]]) -> bool:
+    """A list of values without bytes can't be told from a shorter one."""
+    assert state.stored_value is not None
+    return all(values.encode(state.stored_value, stamped(state, *item)) for item in zip(*parts, strict=True))
+
+
+def expected_row(state: KeyedState, entry: Entry) -> dict[str, Any]:
+    row: dict[str, Any] = {"key_group": 0, "key": expected(state.key, entry.key)}
+    if state.namespace is not Scalar.VOID_NAMESPACE:
+        row["namespace"] = expected(state.namespace, entry.namespace)
+    if state.user_key is not None:
+        row["user_key"] = expected(state.user_key, entry.user_key)
+    if state.value is not None:
+        type_: FlinkType = ListType(state.value) if state.kind is StateKind.LIST else state.value
+        row["value"] = expected(type_, entry.value)
+    if state.ttl or state.kind is StateKind.TIMERS:
+        row["timestamp"] = entry.timestamp
+    return row
+
+
+@settings(max_examples=60)
+@given(states_and_entries(), st.sampled_from((1, 2)))
+def test_batches_hold_what_single_entries_are(drawn: tuple[KeyedState, list[Entry]], prefix: int) -> None:
+    state, entries = drawn
+    rows = laid_out(state, entries, prefix)
+    try:
+        wanted = [expected_row(state, entry) for entry in entries]
+    except NotRepresentableError:
+        with pytest.raises(StateferryError):
+            record_batch(state, rows)
+    else:
+        assert rows_of(record_batch(state, rows)) == wanted
+    raw = rows_of(record_batch(state, rows, raw=True))
+    for row, entry in zip(raw, entries, strict=True):
+        key, value = encoded(state, entry)
+        assert row["key"] == values.encode(state.key, entry.key)
+        assert row.get("value", b"") == value
+        if state.kind is StateKind.MAP:
+            assert key.endswith(row["user_key"])
+            assert row["user_key"] == values.encode(state.user_key or KRYO, entry.user_key)
+        if state.kind is not StateKind.LIST:
+            assert row.get("timestamp") == entry.timestamp
+
+
+@settings(max_examples=60)
+@given(states_and_entries().filter(lambda drawn: bool(drawn[1])), st.data())
+def test_a_key_or_value_that_ends_elsewhere_is_damage(
+    drawn: tuple[KeyedState, list[Entry]], data: st.DataObject
+) -> None:
+    state, entries = drawn
+    entry = data.draw(st.sampled_from(entries))
+    rows = laid_out(state, [entry], 1)
+    key_end, end = int(rows.key_ends[0]), int(rows.ends[0])
+    cut_key = data.draw(st.booleans()) or end == key_end + 4
+    if cut_key:
+        changed = replace(rows, key_ends=rows.key_ends - data.draw(st.integers(1, key_end - int(rows.key_starts[0]))))
+    else:
+        changed = replace(rows, ends=rows.ends - data.draw(st.integers(1, end - key_end - 4)))
+    for raw in (False, True):
+        try:
+            found = rows_of(record_batch(state, changed, raw=raw))
+        except (DamagedError, RefusedError):
+            continue
+        # Some beginnings of a value are values: a shorter list, a null. Never the same.
+        assert found != rows_of(record_batch(state, rows, raw=raw))
+
+
+def test_what_flink_1_20_leaves_behind_a_null_is_not_read() -> None:
+    state = map_state()
+    rows = laid_out(state, [Entry("k", VOID, 1, None, None), Entry("k", VOID, 2, 7, None)], 1)
+    data = rows.data.tobytes()[: int(rows.ends[0])] + b"\x00\x01" + rows.data.tobytes()[int(rows.ends[0]) :]
+    shift = np.array([0, 2])
+    moved = replace(
+        rows,
+        data=np.frombuffer(data, np.uint8),
+        starts=rows.starts + shift,
+        key_ends=rows.key_ends + shift,
+        ends=rows.ends + 2,
+    )
+    assert record_batch(state, moved).to_pydict()["value"] == [None, 7]
+    behind_value = replace(moved, ends=moved.ends + np.array([0, -1]))
+    with pytest.raises(DamagedError):
+        record_batch(state, behind_value)
+
+
+def map_state(value: FlinkType = Scalar.LONG, key: FlinkType = Scalar.STRING) -> KeyedState:
+    return KeyedState("counts", StateKind.MAP, key, Scalar.VOID_NAMESPACE, Scalar.INTEGER, value, False, False)
+
+
+def test_what_has_no_columns_is_refused_by_name_but_not_as_bytes() -> None:
+    state = map_state(MapType(Scalar.STRING, KRYO))
+    with pytest.raises(
+        RefusedError, match=r"state counts: its value Map<String,Reading>: com\.acme\.Reading.*raw=true"
+    ):
+        schema(state)
+    assert schema(state, raw=True).field("value").type == pa.binary()
+
+
+def test_keys_that_have_no_end_are_refused_always() -> None:
+    for raw in (False, True):
+        with pytest.raises(
+            RefusedError, match=r"state counts: its key Reading .* com\.acme\.Reading is written by Kryo"
+        ):
+            schema(map_state(key=KRYO), raw=raw)
+        nested = TupleType((Scalar.LONG, KRYO), "Tuple2")
+        with pytest.raises(RefusedError, match=r"state counts: its key Tuple2<Long,Reading> .* com\.acme\.Reading"):
+            schema(map_state(key=nested), raw=raw)
+
+
+def test_a_key_may_have_subclasses_that_have_no_columns() -> None:
+    pojo = PojoType("com.acme.Key", (PojoField("id", Scalar.LONG),), other_subclasses=(("com.acme.Odd", KRYO),))
+    nullable = map_state(NullableType(TtlType(Scalar.LONG), 0), key=pojo)
+    assert schema(nullable).field("key").type == pa.struct([("id", pa.int64())])
+    assert schema(nullable, raw=True).field("key").type == pa.binary()
+
+
+def test_asynchronous_state_is_refused() -> None:
+    with pytest.raises(RefusedError, match="counts is asynchronous"):
+        schema(replace(map_state(), asynchronous=True))
+
+
+# Whole files.
+
+UID = "00" * 16
+
+
+def write(folder: Path, per_group: int, max_parallelism: int, *, compressed: bool = False, gap: int = 1) -> Savepoint:
+    """A MapState<String, Long> with `per_group` entries in every `gap`-th key group, and a flag in each beside it."""
+    string, long, boolean = (simple_snapshot(part) for part in (Scalar.STRING, Scalar.LONG, Scalar.BOOLEAN))
+    void = (NAMESPACE_SERIALIZER, simple_snapshot(Scalar.VOID_NAMESPACE))
+    metas = (
+        StateMeta("flag", BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, "VALUE"),), ((VALUE_SERIALIZER, boolean), void)),
+        StateMeta(
+            "counts",
+            BackendKind.KEY_VALUE,
+            ((KEYED_STATE_TYPE, "MAP"),),
+            ((VALUE_SERIALIZER, map_snapshot(string, long)), void),
+        ),
+    )
+    writer, subtasks = SavepointWriter(str(folder)), []
+    for subtask, groups in enumerate(ranges(max_parallelism, 3)):
+        with writer.keyed_file(UID, subtask, KeyedHeader(compressed, string, metas), groups) as file:
+            for group in groups:
+                if group % gap == 0:
+                    file.entries(group, 0, *together([row_bytes(group, f"k{group}", b"", b"\x01", max_parallelism)]))
+                    file.entries(
+                        group, 1, *together([map_row(group, number, max_parallelism) for number in range(per_group)])
+                    )
+            subtasks.append(Subtask(subtask, managed_keyed=file.close()))
+    writer.commit(Metadata(6, 1, (Operator(bytes(16), 3, max_parallelism, subtasks=tuple(subtasks)),), (), PROPERTIES))
+    return Savepoint.open(str(folder))
+
+
+PROPERTIES = b"\xac\xed\x00\x05\x70"
+
+
+def map_row(group: int, number: int, max_parallelism: int) -> bytes:
+    user_key = values.encode(Scalar.STRING, f"u{number}")
+    value = b"\x00" + values.encode(Scalar.LONG, group * 1000 + number)
+    return row_bytes(group, f"k{group}", user_key, value, max_parallelism)
+
+
+def row_bytes(group: int, name: str, user_key: bytes, value: bytes, max_parallelism: int) -> bytes:
+    prefix = group.to_bytes(1 if max_parallelism <= 128 else 2, "big")
+    key = prefix + values.encode(Scalar.STRING, name) + b"\x00" + user_key
+    return len(key).to_bytes(4, "big") + key + len(value).to_bytes(4, "big") + value
+
+
+def together(rows: list[bytes]) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], int]:
+    return np.frombuffer(b"".join(rows), np.uint8), sum(map(len, rows[:-1]))
+
+
+def content(groups: range, per_group: int) -> list[tuple[int, str, str, int]]:
+    return [(g, f"k{g}", f"u{n}", g * 1000 + n) for g in groups for n in range(per_group)]
+
+
+def found(savepoint: Savepoint, **options: Any) -> list[tuple[Any, ...]]:
+    # All batches first: none may lie in a buffer that the next one takes.
+    kept = list(read_batches(savepoint, UID, "counts", **options))
+    return [tuple(row.values()) for batch in kept for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(("per_group", "max_parallelism"), [(300, 7), (3, 128), (2, 1000)])
+def test_portions_of_any_size_hold_the_same(
+    tmp_path: Path, per_group: int, max_parallelism: int, compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savepoint = write(tmp_path / "s", per_group, max_parallelism, compressed=compressed)
+    wanted = content(range(max_parallelism), per_group)
+    for rows_per_batch in (1 << 16, 500, 100, 7, 1):
+        assert found(savepoint, rows_per_batch=rows_per_batch) == wanted
+        sizes = [len(batch) for batch in read_batches(savepoint, UID, "counts", rows_per_batch=rows_per_batch)]
+        assert max(sizes) <= rows_per_batch
+    for size in (20_000, 900, 10):
+        monkeypatch.setattr(batches, "BYTES_PER_BATCH", size)
+        assert found(savepoint) == wanted
+
+
+def test_small_key_groups_share_their_batches(tmp_path: Path) -> None:
+    savepoint = write(tmp_path / "s", 2, 1000)
+    (batch,) = read_batches(savepoint, UID, "counts")
+    assert len(batch) == 2000
+
+
+def test_some_key_groups_are_read_alone(tmp_path: Path) -> None:
+    savepoint = write(tmp_path / "s", 5, 30, gap=2)
+    assert found(savepoint, key_groups=KeyGroupRange(9, 22)) == content(range(10, 23, 2), 5)
+    assert found(savepoint, key_groups=KeyGroupRange.EMPTY) == []
+    others = [file for file in (tmp_path / "s").iterdir() if not file.name.endswith(("00001", "_metadata"))]
+    assert len(others) == 2
+    for file in others:
+        file.write_bytes(b"")
+    with pytest.raises(DamagedError):
+        found(savepoint)
+
+
+def test_damage_is_told_by_its_place_in_the_file(tmp_path: Path) -> None:
+    savepoint = write(tmp_path / "s", 3, 40)
+    needle = map_row(17, 1, 40)
+    (path,) = [file for file in (tmp_path / "s").iterdir() if file.name.endswith("00001")]
+    data = bytearray(path.read_bytes())
+    at = data.index(needle)
+    data[at + len(needle) - 9] = 2  # the flag that says null
+    path.write_bytes(data)
+    with pytest.raises(DamagedError) as caught:
+        found(savepoint)
+    error = caught.value
+    assert (error.file, error.key_group, error.offset) == (str(path), 17, at + len(needle) - 9)
+
+
+def test_damage_behind_the_state_is_found(tmp_path: Path) -> None:
+    savepoint = write(tmp_path / "s", 3, 40)
+    (path,) = [file for file in (tmp_path / "s").iterdir() if file.name.endswith("00002")]
+    path.write_bytes(path.read_bytes()[:-1] + b"\x00")  # the end of the last key group
+    with pytest.raises(DamagedError):
+        list(read_batches(savepoint, UID, "flag"))
+
+
+def test_a_state_that_a_file_describes_otherwise_is_refused(tmp_path: Path) -> None:
+    savepoint = write(tmp_path / "s", 3, 40)
+    operator = savepoint.operator(UID)
+    (chunk,) = plan_chunks(operator)
+    other = replace(savepoint.state(operator, "counts"), ttl=True)
+    with pytest.raises(RefusedError, match="state counts is MAP"):
+        list(read_chunk(savepoint.folder, chunk, other))
+
+
+def test_unknown_names_list_those_there_are(tmp_path: Path) -> None:
+    savepoint = write(tmp_path / "s", 1, 4)
+    with pytest.raises(UsageError, match=r"no keyed state 'nope'. There are: flag, counts"):
+        list(read_batches(savepoint, UID, "nope"))
+    with pytest.raises(UsageError, match="no operator"):
+        list(read_batches(savepoint, "nope", "counts"))
+    with pytest.raises(UsageError, match="at least one row"):
+        found(savepoint, rows_per_batch=0)
+
+
+def test_batches_come_in_the_order_of_the_key_groups(tmp_path: Path) -> None:
+    groups = [row[0] for row in found(write(tmp_path / "s", 2, 50))]
+    assert all(one <= other for one, other in pairwise(groups))
