@@ -151,7 +151,7 @@ class FlinkHarness:
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
-            options = ["-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
+            options = ["-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={self._scratch}"]
             options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
             command = [jars.java_tool("java"), *options, "-cp", jars.class_path(self.version), "stateferry.flink.Main"]
             with self._log().open("w") as log:

@@ -43,6 +43,14 @@ def test_another_parallelism_finds_the_same(version: str, flink: Flink, tmp_path
         assert restored_by_state(restored, job) == by_state(made.lines)
 
 
+@pytest.mark.parametrize("scenario", ["legacy-string-long-ttl", "kinds-in-strings", "windows"])
+def test_a_newer_flink_with_the_other_backend_finds_the_same(scenario: str, flink: Flink, tmp_path: Path) -> None:
+    job = SCENARIOS[scenario]
+    made = flink("1.20.0").make(job, tmp_path / "savepoint")
+    newer = replace(windows_read_back(job) if scenario == "windows" else job, backend="hashmap")
+    assert restored_by_state(flink("2.3.0").restore(made.path, newer), newer) == by_state(made.lines)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_restore_says_why_it_is_refused(version: str, flink: Flink, tmp_path: Path) -> None:
     job = SCENARIOS["legacy-string-long"]
