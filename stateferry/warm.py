@@ -72,7 +72,7 @@ def warm() -> None:
         write_demo_savepoint(source, _DEMO)
         rewrite(Savepoint.open(source), larger, Layout(max_parallelism=256))
         for name in (source, larger):
-            _read(Savepoint.open(name))
+            read_all(Savepoint.open(name))
     for type_, value in _VALUES:
         columns.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))
@@ -81,7 +81,7 @@ def warm() -> None:
         hash_codes(type_, *_as_column(type_, value))
 
 
-def _read(savepoint: Savepoint) -> None:
+def read_all(savepoint: Savepoint) -> None:
     for operator in survey(savepoint):
         for found in operator.keyed.states if operator.keyed else ():
             for raw in (False, True):
