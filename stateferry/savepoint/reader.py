@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import mmh3
 
 from stateferry.errors import DamagedError, UsageError
+from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.metadata import Metadata, Operator, parse_metadata
@@ -63,14 +64,18 @@ class Savepoint:
                 with KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index) as file:
                     yield file
 
-    def open_all(self, operator: Operator, opened: ExitStack) -> tuple[KeyGroupFile, ...]:
-        """The operator's keyed state files by subtask, open as long as `opened` is."""
+    def open_all(
+        self, operator: Operator, opened: ExitStack, key_groups: KeyGroupRange | None = None
+    ) -> tuple[KeyGroupFile, ...]:
+        """The operator's keyed state files by subtask, or those with any of the key groups, open as long as `opened`
+        is."""
         return tuple(
             opened.enter_context(
                 KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index)
             )
             for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index)
             if subtask.managed_keyed is not None
+            and (key_groups is None or not subtask.managed_keyed.range.intersection(key_groups).is_empty)
         )
 
     def keyed_header(self, operator: Operator) -> KeyedHeader | None:

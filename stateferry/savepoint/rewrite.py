@@ -20,12 +20,12 @@ from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
-from stateferry.savepoint.metadata import Operator, Subtask
+from stateferry.savepoint.metadata import KeyedHandle, Operator, Subtask
 from stateferry.savepoint.operator_rescale import redistribute_files
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.scatter import Scatter
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
-from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
+from stateferry.savepoint.writer import SavepointWriter
 from stateferry.types import OpaqueType, type_name
 
 
@@ -84,7 +84,7 @@ def rewrite(
     """Writes the source in the new layout. `transforms` are by operator id; `progress` is told the bytes of keyed state
     as they are read."""
     rewrites = [
-        OperatorRewrite(source, operator, layout, (transforms or {}).get(operator.id))
+        OperatorRewrite.prepare(source, operator, layout, (transforms or {}).get(operator.id))
         for operator in source.metadata.operators
     ]
     writer = SavepointWriter(target)
@@ -92,39 +92,62 @@ def rewrite(
     writer.commit(replace(source.metadata, operators=operators))
 
 
+@dataclass(slots=True)
 class OperatorRewrite:
-    """One operator on its way into a new savepoint; what can't be done is refused when this is made."""
+    """One operator on its way into a new savepoint. It can be pickled: each of its new files is a piece of work that
+    any process may do."""
 
-    def __init__(self, source: Savepoint, operator: Operator, layout: Layout, transform: Transform | None) -> None:
-        self.source, self.old, self.new = source, operator, layout.of(operator)
-        self.destination = Destination(operator.max_parallelism, self.new.max_parallelism)
-        _check_layout(self.old, self.new)
-        self.transform: Transform = transform or Copy()
+    source: Savepoint
+    old: Operator
+    new: Operator
+    transform: Transform
+    header: KeyedHeader | None
+
+    @classmethod
+    def prepare(
+        cls, source: Savepoint, operator: Operator, layout: Layout, transform: Transform | None = None
+    ) -> OperatorRewrite:
+        """Refuses what can't be done, before anything is written."""
+        new = layout.of(operator)
+        _check_layout(operator, new)
+        prepared = cls(source, operator, new, transform or Copy(), None)
         merged = source.keyed_header(operator)
         if merged is None:
-            self.header = None
-            return
-        if self.destination.is_elsewhere:
+            return prepared
+        if prepared.destination.is_elsewhere:
             for state in keyed_states(merged, operator.label):
                 _refuse_unstable(state, operator.label)
-        header = self.transform.header(merged)
-        self.header = header if layout.compressed is None else replace(header, compressed=layout.compressed)
+        header = prepared.transform.header(merged)
+        prepared.header = header if layout.compressed is None else replace(header, compressed=layout.compressed)
+        return prepared
+
+    @property
+    def destination(self) -> Destination:
+        return Destination(self.old.max_parallelism, self.new.max_parallelism)
 
     def write(self, writer: SavepointWriter, progress: Progress) -> Operator:
-        """Everything of the operator; returns its description in the new savepoint."""
-        subtasks = self.carry_over(writer)
-        if self.header is not None:
-            with ExitStack() as opened:
-                entries = self._entries(opened, progress)
-                for index, key_groups in self.ranges().items():
-                    with writer.keyed_file(self.old.hex_id, index, self.header, key_groups) as out:
-                        _write(out, key_groups, entries)
-                        handle = out.close()
-                    subtasks[index] = replace(subtasks.get(index, Subtask(index)), managed_keyed=handle)
+        """Everything of the operator, in this process; returns its description in the new savepoint."""
+        handles = {}
+        with ExitStack() as opened:
+            scatter = opened.enter_context(Scatter()) if self.destination.is_elsewhere else None
+            if scatter is not None:
+                for entries in self.send(KeyGroupRange(0, self.old.max_parallelism - 1), progress):
+                    scatter.add(entries)
+            for index, key_groups in self.ranges().items():
+                if scatter is not None:
+                    handles[index] = self.write_keyed(writer, index, key_groups, scatter.entries)
+                else:
+                    handles[index] = self.copy_keyed(writer, index, key_groups, progress)
+        return self.finish(writer, handles)
+
+    def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle]) -> Operator:
+        """Everything but managed keyed state, which `keyed` says where it is by subtask."""
+        subtasks = self._carry_over(writer)
+        for index, handle in keyed.items():
+            subtasks[index] = replace(subtasks.get(index, Subtask(index)), managed_keyed=handle)
         return replace(self.new, subtasks=tuple(subtasks.values()))
 
-    def carry_over(self, writer: SavepointWriter) -> dict[int, Subtask]:
-        """The new subtasks with everything but managed keyed state."""
+    def _carry_over(self, writer: SavepointWriter) -> dict[int, Subtask]:
         if self.new.parallelism != self.old.parallelism and not self.old.fully_finished:
             return redistribute_files(self.source.folder, writer, self.old, self.new.parallelism)
         return {
@@ -135,6 +158,8 @@ class OperatorRewrite:
     def ranges(self) -> dict[int, KeyGroupRange]:
         """The key groups of each new keyed file. An unchanged layout keeps the ranges that are there: a subtask without
         keyed state goes on without."""
+        if self.header is None:
+            return {}
         if not _moves(self.old, self.new):
             handles = ((subtask.index, subtask.managed_keyed) for subtask in self.old.subtasks)
             return {index: handle.range for index, handle in handles if handle is not None}
@@ -143,19 +168,37 @@ class OperatorRewrite:
             for index in range(self.new.parallelism)
         }
 
-    def _entries(self, opened: ExitStack, progress: Progress) -> _EntriesOf:
-        reading = Reading(self, self.source.open_all(self.old, opened), progress)
-        if not self.destination.is_elsewhere:
-            return reading.entries
-        scatter = opened.enter_context(Scatter())
-        for file in reading.files:
-            for key_group in file.handle.range:
-                for entries in reading.of_group(file, key_group):
-                    scatter.add(entries)
-        return scatter.entries
+    def copy_keyed(
+        self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange, progress: Progress
+    ) -> KeyedHandle:
+        """One new keyed file of key groups that stay what they are."""
+        with ExitStack() as opened:
+            reading = Reading(self, self.source.open_all(self.old, opened, key_groups), progress)
+            return self.write_keyed(writer, index, key_groups, reading.entries)
+
+    def write_keyed(
+        self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange, entries: EntriesOf
+    ) -> KeyedHandle:
+        """One new keyed file of the entries that each of its key groups has."""
+        if self.header is None:
+            raise PlanError(f"operator {self.old.label} has no keyed state")
+        with writer.keyed_file(self.old.hex_id, index, self.header, key_groups) as out:
+            for key_group in key_groups:
+                for state, data, last_start in entries(key_group):
+                    out.entries(key_group, state, data, last_start)
+            return out.close()
+
+    def send(self, key_groups: KeyGroupRange, progress: Progress) -> Iterator[GroupedEntries]:
+        """The entries of old key groups, grouped by the key groups they go to."""
+        with ExitStack() as opened:
+            reading = Reading(self, self.source.open_all(self.old, opened, key_groups), progress)
+            for file in reading.files:
+                for key_group in file.handle.range.intersection(key_groups):
+                    yield from reading.of_group(file, key_group)
 
 
-_EntriesOf = Callable[[int], Iterator[tuple[int, Buffer, int]]]
+# Of a key group: state id, entries, and where the last of these begins; all of a state before another's.
+EntriesOf = Callable[[int], Iterator[tuple[int, Buffer, int]]]
 
 
 class Reading:
@@ -163,29 +206,23 @@ class Reading:
 
     def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyGroupFile, ...], progress: Progress) -> None:
         self.files = files
-        self._rewrite, self._progress = rewritten, progress
+        self._transform, self._destination, self._progress = rewritten.transform, rewritten.destination, progress
         self._states = {file.name: keyed_states(file.header, file.name) for file in files}
         self._window = np.empty(WINDOW, np.uint8)
 
     def of_group(self, file: KeyGroupFile, key_group: int) -> Iterator[GroupedEntries]:
         group = GroupSections(file, key_group, self._states[file.name], self._window)
-        yield from self._rewrite.transform.entries(group, self._rewrite.destination)
+        yield from self._transform.entries(group, self._destination)
         extent = file.extents.get(key_group)
         self._progress(extent.end - extent.start if extent else 0)
 
     def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
-        """Of a key group that stays the same: state id, entries, where the last of these begins."""
+        """Of a key group that stays the same, as `EntriesOf`."""
         for file in self.files:
             if key_group in file.handle.range:
                 for entries in self.of_group(file, key_group):
                     for last_start in entries.last_starts.tolist():
                         yield entries.state, entries.data[: entries.bounds[-1]], last_start
-
-
-def _write(out: KeyedFileWriter, key_groups: KeyGroupRange, entries: _EntriesOf) -> None:
-    for key_group in key_groups:
-        for state, data, last_start in entries(key_group):
-            out.entries(key_group, state, data, last_start)
 
 
 def _moves(old: Operator, new: Operator) -> bool:
