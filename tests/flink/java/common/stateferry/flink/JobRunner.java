@@ -164,6 +164,8 @@ final class JobRunner {
             configuration.setString("taskmanager.memory.network.min", "256mb");
             configuration.setString("rest.bind-address", "127.0.0.1");
             configuration.setString("rest.address", "127.0.0.1");
+            configuration.setString("jobmanager.bind-host", "127.0.0.1");
+            configuration.setString("taskmanager.bind-host", "127.0.0.1");
             cluster = new MiniCluster(new MiniClusterConfiguration.Builder()
                     .setConfiguration(configuration)
                     .setNumTaskManagers(1)
