@@ -57,6 +57,11 @@ class Location:
         return self.path.rpartition("/")[2]
 
     @property
+    def uri(self) -> str:
+        """The name that Flink writes into metadata."""
+        return f"file:{self.path}" if self.is_local else self.shown
+
+    @property
     def is_local(self) -> bool:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
