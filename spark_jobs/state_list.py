@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
@@ -28,6 +29,12 @@ SCHEMA = pa.schema(
     ]
 )
 
+_KINDS = {
+    DistributionMode.SPLIT_DISTRIBUTE: "SPLIT",
+    DistributionMode.UNION: "UNION",
+    DistributionMode.BROADCAST: "BROADCAST",
+}
+
 
 def list_states(savepoint: Savepoint, operator: str | None) -> pa.RecordBatch:
     """All keyed and operator states, of one operator or of all."""
@@ -46,7 +53,7 @@ def _rows(savepoint: Savepoint, operator: Operator) -> Iterator[dict[str, Any]]:
         for state in subtask.managed_operator.states
     }
     for name, mode in modes.items():
-        yield named | {"state": name, "kind": mode.name, "migratable": False, "reason": "operator state, not keyed"}
+        yield named | {"state": name, "kind": _KINDS[mode], "migratable": False, "reason": "operator state, not keyed"}
 
 
 def _keyed(state: KeyedState) -> dict[str, Any]:
