@@ -74,6 +74,15 @@ def counts_of(rewrite: OperatorRewrite) -> dict[str, Counter[str]]:
     return dict(rewrite.transform.counts) if isinstance(rewrite.transform, MigrateMaps) else {}
 
 
+def add_counts(counts: Iterable[dict[str, Counter[str]]]) -> dict[str, Counter[str]]:
+    """By legacy state, from several pieces of work."""
+    added: dict[str, Counter[str]] = {}
+    for one in counts:
+        for state, counted in one.items():
+            added.setdefault(state, Counter()).update(counted)
+    return added
+
+
 @dataclass(frozen=True, slots=True)
 class SentEntries:
     """Entries of one state on their way to a key group; `last_start` is where the last of them begins."""
