@@ -14,6 +14,7 @@ import pytest
 
 from stateferry import cli
 from stateferry.cli import main
+from stateferry.cli.progress import progress_bar
 from stateferry.savepoint.metadata import InlineBytes, Metadata, Operator, build_metadata
 from stateferry.savepoint.reader import operator_id
 
@@ -317,10 +318,38 @@ def test_damage_names_its_place(terminal: Terminal, tmp_path: Path, capsys: pyte
     assert (out, error) == ("", f"stateferry: {place}: expected a Boolean: 0 or 1, found 7\n")
 
 
-def test_debug_shows_where_an_error_arose(tmp_path: Path) -> None:
-    ran = subprocess.run([*SCRIPT, "inspect", str(tmp_path), "--debug"], capture_output=True, text=True, check=False)
-    assert "Traceback" in ran.stderr
-    assert "DamagedError" in ran.stderr
+def test_debug_shows_where_an_error_arose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tmp_path), "--debug"]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback")
+    assert "reader.py" in error
+    assert error.splitlines()[-1].startswith("stateferry: ")
+
+
+def test_what_was_found_before_an_error_is_printed(tmp_path: Path, terminal: Terminal) -> None:
+    savepoint = demo(tmp_path / "demo", terminal, "--keys=300", "--parallelism=1")
+    (file,) = (file for file in savepoint.iterdir() if file.name != "_metadata")
+    file.write_bytes(file.read_bytes()[:-1] + b"\7")
+    command = [*SCRIPT, "dump", str(savepoint), "--operator", "main", "--state", "mainState"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert ran.returncode == 3
+    *lines, error = ran.stdout.splitlines()
+    assert len([json.loads(line) for line in lines]) > 200
+    assert error.startswith(f"stateferry: {file}, key group 127, offset ")
+
+
+@pytest.mark.parametrize(
+    ("total", "watched", "shown"), [(1 << 30, True, True), (1 << 30, False, False), (1, True, False)]
+)
+def test_long_work_that_is_watched_shows_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, total: int, watched: bool, shown: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: watched)
+    with progress_bar("reading", total) as done:
+        done(total)
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert ("reading" in error) == shown
 
 
 def test_a_fault_of_its_own_is_neither_the_input_s_nor_an_answer(

@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -62,9 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return NOBODY_LISTENS
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 the last place where an error can be said in one line
         if debug:
-            raise
+            traceback.print_exc()
         return _say(error)
 
 
@@ -73,8 +74,11 @@ def _run(arguments: list[str]) -> int:
     with contextlib.suppress(AttributeError, io.UnsupportedOperation):
         # What a terminal can't show must not end an answer half way.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    code: int = options.run(options)
-    sys.stdout.flush()
+    try:
+        code: int = options.run(options)
+    finally:
+        # What was found before an error comes before its line.
+        sys.stdout.flush()
     return code
 
 
