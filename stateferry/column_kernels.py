@@ -31,6 +31,7 @@ FULL = 6
 
 _WORD = 8
 _HIGH_BITS = np.uint64(0x8080808080808080)
+_ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 _REPLACEMENT = 0xFFFD
 
 
@@ -215,7 +216,21 @@ def read_strings(
         if target + units + _WORD > len(out):
             return FULL, row, target + units + _WORD
         end = position + units
-        if end + _WORD <= len(data):
+        if units <= 2 * _WORD and position + 2 * _WORD <= len(data) and target + 2 * _WORD <= len(out):
+            # Most strings are short: two words at once, for a branch on which of them is needed costs more.
+            first_word, second_word = _read_word(data, position), _read_word(data, position + _WORD)
+            rest = (np.uint64(1) << np.uint64(8 * (units % _WORD))) - np.uint64(1)
+            first_mask = rest if units < _WORD else _ALL_BITS
+            second_mask = rest if units >= _WORD else np.uint64(0)
+            if units == 2 * _WORD:
+                second_mask = _ALL_BITS
+            if (first_word & first_mask | second_word & second_mask) & _HIGH_BITS == 0:
+                # Writes past the string's end; the next string overwrites it.
+                _write_word(out, target, first_word)
+                _write_word(out, target + _WORD, second_word)
+                position = end
+                target += units
+        if position < end and end + _WORD <= len(data):
             while position < end:
                 word = _read_word(data, position)
                 size = end - position

@@ -106,7 +106,7 @@ def _strings(type_: Scalar, data: Bytes, starts: Positions, limits: Positions, n
     offsets, stops, present = np.zeros(count + 1, np.int32), np.empty(count, np.int64), np.empty(count, np.uint8)
     # Enough for ASCII: never more than the bytes written, wherever the limits lie.
     span = int(limits.max() - starts.min()) if count else 0
-    out = allocate(min(span, int((limits - starts).sum())) + 64)
+    out = allocate(min(span, int(limits.sum()) - int(starts.sum())) + 64)
     first = 0
     while True:
         outcome = kernels.read_strings(

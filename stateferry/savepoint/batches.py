@@ -30,7 +30,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rows import Rows, gather
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
 from stateferry.savepoint.storage import Location
-from stateferry.types import FlinkType, NullableType, OpaqueType, PojoType, Scalar, children, type_name
+from stateferry.types import FlinkType, NullableType, OpaqueType, PojoType, Scalar, TupleType, children, type_name
 from stateferry.walker import Flags, Positions
 
 ROWS_PER_BATCH = 1 << 16
@@ -179,14 +179,17 @@ def _key_columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
         key, _ = columns.decode(state.key, data, position, split.key_ends)
         namespace, _ = columns.decode(state.namespace, data, split.namespace_starts, split.namespace_ends)
         position = split.rests
+        arrays = [key, namespace]
+        if state.user_key is not None:
+            user_key, position = columns.decode(state.user_key, data, position, limits)
+            arrays.append(user_key)
     else:
-        key, position = columns.decode(state.key, data, position, limits)
-        namespace, position = columns.decode(state.namespace, data, position, limits)
-    arrays = [key, namespace] if _has_namespace(state) else [key]
-    if state.user_key is not None:
-        user_key, position = columns.decode(state.user_key, data, position, limits)
-        arrays.append(user_key)
+        parts = (state.key, state.namespace) if state.user_key is None else (state.key, state.namespace, state.user_key)
+        together, position = columns.decode(TupleType(parts, "a key"), data, position, limits)
+        arrays = together.flatten()
     _check_ends("the key", position, limits)
+    if not _has_namespace(state):
+        del arrays[1]
     return arrays
 
 
@@ -258,7 +261,8 @@ def _binary(rows: Rows, starts: Positions, ends: Positions) -> pa.Array:
     np.cumsum(ends - starts, out=offsets[1:])
     data = rows.data.view()
     data.flags.writeable = False
-    return blocks_array(data, starts, offsets)
+    # Positions out of a walk lie apart from each other; for such ones numba would compile once more.
+    return blocks_array(data, np.ascontiguousarray(starts), offsets)
 
 
 def _check_ends(what: str, stops: Positions, ends: Positions, wrong: Flags | None = None) -> None:
