@@ -10,12 +10,14 @@ import pytest
 
 from stateferry.binary import ByteWriter
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.errors import DamagedError
+from stateferry.errors import DamagedError, RefusedError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.operator_state import DistributionMode
+from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
+    USER_KEY_SERIALIZER,
     VALUE_SERIALIZER,
     BackendKind,
     KeyedHeader,
@@ -33,7 +35,7 @@ from stateferry.savepoint.metadata import (
 )
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.writer import SavepointWriter
-from stateferry.snapshots import simple_snapshot
+from stateferry.snapshots import SerializerSnapshot, simple_snapshot, ttl_snapshot
 from stateferry.survey import bytes_to_read, survey
 from stateferry.types import Scalar
 
@@ -121,6 +123,33 @@ def keyed_savepoint(folder: Path, ranges: dict[int, KeyGroupRange], filled: dict
             subtasks.append(Subtask(index, managed_keyed=file.close()))
     writer.commit(Metadata(6, 1, (Operator(UID, 2, 8, subtasks=tuple(subtasks)),), properties=PROPERTIES))
     return Savepoint.open(str(folder / "keyed"))
+
+
+def test_asynchronous_state_is_described_and_refused_by_name(tmp_path: Path) -> None:
+    long, text, void = (simple_snapshot(type_) for type_ in (Scalar.LONG, Scalar.STRING, Scalar.VOID_NAMESPACE))
+
+    def meta(kind: str, *more: tuple[str, SerializerSnapshot]) -> StateMeta:
+        serializers = ((VALUE_SERIALIZER, ttl_snapshot(long)), (NAMESPACE_SERIALIZER, void), *more)
+        return StateMeta(kind.lower(), BackendKind.KEY_VALUE_V2, ((KEYED_STATE_TYPE, kind),), serializers)
+
+    metas = (meta("VALUE"), meta("LIST"), meta("MAP", (USER_KEY_SERIALIZER, text)))
+    writer = SavepointWriter(str(tmp_path / "keyed"))
+    with writer.keyed_file(UID.hex(), 0, KeyedHeader(False, long, metas), KeyGroupRange(0, 7)) as file:
+        subtask = Subtask(0, managed_keyed=file.close())
+    writer.commit(Metadata(6, 1, (Operator(UID, 1, 8, subtasks=(subtask,)),), properties=PROPERTIES))
+    savepoint = Savepoint.open(str(tmp_path / "keyed"))
+    (operator,) = survey(savepoint)
+    assert operator.keyed is not None
+    states = [found.state for found in operator.keyed.states]
+    assert [(state.type_name, state.ttl) for state in states] == [
+        ("Long", True),
+        ("List<Long>", True),
+        ("Map<String,Long>", True),
+    ]
+    for state in states:
+        assert state.why_not_migratable == "asynchronous (V2) state"
+        with pytest.raises(RefusedError, match=r"asynchronous \(V2\)"):
+            list(read_entries(savepoint, operator.operator, state))
 
 
 def operator_file(compressed: bool, maps: list[bytes], version: int = 6) -> tuple[bytes, tuple[int, ...]]:

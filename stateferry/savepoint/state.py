@@ -9,6 +9,7 @@ from stateferry.errors import DamagedError
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
+    USER_KEY_SERIALIZER,
     VALUE_SERIALIZER,
     BackendKind,
     KeyedHeader,
@@ -118,7 +119,11 @@ def _keyed_state(header: KeyedHeader, meta: StateMeta, file: str) -> KeyedState:
     namespace = _type_of(meta, NAMESPACE_SERIALIZER, file)
     user_key = None
     ttl = False
-    if kind is StateKind.MAP:
+    asynchronous = meta.kind is BackendKind.KEY_VALUE_V2
+    if asynchronous:
+        # Its values are described on their own, not as those of a map or list.
+        user_key = _type_of(meta, USER_KEY_SERIALIZER, file) if kind is StateKind.MAP else None
+    elif kind is StateKind.MAP:
         if not isinstance(value, MapType):
             raise DamagedError(f"a map serializer for MapState {meta.name}", type_name(value), file=file)
         user_key, value = value.key, value.value
@@ -128,7 +133,6 @@ def _keyed_state(header: KeyedHeader, meta: StateMeta, file: str) -> KeyedState:
         value = value.element
     if isinstance(value, TtlType):
         ttl, value = True, value.value
-    asynchronous = meta.kind is BackendKind.KEY_VALUE_V2
     return KeyedState(meta.name, kind, key, namespace, user_key, value, ttl, asynchronous)
 
 
