@@ -317,7 +317,7 @@ def convert(
 ) -> GroupedEntries:
     """The rows that a section of blobs becomes; `targets` are the key groups to which the blobs go."""
     blobs = read_blobs(section, rules)
-    keep = _kept_entries(blobs, rules, sets, counts)
+    keep = kept_entries(blobs, rules, sets, counts)
     stamped = rules.legacy.ttl
     null = null_under_ttl(rules.map_type.value) if stamped else b""
     nulls = keep & blobs.nulls()
@@ -336,7 +336,7 @@ def convert(
     return grouped(new_id, out[: piece_ends[-1]], targets[order], piece_ends, last_rows)
 
 
-def _kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
+def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
     live = _live(blobs.timestamps, rules, len(blobs.counts))
     counts["blobs"] += len(blobs.counts)
     counts["blob entries"] += len(blobs.entries)
