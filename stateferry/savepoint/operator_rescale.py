@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from stateferry.binary import ByteReader, ByteWriter
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.operator_state import OperatorStateShare, StatePartitions, redistribute
+from stateferry.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
 from stateferry.savepoint.compression import STREAM_START
 from stateferry.savepoint.header import StateMeta, read_states, write_state
 from stateferry.savepoint.metadata import Operator, OperatorHandle, PartitionedState, Subtask
@@ -127,9 +127,30 @@ def redistribute_files(
                 shares[subtask.index].append(OperatorStateShare(subtask.index, states))
         new_shares = redistribute(shares, parallelism)
         return {
-            index: Subtask(index, managed_operator=_merge(writer, operator, index, share, files))
-            for index, share in enumerate(new_shares)
+            index: Subtask(index, managed_operator=_merge(writer, operator, index, to_write, files))
+            for index, to_write in enumerate(_unions_once(new_shares))
         }
+
+
+def _unions_once(subtasks: list[list[OperatorStateShare[int]]]) -> list[list[OperatorStateShare[int]]]:
+    """What to write so that each subtask is given its share. A restore gathers a union list from all files, whatever
+    the parallelism: items written to every file would be there as often. They stay in the order of the old subtasks."""
+    last = len(subtasks) - 1
+    return [
+        [
+            OperatorStateShare(
+                share.handle,
+                {
+                    name: state
+                    if state.mode is not DistributionMode.UNION or min(share.handle, last) == index
+                    else StatePartitions(state.mode, ())
+                    for name, state in share.states.items()
+                },
+            )
+            for share in shares
+        ]
+        for index, shares in enumerate(subtasks)
+    ]
 
 
 def _merge(
