@@ -262,9 +262,7 @@ def test_batches_hold_what_single_entries_are(drawn: tuple[KeyedState, list[Entr
 
 @settings(max_examples=60)
 @given(states_and_entries().filter(lambda drawn: bool(drawn[1])), st.data())
-def test_a_key_or_value_that_ends_elsewhere_is_damage(
-    drawn: tuple[KeyedState, list[Entry]], data: st.DataObject
-) -> None:
+def test_a_key_or_value_that_is_cut_short_is_damage(drawn: tuple[KeyedState, list[Entry]], data: st.DataObject) -> None:
     state, entries = drawn
     entry = data.draw(st.sampled_from(entries))
     rows = laid_out(state, [entry], 1)
@@ -299,6 +297,57 @@ def test_what_flink_1_20_leaves_behind_a_null_is_not_read() -> None:
     behind_value = replace(moved, ends=moved.ends + np.array([0, -1]))
     with pytest.raises(DamagedError):
         record_batch(state, behind_value)
+
+
+def lengthened(state: KeyedState, entry: Entry, *, key: bytes = b"", value: bytes = b"") -> Rows:
+    rows = laid_out(state, [entry], 1)
+    data, key_end, end = rows.data.tobytes(), int(rows.key_ends[0]), int(rows.ends[0])
+    return replace(
+        rows,
+        data=np.frombuffer(data[:key_end] + key + data[key_end:end] + value, np.uint8),
+        key_ends=rows.key_ends + len(key),
+        ends=rows.ends + len(key) + len(value),
+    )
+
+
+@pytest.mark.parametrize("kind", StateKind)
+@pytest.mark.parametrize("namespace", [Scalar.VOID_NAMESPACE, Scalar.STRING])
+def test_bytes_behind_a_key_are_damage(kind: StateKind, namespace: Scalar) -> None:
+    is_map, is_timer = kind is StateKind.MAP, kind is StateKind.TIMERS
+    user_key, value = (Scalar.STRING if is_map else None), (None if is_timer else Scalar.LONG)
+    state = KeyedState("s", kind, Scalar.STRING, namespace, user_key, value, False, False)
+    within = VOID if namespace is Scalar.VOID_NAMESPACE else "n"
+    entry = Entry("k", within, "u", [1] if kind is StateKind.LIST else 1, [None] if kind is StateKind.LIST else None)
+    if is_timer:
+        entry = replace(entry, timestamp=5)
+    longer = lengthened(state, entry, key=b"x")
+    with pytest.raises(DamagedError, match="the end of the key, found 1 more bytes") as caught:
+        record_batch(state, longer)
+    assert caught.value.offset == int(longer.key_ends[0]) - 1
+    # Of a map's key the rest is the user key, whatever its bytes mean.
+    if is_map:
+        assert rows_of(record_batch(state, longer, raw=True))[0]["user_key"] == b"\x02ux"
+    else:
+        with pytest.raises(DamagedError, match="the end of the key"):
+            record_batch(state, longer, raw=True)
+
+
+@pytest.mark.parametrize("kind", [StateKind.VALUE, StateKind.MAP, StateKind.REDUCING, StateKind.AGGREGATING])
+@pytest.mark.parametrize("ttl", [False, True])
+def test_bytes_behind_a_value_are_damage(kind: StateKind, ttl: bool) -> None:
+    user_key = Scalar.STRING if kind is StateKind.MAP else None
+    state = KeyedState("s", kind, Scalar.STRING, Scalar.VOID_NAMESPACE, user_key, Scalar.LONG, ttl, False)
+    longer = lengthened(state, Entry("k", VOID, "u", 1, 9 if ttl else None), value=b"xy")
+    with pytest.raises(DamagedError, match="the end of the value, found 2 more bytes") as caught:
+        record_batch(state, longer)
+    assert caught.value.offset == int(longer.ends[0]) - 2
+
+
+def test_a_list_without_bytes_is_an_empty_list() -> None:
+    state = KeyedState("s", StateKind.LIST, Scalar.STRING, Scalar.VOID_NAMESPACE, None, Scalar.LONG, True, False)
+    entries = [Entry(key, VOID, None, items, items) for key, items in (("a", []), ("b", [1, 2]), ("c", []))]
+    found = record_batch(state, laid_out(state, entries, 1)).to_pydict()
+    assert found["value"] == found["timestamp"] == [[], [1, 2], []]
 
 
 def map_state(value: FlinkType = Scalar.LONG, key: FlinkType = Scalar.STRING) -> KeyedState:
