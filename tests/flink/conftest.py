@@ -1,12 +1,16 @@
-"""Flink for the tests: one JVM per version, started by the first test that needs it."""
+"""Flink for the tests: one JVM per version, started by the first test that needs it; one savepoint of each job."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.flink.harness import FlinkHarness
+from tests.flink.harness import FlinkHarness, Made
+from tests.flink.jobs import Job
+from tests.flink.judge import Make
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +36,18 @@ def flink_1(flink: Callable[[str], FlinkHarness]) -> FlinkHarness:
 @pytest.fixture(scope="session")
 def flink_2(flink: Callable[[str], FlinkHarness]) -> FlinkHarness:
     return flink("2.3.0")
+
+
+@pytest.fixture(scope="session")
+def made(flink: Callable[[str], FlinkHarness], tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """A job's savepoint, made when it is first asked for; tests only read it."""
+    known: dict[str, Made] = {}
+    folder = tmp_path_factory.mktemp("savepoints")
+
+    def make(version: str, job: Job, format_: str = "CANONICAL") -> Made:
+        described = json.dumps([version, format_, dataclasses.asdict(job)])
+        if described not in known:
+            known[described] = flink(version).make(job, folder / str(len(known)), format_=format_)
+        return known[described]
+
+    return make
