@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from stateferry.savepoint.metadata import (
 from stateferry.savepoint.reader import METADATA
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
+from stateferry.savepoint.write_behind import WriteBehind
 
 _OWN_FILES = re.compile(r"[0-9a-f]{32}-(keyed|operator|raw-operator|raw-keyed)-\d{5}|_metadata\.[0-9a-f]{32}\.draft")
 _COPY = 4 << 20
@@ -43,7 +44,7 @@ class KeyedFileWriter:
 
     def __init__(self, location: Location, header: KeyedHeader, key_groups: KeyGroupRange) -> None:
         self._location, self._header, self._range = location, header, key_groups
-        self._stream: Any = location.create()
+        self._stream = WriteBehind(location)
         self._offsets = [0] * key_groups.size
         self._group: int | None = None
         self._last_group = key_groups.start - 1
@@ -51,8 +52,7 @@ class KeyedFileWriter:
         self._written_states: set[int] = set()
         self._last_entry: Buffer = np.empty(0, np.uint8)
         self._uncompressed = bytearray()
-        self._position = 0
-        self._put(build_header(header))
+        self._stream.write(build_header(header))
 
     def __enter__(self) -> KeyedFileWriter:
         return self
@@ -81,7 +81,7 @@ class KeyedFileWriter:
         if not 0 <= state < len(self._header.states) or state in self._written_states:
             raise UsageError(f"state {state} is not in the header or was written before in key group {self._group}")
         if self._state is None:
-            self._offsets[self._last_group - self._range.start] = self._position
+            self._offsets[self._last_group - self._range.start] = self._stream.position
             self._emit(state.to_bytes(2, "big"))
         else:
             self._end_state(state)
@@ -103,7 +103,7 @@ class KeyedFileWriter:
 
     def _emit(self, data: Buffer | bytes) -> None:
         if not self._header.compressed:
-            self._put(data)
+            self._stream.write(data)
             return
         self._uncompressed += data.data if isinstance(data, np.ndarray) else data
         if len(self._uncompressed) >= _COMPRESS_AT_ONCE:
@@ -115,20 +115,15 @@ class KeyedFileWriter:
             len(self._uncompressed) if everything else len(self._uncompressed) // _COMPRESS_AT_ONCE * _COMPRESS_AT_ONCE
         )
         if size:
-            first = self._position == self._offsets[self._last_group - self._range.start]
-            self._put(compress(np.frombuffer(bytes(self._uncompressed[:size]), np.uint8), first=first))
+            first = self._stream.position == self._offsets[self._last_group - self._range.start]
+            self._stream.write(compress(np.frombuffer(bytes(self._uncompressed[:size]), np.uint8), first=first))
             del self._uncompressed[:size]
-
-    def _put(self, data: Buffer | bytes) -> None:
-        self._stream.write(data)
-        self._position += len(data)
 
     def close(self) -> KeyedHandle:
         """Ends the file; it is on disk when this returns."""
         self._end_group()
-        self._stream.close()
-        self._location.sync_file()
-        return KeyedHandle(self._range, tuple(self._offsets), RelativeFile(self._location.name, self._position))
+        self._stream.finish()
+        return KeyedHandle(self._range, tuple(self._offsets), RelativeFile(self._location.name, self._stream.position))
 
 
 class PlainFileWriter:
@@ -136,19 +131,24 @@ class PlainFileWriter:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._stream: Any = location.create()
-        self.position = 0
+        self._stream = WriteBehind(location)
 
     def __enter__(self) -> PlainFileWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        self._location.sync_file()
+    def __exit__(self, *failure: object) -> None:
+        try:
+            if failure[0] is None:
+                self._stream.finish()
+        finally:
+            self._stream.close()
 
     def write(self, data: bytes) -> None:
         self._stream.write(data)
-        self.position += len(data)
+
+    @property
+    def position(self) -> int:
+        return self._stream.position
 
     def written(self) -> RelativeFile:
         return RelativeFile(self._location.name, self.position)

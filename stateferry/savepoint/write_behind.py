@@ -1,0 +1,67 @@
+"""A file whose bytes go to disk while more are written, and then leave the page cache.
+
+Without that a large file takes all free memory for pages that nobody reads soon: memory the machine has to find first
+(on virtual machines often from their host, which costs several times what the disk does), and one long wait at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.storage import Location
+
+PORTION = 32 << 20
+
+
+class WriteBehind:
+    """A stream into a location, on disk once it is closed by `finish`; object stores take it as it comes."""
+
+    def __init__(self, location: Location, portion: int = PORTION) -> None:
+        self._location, self._portion = location, portion
+        self._stream: Any = location.create()
+        # Sees the same file, and can be synced and forgotten from another thread.
+        self._descriptor: int | None = os.open(location.path, os.O_RDONLY) if _is_possible(location) else None
+        self._disk = ThreadPoolExecutor(1, "write-behind")
+        self._pending: Future[None] | None = None
+        self._since_portion = self.position = 0
+
+    def write(self, data: Buffer | bytes) -> None:
+        self._stream.write(data)
+        self.position += len(data)
+        self._since_portion += len(data)
+        if self._since_portion >= self._portion and self._descriptor is not None:
+            # One portion is on its way and one is being filled, never more.
+            self._wait()
+            self._pending = self._disk.submit(_to_disk, self._descriptor, self.position)
+            self._since_portion = 0
+
+    def _wait(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+    def finish(self) -> None:
+        """Ends the file; it is on disk when this returns."""
+        self._wait()
+        self._stream.close()
+        self._location.sync_file()
+
+    def close(self) -> None:
+        """Lets go of the file, whether it is finished or not."""
+        self._disk.shutdown()
+        self._stream.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _is_possible(location: Location) -> bool:
+    return location.is_local and hasattr(os, "posix_fadvise")
+
+
+def _to_disk(descriptor: int, end: int) -> None:
+    os.fdatasync(descriptor)
+    os.posix_fadvise(descriptor, 0, end, os.POSIX_FADV_DONTNEED)

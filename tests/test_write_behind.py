@@ -1,0 +1,55 @@
+"""Files that go to disk while they are written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.write_behind import WriteBehind
+
+
+@pytest.mark.parametrize("portion", [1, 5, 64, 1 << 20])
+def test_the_file_holds_what_was_written_whatever_the_portions(tmp_path: Path, portion: int) -> None:
+    path = tmp_path / "file"
+    stream = WriteBehind(Location.of(str(path)), portion)
+    written = b""
+    for size in (3, 0, 4, 100, 1, 7):
+        stream.write(bytes([size]) * size)
+        written += bytes([size]) * size
+        assert stream.position == len(written)
+    stream.finish()
+    stream.close()
+    assert path.read_bytes() == written
+
+
+def test_whole_portions_are_synced_before_the_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    stream = WriteBehind(Location.of(str(tmp_path / "file")), 10)
+    for _ in range(5):
+        stream.write(b"12345")
+    stream.close()
+    assert len(synced) == 2
+    assert synced[0] >= 10
+    assert synced[1] >= 20
+
+
+def test_a_disk_that_fails_is_told_to_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    stream = WriteBehind(Location.of(str(tmp_path / "file")), 1)
+    stream.write(b"a")
+    with pytest.raises(OSError, match="No space left"):
+        stream.finish()
+    stream.close()
+
+
+def test_closing_again_does_nothing(tmp_path: Path) -> None:
+    stream = WriteBehind(Location.of(str(tmp_path / "file")))
+    stream.close()
+    stream.close()
