@@ -6,13 +6,16 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from stateferry.key_groups import KeyGroupRange
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.key_groups import KeyGroupRange, key_group_prefix_bytes
 from stateferry.savepoint.batches import read_batches
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
@@ -27,6 +30,9 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.writer import SavepointWriter
 from stateferry.snapshots import map_snapshot, simple_snapshot
 from stateferry.types import Scalar
+
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 
 UID, STATE = bytes(16).hex(), "counts"
 _MOST_KEY, _MOST_USER_KEY = 12, 10
@@ -45,26 +51,24 @@ class Measurement:
 
 
 def write_map_state(folder: Path, entries: int, max_parallelism: int, seed: int = 1) -> None:
-    """A savepoint of one operator with that many entries, keys of 8 to 12 and user keys of 6 to 10 characters, spread
-    evenly over the key groups; their numbers are not those of the keys' hashes, for which reading doesn't ask."""
-    random = np.random.default_rng(seed)
+    """A savepoint of one operator with that many entries, keys of 8 to 12 and user keys of 6 to 10 characters."""
     string, long, void = (simple_snapshot(part) for part in (Scalar.STRING, Scalar.LONG, Scalar.VOID_NAMESPACE))
     serializers = ((VALUE_SERIALIZER, map_snapshot(string, long)), (NAMESPACE_SERIALIZER, void))
     meta = StateMeta(STATE, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, "MAP"),), serializers)
     writer = SavepointWriter(str(folder))
     key_groups = KeyGroupRange(0, max_parallelism - 1)
     with writer.keyed_file(UID, 0, KeyedHeader(False, string, (meta,)), key_groups) as file:
-        share = max(entries // max_parallelism, 1)
-        for key_group in key_groups:
-            data, last_start = _entries(random, key_group, 1 if max_parallelism <= 128 else 2, share)
-            file.entries(key_group, 0, data, last_start)
+        for key_group, table, kept in _entries(entries, max_parallelism, seed):
+            file.entries(key_group, 0, table[kept], int(kept[:-1].sum()))
         handle = file.close()
     operator = Operator(bytes(16), 1, max_parallelism, subtasks=(Subtask(0, managed_keyed=handle),))
     writer.commit(Metadata(6, 1, (operator,), (), _PROPERTIES))
 
 
-def _entries(random: np.random.Generator, key_group: int, prefix: int, count: int) -> tuple[npt.NDArray[np.uint8], int]:
-    """Entries as they lie in a file: laid out at their largest, then without the characters they haven't."""
+def _entries(count: int, max_parallelism: int, seed: int) -> Iterator[tuple[int, Bytes, Flags]]:
+    """Each key group's entries as they lie in a file, laid out at their largest, and which of the bytes they have."""
+    random = np.random.default_rng(seed)
+    prefix = key_group_prefix_bytes(max_parallelism)
     key_length = random.integers(8, _MOST_KEY + 1, count)
     user_key_length = random.integers(6, _MOST_USER_KEY + 1, count)
     width = 4 + prefix + 1 + _MOST_KEY + 1 + 1 + _MOST_USER_KEY + 4 + 1 + 8
@@ -72,18 +76,31 @@ def _entries(random: np.random.Generator, key_group: int, prefix: int, count: in
     kept = np.ones((count, width), np.bool_)
     table[:, :3] = 0
     table[:, 3] = prefix + 1 + key_length + 1 + 1 + user_key_length
-    table[:, 4 : 4 + prefix] = np.frombuffer(key_group.to_bytes(prefix, "big"), np.uint8)
-    at = 4 + prefix
-    table[:, at] = key_length + 1
-    kept[:, at + 1 : at + 1 + _MOST_KEY] = np.arange(_MOST_KEY) < key_length[:, None]
-    at += 1 + _MOST_KEY
+    key_at = 4 + prefix
+    key = slice(key_at + 1, key_at + 1 + _MOST_KEY)
+    table[:, key_at] = key_length + 1
+    kept[:, key] = np.arange(_MOST_KEY) < key_length[:, None]
+    groups = assign_to_key_groups(_hash_codes(table[:, key], kept[:, key]), max_parallelism)
+    table[:, 4:key_at] = groups.astype(">u2").view(np.uint8).reshape(count, 2)[:, 2 - prefix :]
+    at = key.stop
     table[:, at] = 0
     table[:, at + 1] = user_key_length + 1
     kept[:, at + 2 : at + 2 + _MOST_USER_KEY] = np.arange(_MOST_USER_KEY) < user_key_length[:, None]
     at += 2 + _MOST_USER_KEY
     # The length, no null, and a number small enough to be summed.
     table[:, at : at + 9] = (0, 0, 0, 9, 0, 0, 0, 0, 0)
-    return table[kept], int(kept[:-1].sum())
+    order = np.argsort(groups, kind="stable")
+    bounds = np.searchsorted(groups[order], np.arange(max_parallelism + 1))
+    for key_group, (first, last) in enumerate(pairwise(bounds.tolist())):
+        if first < last:
+            yield key_group, table[order[first:last]], kept[order[first:last]]
+
+
+def _hash_codes(characters: Bytes, kept: Flags) -> npt.NDArray[np.int32]:
+    codes = np.zeros(len(characters), np.int32)
+    for column in range(characters.shape[1]):
+        codes = np.where(kept[:, column], codes * np.int32(31) + characters[:, column], codes)
+    return codes
 
 
 def measure(entries: int = 4_000_000, max_parallelism: int = 128, rounds: int = 5) -> Measurement:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from stateferry.arrow_types import CLASS, known_subclasses, pojo_fields
 from stateferry.java_values import LocalDate
@@ -31,7 +32,7 @@ from stateferry.types import (
     SetType,
     TupleType,
 )
-from tests.test_columns import comparable, epoch_day, micros, unrepresentable
+from tests.test_columns import comparable, epoch_day, micros, plain, unrepresentable
 
 SAVEPOINTS = Path(__file__).parent / "savepoints"
 _INSTANTS = (Scalar.DATE, Scalar.SQL_DATE, Scalar.SQL_TIME, Scalar.SQL_TIMESTAMP, Scalar.INSTANT)
@@ -128,6 +129,12 @@ def _microseconds(text: str) -> int:
     whole, _, fraction = second.partition(".")
     seconds = _day(day) * 86_400 + int(hour) * 3600 + int(minute) * 60 + int(whole)
     return micros(seconds, int(f"{fraction:0<9}"))
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    batch.validate(full=True)
+    names, parts = batch.schema.names, [plain(column) for column in batch.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
 
 
 def unordered(rows: Iterable[dict[str, Any]]) -> list[str]:
