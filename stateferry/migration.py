@@ -17,6 +17,7 @@ more than 16 bytes for each key that has a flag or rows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,7 +29,7 @@ import pyarrow.compute as pc
 from stateferry import migration_kernels as row_kernels
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.grouped import GroupedEntries, GroupSections, grouped
+from stateferry.savepoint.grouped import GroupedEntries, grouped
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.ttl import expired_array
@@ -232,10 +233,11 @@ def read_rows(section: Section, rules: Rules) -> MapRows:
             timestamps = read_timestamps(data, section.value_starts + 1, section.ends)
         else:
             timestamps = np.empty(0, np.int64)
-    return MapRows(section, starts, split.rests, timestamps, _live(timestamps, rules, len(section)))
+    return MapRows(section, starts, split.rests, timestamps, is_live(timestamps, rules, len(section)))
 
 
-def _live(timestamps: Positions, rules: Rules, count: int) -> Flags:
+def is_live(timestamps: Positions, rules: Rules, count: int) -> Flags:
+    """What hasn't expired, or is kept although it has."""
     if rules.ttl is None or not rules.drops_expired:
         return np.ones(count, np.bool_)
     live: Flags = ~expired_array(timestamps, rules.ttl, rules.now)
@@ -244,20 +246,27 @@ def _live(timestamps: Positions, rules: Rules, count: int) -> Flags:
 
 def read_flags(section: Section, flag: KeyedState, rules: Rules) -> pa.Array:
     """The keys whose flag is set and alive."""
+    stand = flags_that_stand(section, flag, rules)
+    starts = section.key_starts + section.file.prefix
+    return key_hashes(section.data, starts[stand], section.key_ends[stand])
+
+
+def flags_that_stand(section: Section, flag: KeyedState, rules: Rules) -> Flags:
+    """Which flags are set and alive."""
     data, values = section.data, section.value_starts
     live = np.ones(len(section), np.bool_)
     if flag.ttl:
         with section.locating():
-            live = _live(read_timestamps(data, values, section.ends), rules, len(section))
+            live = is_live(read_timestamps(data, values, section.ends), rules, len(section))
         values = values + _STAMP
     if flag.value is Scalar.BOOLEAN:
         live &= data[np.minimum(values, len(data) - 1)] == 1
-    starts = section.key_starts + section.file.prefix
-    return key_hashes(data, starts[live], section.key_ends[live])
+    return live
 
 
-def key_sets(group: GroupSections, rules: Rules, flag: KeyedState | None) -> KeySets:
-    """What the blobs of a key group have to heed; `flag` is the state of that name if the savepoint has it."""
+def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: KeyedState | None) -> KeySets:
+    """What the blobs of a key group, or of several, have to heed; `flag` is the state of that name if the savepoint has
+    it. The group is gone through as often as it takes."""
     flagged, with_rows, blobs = [_NO_KEYS], [_NO_KEYS], [_NO_KEYS]
     for state, section in group:
         if flag is not None and state.name == rules.flag_name:
@@ -284,7 +293,7 @@ def _live_blob_keys(section: Section, rules: Rules) -> pa.Array:
     live = np.ones(len(section), np.bool_)
     if rules.legacy.ttl:
         with section.locating():
-            live = _live(read_timestamps(section.data, section.value_starts, section.ends), rules, len(section))
+            live = is_live(read_timestamps(section.data, section.value_starts, section.ends), rules, len(section))
     starts = section.key_starts + section.file.prefix
     return key_hashes(section.data, starts[live], section.key_ends[live])
 
@@ -294,9 +303,12 @@ NO_KEYS = KeySets(_NO_KEYS, _NO_KEYS)
 
 def kept_rows(section: Section, rules: Rules, sets: KeySets, counts: Counter[str]) -> npt.NDArray[np.int64]:
     """Which rows of the new state stand, by index."""
-    rows = read_rows(section, rules)
+    return standing(read_rows(section, rules), rules, sets, counts)
+
+
+def standing(rows: MapRows, rules: Rules, sets: KeySets, counts: Counter[str]) -> npt.NDArray[np.int64]:
     keep = rows.live
-    counts["rows read"] += len(section)
+    counts["rows read"] += len(keep)
     counts["rows expired"] += int((~keep).sum())
     _count_future(rows.timestamps, rules, counts)
     if rules.on_contradiction is Contradiction.BLOB:
@@ -320,12 +332,12 @@ def convert(
     keep = kept_entries(blobs, rules, sets, counts)
     stamped = rules.legacy.ttl
     null = null_under_ttl(rules.map_type.value) if stamped else b""
-    nulls = keep & blobs.nulls()
     if stamped and null is None:
-        _refuse_or_drop(int(nulls.sum()), rules, counts)
+        nulls = keep & blobs.nulls()
+        refuse_or_drop(int(nulls.sum()), rules, counts)
         keep = keep & ~nulls
     order = np.argsort(targets, kind="stable")
-    out = np.empty(_size_of_rows(blobs, keep, prefix, stamped, len(null or b"")) + row_kernels.SLACK, np.uint8)
+    out = np.empty(_most_bytes(blobs, prefix, len(null or b"")) + row_kernels.SLACK, np.uint8)
     piece_ends, last_rows = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     null_bytes = np.array(bytearray(null or b""), np.uint8)
     written = row_kernels.write_rows(
@@ -337,7 +349,7 @@ def convert(
 
 
 def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
-    live = _live(blobs.timestamps, rules, len(blobs.counts))
+    live = is_live(blobs.timestamps, rules, len(blobs.counts))
     counts["blobs"] += len(blobs.counts)
     counts["blob entries"] += len(blobs.entries)
     counts["empty maps"] += int((live & (blobs.counts == 0)).sum())
@@ -370,7 +382,7 @@ def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, count
     return live & ~contradictory
 
 
-def _refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
+def refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
     if nulls and not rules.drop_unrepresentable_nulls:
         raise NullsCannotBeKeptError(
             f"state {rules.legacy.name}: {nulls} entries have a null that {type_name(rules.map_type.value)} with TTL "
@@ -379,9 +391,9 @@ def _refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
     counts["unrepresentable nulls dropped"] += nulls
 
 
-def _size_of_rows(blobs: Blobs, keep: Flags, prefix: int, stamped: bool, null: int) -> int:
-    """Exact but for the bytes of values that nulls under TTL replace."""
-    kept_before = np.append(0, np.cumsum(keep))
-    kept = kept_before[blobs.firsts + blobs.counts] - kept_before[blobs.firsts]
-    keys = int((kept * (8 + prefix + blobs.key_ends - blobs.key_starts)).sum())
-    return keys + int((blobs.ends - blobs.entries)[keep].sum()) + (int(keep.sum()) * (8 + null) if stamped else 0)
+def _most_bytes(blobs: Blobs, prefix: int, null: int) -> int:
+    """What the rows of all entries take at most: found without a look at any entry, and memory that isn't written to
+    costs nothing."""
+    stamp = _STAMP + null if len(blobs.timestamps) else 0
+    each = 8 + prefix + stamp + blobs.key_ends - blobs.key_starts
+    return int((blobs.counts * each).sum() + (blobs.section.ends - blobs.stamps).sum())

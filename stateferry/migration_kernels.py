@@ -19,7 +19,7 @@ _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 _intrinsic: Any = intrinsic
 
-SLACK = 8  # bytes that copies may write beyond the end of what they copy
+SLACK = 16  # bytes that copies may write beyond the end of what they copy
 
 _K1 = np.uint64(0x9E3779B97F4A7C15)
 _K2 = np.uint64(0xD6E8FEB86659FD93)
@@ -53,28 +53,48 @@ def _store64(_context: Any, data: Any, position: Any, word: Any) -> Any:
     return types.void(data, position, word), generate
 
 
+@_intrinsic  # type: ignore[untyped-decorator]
+def _copy16(_context: Any, out: Any, position: Any, data: Any, start: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        out, position, data, start = arguments
+        words = ir.VectorType(ir.IntType(64), 2).as_pointer()
+        source = builder.bitcast(_address(context, builder, signature.args[2], data, start), words)
+        target = builder.bitcast(_address(context, builder, signature.args[0], out, position), words)
+        loaded = builder.load(source)
+        loaded.align = 1
+        builder.store(loaded, target).align = 1
+        return context.get_dummy_value()
+
+    return types.void(out, position, data, start), generate
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _put_i32(_context: Any, out: Any, position: Any, value: Any) -> Any:
+    """Big endian; returns the position behind it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, position, value = arguments
+        address = _address(context, builder, signature.args[0], array, position)
+        word = builder.bswap(builder.trunc(value, ir.IntType(32)))
+        builder.store(word, builder.bitcast(address, ir.IntType(32).as_pointer())).align = 1
+        return builder.add(position, position.type(4))
+
+    return types.int64(out, types.int64, types.int64), generate
+
+
 @_inlined
 def _copy(out, position, data, start, end):  # type: ignore[no-untyped-def]
-    """Copies eight bytes at a time, up to SLACK beyond the end; returns the position behind what was copied."""
+    """Copies sixteen bytes at a time, up to SLACK beyond the end; returns the position behind what was copied."""
     after = position + end - start
-    while start < end:
-        if start + 8 <= len(data):
-            _store64(out, position, _load64(data, start))
-        else:
-            for byte in range(end - start):
-                out[position + byte] = data[start + byte]
-        position += 8
-        start += 8
+    if end + 16 <= len(data):
+        while start < end:
+            _copy16(out, position, data, start)
+            position += 16
+            start += 16
+    else:
+        for byte in range(end - start):
+            out[position + byte] = data[start + byte]
     return after
-
-
-@_inlined
-def _put_i32(out, position, value):  # type: ignore[no-untyped-def]
-    out[position] = np.uint8(value >> 24 & 0xFF)
-    out[position + 1] = np.uint8(value >> 16 & 0xFF)
-    out[position + 2] = np.uint8(value >> 8 & 0xFF)
-    out[position + 3] = np.uint8(value & 0xFF)
-    return position + 4
 
 
 @_kernel
