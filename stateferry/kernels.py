@@ -427,6 +427,39 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
     return np.int64(len(starts))
 
 
+@_inlined
+def _same_bytes(data, one, other, count):  # type: ignore[no-untyped-def]
+    while count >= 8 and _load64(data, one) == _load64(data, other):
+        one += 8
+        other += 8
+        count -= 8
+    while count > 0 and data[one] == data[other]:
+        one += 1
+        other += 1
+        count -= 1
+    return count == 0
+
+
+@_kernel
+def walk_runs(code, pool, registers, data, starts, limits, firsts, ends, marks, mark_ends, failure):  # type: ignore[no-untyped-def]
+    """Walks only the first of neighbouring values that are the same bytes: where each of these begins and ends. Returns
+    how many there are, or a negative number."""
+    count = np.int64(0)
+    for index in range(len(starts)):
+        start = starts[index]
+        if count > 0:
+            size = ends[count - 1] - firsts[count - 1]
+            if size <= limits[index] - start and _same_bytes(data, firsts[count - 1], start, size):
+                continue
+        one = slice(index, index + 1)
+        end = ends[count : count + 1]
+        if walk(code, pool, registers, data, starts[one], limits[one], end, marks, mark_ends, failure) < 1:
+            return np.int64(_FAILED)
+        firsts[count] = start
+        count += 1
+    return count
+
+
 @_kernel
 def read_counts(data, starts, limits, least_size, counts, failure):  # type: ignore[no-untyped-def]
     """The i32 at each start, believed only as far as the bytes behind it allow; returns how many were read."""

@@ -282,6 +282,19 @@ def skip_each(type_: FlinkType, data: Bytes, starts: Positions, limits: Position
     return _walk(compile_type(type_), data, starts, limits, 0)[0]
 
 
+def skip_runs(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Positions]:
+    """Where values begin and end, without those that are the same bytes as the one before them."""
+    program = compile_type(type_)
+    firsts, ends, failure = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64), new_failure()
+    marks, mark_ends, registers = np.empty(0, np.int64), np.empty(1, np.int64), np.zeros(program.registers, np.int64)
+    count = kernels.walk_runs(
+        program.code, program.pool, registers, data, starts, limits, firsts, ends, marks, mark_ends, failure
+    )
+    if count < 0:
+        raise failed(failure, data, type_)
+    return firsts[:count], ends[:count]
+
+
 def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int) -> Positions:
     """The i32 count at each start, checked against the bytes that follow if each item takes `least`."""
     counts, failure = np.empty(len(starts), np.int64), new_failure()

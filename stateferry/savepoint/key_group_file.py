@@ -7,8 +7,9 @@ A key group is, at its offset (inside its own snappy stream if the header says s
             bit 0x80 of the first key byte set: the state's last entry; an i16 follows: the next state id, or ff ff
             at the end
 
-A section is a run of entries of one state as they lie in the buffer, with that bit cleared. It is valid until the
-next one is asked for. The buffer grows only for an entry that is larger, and only as far as its bytes really arrive.
+A section is a run of entries of one state as they lie in the buffer, with that bit cleared, and with keys that belong
+here by their hashes wherever these can be told. It is valid until the next one is asked for. The buffer grows only for
+an entry that is larger, and only as far as its bytes really arrive.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents
 from stateferry.savepoint.compression import Buffer, PlainSource, SnappySource, Source
 from stateferry.savepoint.header import KeyedHeader, parse_header
+from stateferry.savepoint.membership import Membership
 from stateferry.savepoint.metadata import KeyedHandle
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
@@ -90,6 +92,7 @@ class KeyGroupFile:
             self.subtask_file = SubtaskFile(subtask, self.name, handle.range, handle.offsets, self.size)
             self.extents = {extent.key_group: extent for extent in key_group_extents(self.subtask_file)}
             self.header, self.header_end = self._read_header()
+            self.membership = Membership(self.header, max_parallelism, self.prefix)
         except BaseException:
             self.file.close()
             raise
@@ -177,6 +180,7 @@ class _GroupReader:
             why, after, detail = (int(number) for number in result)
             self.position = after
             if count:
+                self._check_keys(state, starts[:count], key_ends[:count])
                 last = why == kernels.STATE_ENDED
                 yield Section(
                     self.file,
@@ -193,6 +197,12 @@ class _GroupReader:
                 return detail
             if why == kernels.NEED_MORE:
                 self._need(detail, "an entry")
+
+    def _check_keys(self, state: int, starts: Positions, key_ends: Positions) -> None:
+        try:
+            self.file.membership.check(state, self.extent.key_group, self.buffer, starts, key_ends)
+        except DamagedError as error:
+            raise self._place(error) from None
 
     def _need(self, size: int, what: str) -> None:
         """Brings at least `size` bytes from the position on into the buffer."""

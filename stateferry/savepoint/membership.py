@@ -1,0 +1,67 @@
+"""Whether keys lie in the key group that their hashes lead to: Flink restores one that doesn't without a word, and
+never finds it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stateferry.errors import DamagedError
+from stateferry.java_hash import hash_codes, unstable_reason
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.header import BackendKind, KeyedHeader
+from stateferry.types import FlinkType, RowType, TimerType, children
+from stateferry.walker import Positions, skip_runs
+
+_TIMER_TIMESTAMP = 8
+
+
+class Membership:
+    """The check of a file's keys, for as many of its states as it can be made."""
+
+    def __init__(self, header: KeyedHeader, max_parallelism: int, prefix: int) -> None:
+        self._key = header.key_serializer.type
+        self._max_parallelism = max_parallelism
+        known = _hash_is_certain(self._key)
+        # Where the key begins, from the beginning of an entry; None for a state whose keys can't be told.
+        self._offsets = [_key_offset(header, state, prefix) if known else None for state in range(len(header.states))]
+
+    def check(self, state: int, key_group: int, data: Buffer, starts: Positions, key_ends: Positions) -> None:
+        """Raises the damage of the first key that is elsewhere; its offset is a position in `data`."""
+        offset = self._offsets[state]
+        if offset is None:
+            return
+        # Entries of one map lie together: their key is hashed once.
+        key_starts, ends = skip_runs(self._key, data, starts + offset, key_ends)
+        found = assign_to_key_groups(hash_codes(self._key, data, key_starts, ends), self._max_parallelism)
+        for wrong in np.flatnonzero(found != key_group)[:1]:
+            raise DamagedError(
+                f"keys whose hash leads to key group {key_group} of {self._max_parallelism}",
+                f"one whose hash leads to {found[wrong]}",
+                offset=int(key_starts[wrong]),
+            )
+
+
+def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:
+    meta = header.states[state]
+    if meta.kind is BackendKind.KEY_VALUE:
+        return 4 + prefix
+    if meta.kind is BackendKind.PRIORITY_QUEUE and all(
+        isinstance(snapshot.type, TimerType) for _, snapshot in meta.serializers
+    ):
+        return 4 + prefix + _TIMER_TIMESTAMP
+    return None
+
+
+def _hash_is_certain(key: FlinkType) -> bool:
+    """Whether the hash follows from the bytes alone. That of a row doesn't: it is another one if the job fills the row
+    by the names of its fields."""
+    return unstable_reason(key) is None and not any(isinstance(part, RowType) for part in _parts(key))
+
+
+def _parts(type_: FlinkType) -> Iterator[FlinkType]:
+    yield type_
+    for child in children(type_):
+        yield from _parts(child)
