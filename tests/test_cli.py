@@ -162,7 +162,7 @@ def test_inspect_shows_people_the_same_in_tables(terminal: Terminal) -> None:
 
 
 def test_names_from_a_savepoint_are_neither_markup_nor_control_sequences(tmp_path: Path, terminal: Terminal) -> None:
-    operator = Operator(bytes(16), 1, 128, name="[red]\x1b[31mname", uid="\ud800")
+    operator = Operator(operator_id("\ud800"), 1, 128, name="[red]\x1b[31mname", uid="\ud800")
     savepoint_of(tmp_path, Metadata(6, 1, (operator,), properties=b"\xac\xed\x00\x05\x70"))
     text = terminal.says("inspect", tmp_path)
     assert "[red]\\x1b[31mname" in text

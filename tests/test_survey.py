@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import cramjam
@@ -11,7 +12,7 @@ import pytest
 from stateferry.binary import ByteWriter
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.key_groups import KeyGroupRange
+from stateferry.key_groups import KeyGroupRange, assign_to_key_group
 from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.header import (
@@ -117,12 +118,13 @@ def keyed_savepoint(folder: Path, ranges: dict[int, KeyGroupRange], filled: dict
     for index, key_groups in ranges.items():
         with writer.keyed_file(UID.hex(), index, KeyedHeader(False, long, (meta,)), key_groups) as file:
             for key_group in filled.get(index, []):
-                key = bytes([key_group]) + (5).to_bytes(8, "big") + b"\0"
+                number = next(n for n in count() if assign_to_key_group(n, 8) == key_group)
+                key = bytes([key_group]) + number.to_bytes(8, "big") + b"\0"
                 row = ByteWriter().i32(len(key)).raw(key).i32(8).i64(6).bytes()
                 file.entries(key_group, 0, np.frombuffer(row, np.uint8), 0)
             subtasks.append(Subtask(index, managed_keyed=file.close()))
-    writer.commit(Metadata(6, 1, (Operator(UID, 2, 8, subtasks=tuple(subtasks)),), properties=PROPERTIES))
-    return Savepoint.open(str(folder / "keyed"))
+    operator = Operator(UID, len(ranges), 8, subtasks=tuple(subtasks))
+    return Savepoint(writer.folder, Metadata(6, 1, (operator,), properties=PROPERTIES))
 
 
 def test_asynchronous_state_is_described_and_refused_by_name(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ VERSIONS = range(2, 7)
 MAX_PARALLELISM_LIMIT = 32768
 
 _KEYED_SAVEPOINT = 7
+# An operator's own streams are written this way in savepoints too; 12 has an id behind it.
+_KEYED_RAW = (3, 12)
 _KEYED_REFUSED = {
     3: "a full checkpoint's handle",
     12: "a full checkpoint's handle",
@@ -77,11 +79,14 @@ StreamHandle = InlineBytes | AbsoluteFile | RelativeFile
 
 @dataclass(frozen=True, slots=True)
 class KeyedHandle:
-    """The key groups of `range` in one state file; offset 0 is a key group without data."""
+    """The key groups of `range` in one state file; offset 0 is a key group without data. Raw state is described by a
+    handle of another `type`, which may have an `id`."""
 
     range: KeyGroupRange
     offsets: tuple[int, ...]
     stream: StreamHandle
+    type: int = _KEYED_SAVEPOINT
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +245,8 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
             )
     managed_operator = _optional_operator_handle(reader)
     raw_operator = _optional_operator_handle(reader)
-    managed_keyed = _keyed_handle(reader, operator)
-    raw_keyed = _keyed_handle(reader, operator)
+    managed_keyed = _keyed_handle(reader, operator, raw=False)
+    raw_keyed = _keyed_handle(reader, operator, raw=True)
     if version > 2:
         for channel in ("input", "output"):
             if reader.i32(f"the number of {channel} channel states") != 0:
@@ -252,17 +257,18 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
     return Subtask(index, False, managed_operator, raw_operator, managed_keyed, raw_keyed)
 
 
-def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
+def _keyed_handle(reader: ByteReader, operator: Operator, *, raw: bool) -> KeyedHandle | None:
     at = reader.position
     kind = reader.i8("the type of a keyed state handle")
     if kind == 0:
         return None
-    if kind in _KEYED_REFUSED:
+    known = (_KEYED_SAVEPOINT, *_KEYED_RAW) if raw else (_KEYED_SAVEPOINT,)
+    if kind in _KEYED_REFUSED and kind not in known:
         raise RefusedError(
             f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}): a native-format "
             f"savepoint or a checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
         )
-    if kind != _KEYED_SAVEPOINT:
+    if kind not in known:
         raise reader.damaged("a known type of keyed state handle", f"{kind}", position=at)
     start = reader.i32("the first key group")
     count_at = reader.position
@@ -278,7 +284,8 @@ def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
     stream = _stream(reader)
     if stream is None:
         raise reader.damaged("where the keyed state is", "a null handle", position=stream_at)
-    return KeyedHandle(KeyGroupRange(start, start + count - 1), offsets, stream)
+    id_ = reader.utf("the id of a keyed state handle") if kind == _KEYED_RAW[1] else None
+    return KeyedHandle(KeyGroupRange(start, start + count - 1), offsets, stream, kind, id_)
 
 
 def _optional_operator_handle(reader: ByteReader) -> OperatorHandle | None:
@@ -404,10 +411,12 @@ def _write_keyed_handle(writer: ByteWriter, handle: KeyedHandle | None) -> None:
     if handle is None:
         writer.i8(0)
         return
-    writer.i8(_KEYED_SAVEPOINT).i32(handle.range.start).i32(len(handle.offsets))
+    writer.i8(handle.type).i32(handle.range.start).i32(len(handle.offsets))
     for offset in handle.offsets:
         writer.i64(offset)
     _write_stream(writer, handle.stream)
+    if handle.id is not None:
+        writer.utf(handle.id)
 
 
 def _write_stream(writer: ByteWriter, handle: StreamHandle | None) -> None:

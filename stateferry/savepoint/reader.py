@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import mmh3
 
 from stateferry.errors import DamagedError, UsageError
-from stateferry.key_groups import KeyGroupRange
+from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.metadata import Metadata, Operator, parse_metadata
@@ -35,7 +35,10 @@ class Savepoint:
             raise DamagedError(
                 "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
             )
-        return cls(folder, parse_metadata(file.read(), file.shown))
+        metadata = parse_metadata(file.read(), file.shown)
+        for operator in metadata.operators:
+            _check_operator(operator, file.shown)
+        return cls(folder, metadata)
 
     def operator(self, name: str) -> Operator:
         """The operator with this id, this uid or, if only one has it, this name, tried in that order."""
@@ -97,6 +100,23 @@ class Savepoint:
                 return state
         known = ", ".join(state.name for state in states) or "none"
         raise UsageError(f"operator {operator.label} has no keyed state {name!r}. There are: {known}")
+
+
+def _check_operator(operator: Operator, file: str) -> None:
+    """Holds against each other what `_metadata` says twice."""
+    if operator.uid is not None and operator.id != operator_id(operator.uid):
+        expected = f"the id {operator_id(operator.uid).hex()} of the operator with uid {operator.uid!r}"
+        raise DamagedError(expected, operator.hex_id, file=file)
+    for subtask in operator.subtasks:
+        own = range_for_operator_index(operator.max_parallelism, operator.parallelism, subtask.index)
+        for handle in (subtask.managed_keyed, subtask.raw_keyed):
+            if handle is not None and handle.range != own:
+                raise DamagedError(
+                    f"the key groups {own} of subtask {subtask.index} (of {operator.parallelism}, operator "
+                    f"{operator.label}, max parallelism {operator.max_parallelism})",
+                    f"{handle.range}",
+                    file=file,
+                )
 
 
 def has_keyed_state(operator: Operator) -> bool:
