@@ -216,6 +216,13 @@ class MapRows:
     def keys(self) -> pa.Array:
         return key_hashes(self.section.data, self.key_starts, self.key_ends)
 
+    def live_keys(self) -> pa.Array:
+        """The keys with a row that stays; a key's rows lie together, so few are hashed."""
+        starts, ends = self.key_starts[self.live], self.key_ends[self.live]
+        runs = np.empty(len(starts), np.int64)
+        runs = runs[: row_kernels.find_runs(self.section.data, starts, ends, runs)]
+        return key_hashes(self.section.data, starts[runs], ends[runs]).unique()
+
     def pairs(self) -> pa.Array:
         """Key and user key together, as `Blobs.pairs` has them."""
         first, second = key_lanes(self.section.data, self.key_starts, self.key_ends)
@@ -272,8 +279,7 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
         if flag is not None and state.name == rules.flag_name:
             flagged.append(read_flags(section, flag, rules))
         elif state.name == rules.new_name:
-            rows = read_rows(section, rules)
-            with_rows.append(rows.keys().filter(pa.array(rows.live)).unique())
+            with_rows.append(read_rows(section, rules).live_keys())
         elif state.name == rules.legacy.name:
             blobs.append(_live_blob_keys(section, rules))
     all_blobs = pa.concat_arrays(blobs)

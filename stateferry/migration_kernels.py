@@ -181,6 +181,27 @@ def hash_each(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
 
 
 @_kernel
+def find_runs(data, starts, ends, runs):  # type: ignore[no-untyped-def]
+    """The index of each run of bytes that is not the same as the one before it; returns how many there are."""
+    count = np.int64(0)
+    for index in range(len(starts)):
+        start, size = starts[index], ends[index] - starts[index]
+        is_new = index == 0 or ends[index - 1] - starts[index - 1] != size
+        if not is_new:
+            before = starts[index - 1]
+            done = np.int64(0)
+            while done + 8 <= size and _load64(data, start + done) == _load64(data, before + done):
+                done += 8
+            while done < size and data[start + done] == data[before + done]:
+                done += 1
+            is_new = done < size
+        if is_new:
+            runs[count] = index
+            count += 1
+    return count
+
+
+@_kernel
 def spread_hash(data, starts, ends, counts, seeds, out):  # type: ignore[no-untyped-def]
     """As `hash_each`, where the first `counts[0]` runs are on top of `seeds[0]`, the next `counts[1]` of
     `seeds[1]`..."""
