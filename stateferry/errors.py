@@ -20,6 +20,10 @@ class RefusedError(StateferryError):
     """The input is understood well enough to know that it can't be handled, and by what name it is refused."""
 
 
+class RejectedError(StateferryError):
+    """The answer is no: all is understood, and it must not go on as asked, by what reason."""
+
+
 class DamagedError(StateferryError):
     """The input contradicts its own format: where, what was expected there and what was found."""
 

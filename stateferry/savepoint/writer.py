@@ -39,6 +39,11 @@ _LAST = np.uint8(0x80)
 Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 
 
+def is_state_file(name: str) -> bool:
+    """Whether it is a name of the files here, but for `_metadata`."""
+    return _OWN_FILES.fullmatch(name) is not None
+
+
 class KeyedFileWriter:
     """One subtask's keyed state file: its key groups in ascending order, each state of a group once, in any order."""
 
@@ -164,7 +169,7 @@ class SavepointWriter:
         for entry in self.folder.entries():
             if entry.name == METADATA:
                 raise UsageError(f"{self.folder.shown} already holds a savepoint")
-            if not _OWN_FILES.fullmatch(entry.name):
+            if not is_state_file(entry.name):
                 raise UsageError(f"{self.folder.shown} is not empty: it holds {entry.name}")
         self.folder.make_folder()
 

@@ -1,0 +1,54 @@
+"""What is wrong with a plan, in one line for each problem that says how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from pydantic import BaseModel, ValidationError
+
+_LONGEST_VALUE = 80
+
+Model = type[BaseModel]
+
+
+def problem_lines(error: ValidationError, models: Sequence[Model]) -> list[str]:
+    """`models` are the model that was to be validated, and the ones in its lists, from the outermost inwards."""
+    return list(dict.fromkeys(line for problem in error.errors() for line in _lines(problem, models)))
+
+
+def _lines(problem: object, models: Sequence[Model]) -> Iterator[str]:
+    assert isinstance(problem, dict)  # a TypedDict to the type checker
+    place: tuple[int | str, ...] = problem["loc"]
+    fields = list(models[min(sum(isinstance(part, int) for part in place), len(models) - 1)].model_fields)
+    match problem["type"]:
+        case "extra_forbidden":
+            near = get_close_matches(str(place[-1]), fields, 1)
+            did_you_mean = f": did you mean {near[0]}?" if near else f"; there are: {', '.join(fields)}"
+            yield f"{_shown(place)}: unknown field{did_you_mean}"
+        case "missing":
+            yield f"{_shown(place)}: missing, and it has no default: add it"
+        case "value_error":
+            where = f"{_shown(place)}: " if place else ""
+            yield from (f"{where}{line}" for line in str(problem["ctx"]["error"]).splitlines())
+        case "too_short" if problem["input"]:
+            pass  # What it holds has problems of its own.
+        case "too_short" | "string_too_short":
+            of = "character" if problem["type"] == "string_too_short" else "item"
+            yield f"{_shown(place)}: expected at least one {of}, found none"
+        case _:
+            expected = str(problem["msg"]).removeprefix("Input should be ")
+            yield f"{_shown(place)}: expected {expected}, found {_short(problem['input'])}"
+
+
+def _shown(place: tuple[int | str, ...]) -> str:
+    """As one would write it: `operators[0].states[1].ttl_ms`."""
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "the whole"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
