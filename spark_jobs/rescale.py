@@ -1,0 +1,33 @@
+"""Rescale: build the new savepoint from the source's bytes, its files along the new subtasks' ranges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.staging_job import stage_files
+from spark_jobs.tasks import Watch
+from stateferry.plan_check import ResolvedPlan
+from stateferry.savepoint.metadata import Metadata
+from stateferry.staging import StagedFile, add_counts, assemble
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A savepoint without its `_metadata`: all its files are on disk."""
+
+    metadata: Metadata
+    files: Sequence[StagedFile]
+
+    @property
+    def counts(self) -> dict[str, Counter[str]]:
+        return add_counts(file.counts for file in self.files)
+
+
+def run(spark: SparkSession, resolved: ResolvedPlan, folder: str, watch: Watch = lambda _: None) -> Staged:
+    rewrites = resolved.rewrites()
+    files = stage_files(spark, rewrites, folder, resolved.plan.chunk_bytes, watch)
+    return Staged(assemble(resolved.source.metadata, rewrites, files, folder), files)

@@ -1,0 +1,37 @@
+"""Validate: hold the staged savepoint against the source, both read anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.tasks import Watch, run_tasks
+from stateferry.check_result import Check
+from stateferry.checks import open_staged, run_check, validate
+from stateferry.judgement import TableAccount
+from stateferry.plan_check import ResolvedPlan
+from stateferry.promise import Promise
+
+
+def run(
+    spark: SparkSession,
+    resolved: ResolvedPlan,
+    staged: str,
+    tables: Sequence[TableAccount] = (),
+    watch: Watch = lambda _: None,
+) -> list[Check]:
+    opened = open_staged(staged)
+    if isinstance(opened, Check):
+        return [opened]
+    promise = Promise(
+        resolved.layout, {one.operator.id: one.rules for one in resolved.operators}, resolved.plan.keep_legacy
+    )
+    return validate(
+        resolved.source,
+        opened,
+        promise,
+        run=lambda specs: run_tasks(spark, "validate", specs, run_check, watch),
+        tables=tables,
+        target_bytes=resolved.plan.chunk_bytes,
+    )
