@@ -1,0 +1,113 @@
+"""The tables that control who publishes what, in the database that the catalog is in: SQLite or Postgres."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Insert,
+    MetaData,
+    NullPool,
+    Table,
+    Text,
+    create_engine,
+    event,
+    make_url,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from stateferry.errors import UsageError
+
+# A transaction here takes milliseconds; who waits this long for the others waits for somebody who is stuck.
+_WAIT_SECONDS = 60
+# Of Stateferry's own choosing, known to everybody who creates these tables.
+_POSTGRES_LOCK = 7837302110
+
+_metadata = MetaData()
+
+lease = Table(
+    "stateferry_lease",
+    _metadata,
+    Column("job", Text, primary_key=True),
+    Column("run_id", Text),
+    Column("token", BigInteger, nullable=False),
+    Column("holder", Text),
+    Column("since", BigInteger),
+    Column("expires_at", BigInteger),
+)
+
+publication = Table(
+    "stateferry_publication",
+    _metadata,
+    Column("job", Text, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("previous", BigInteger),
+    Column("run_id", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("published_at", BigInteger, nullable=False),
+    Column("rolled_back_at", BigInteger),
+    Column("record", Text, nullable=False),
+)
+
+# Which publication stands, if any; every change counts the version up.
+standing = Table(
+    "stateferry_standing",
+    _metadata,
+    Column("job", Text, primary_key=True),
+    Column("sequence", BigInteger),
+    Column("version", BigInteger, nullable=False),
+)
+
+
+def engine_for(catalog_uri: str) -> Engine:
+    try:
+        url = make_url(catalog_uri)
+        if url.get_backend_name() == "sqlite":
+            return _sqlite_engine(catalog_uri)
+        return create_engine(url, poolclass=NullPool)
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise UsageError(
+            f"expected a catalog such as sqlite:////absolute/path.db or postgresql://...: {error}"
+        ) from None
+    except ImportError as error:
+        raise UsageError(f"the database's driver isn't installed: {error}") from None
+
+
+def _sqlite_engine(catalog_uri: str) -> Engine:
+    url = make_url(catalog_uri)
+    if url.database is None or url.database == ":memory:":
+        raise UsageError("expected a catalog in a file, found one in memory, which ends with its process")
+    Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _WAIT_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def _leave_transactions_to_us(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def _write_from_the_start(connection: Connection) -> None:
+        # A transaction that reads first and writes later would fail if another one wrote in between.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def create_tables(engine: Engine) -> None:
+    with engine.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _POSTGRES_LOCK})
+        _metadata.create_all(connection)
+
+
+def upsert_nothing(connection: Connection, table: Table, **values: object) -> Insert:
+    """Inserts a row unless its key is there."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table).values(**values).on_conflict_do_nothing()
+    return sqlite.insert(table).values(**values).on_conflict_do_nothing()

@@ -1,0 +1,67 @@
+"""Which process does something, told so that another one can find out whether it still runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+_SHOWN = re.compile(r"process (\d+) on (\S*), started (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """`started` tells apart two processes that had the same id, one after the other; 0 if the system doesn't say."""
+
+    id: int
+    host: str
+    started: int
+
+    @classmethod
+    def this(cls) -> Process:
+        return cls(os.getpid(), socket.gethostname(), _start_of(os.getpid()) or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Process:
+        match = _SHOWN.fullmatch(text)
+        return cls(int(match[1]), match[2], int(match[3])) if match else cls(0, text, 0)
+
+    def __str__(self) -> str:
+        return f"process {self.id} on {self.host}, started {self.started}"
+
+    @property
+    def shown(self) -> str:
+        return f"process {self.id} on {self.host}"
+
+    def surely_runs(self) -> bool:
+        """Whether it is known to run: of another machine's processes nothing is known."""
+        if self.host != socket.gethostname() or self.id <= 0:
+            return False
+        started = _start_of(self.id)
+        if started is None:
+            return False
+        return self.started in (0, started)
+
+
+def _start_of(process: int) -> int | None:
+    """When it was started, by the system's own count; None if there is no such process."""
+    try:
+        # The name of the program, in parentheses, may have any characters; what follows is numbers.
+        fields = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return _signalled(process)
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _signalled(process: int) -> int | None:
+    if Path("/proc/self/stat").exists():
+        return None
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return 0
+    return 0

@@ -1,0 +1,313 @@
+"""Leases and publications: one at a time, never by who lost the lease, and with a way back."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from stateferry.control import (
+    Control,
+    LeaseHeldError,
+    LeaseLostError,
+    OlderSourceError,
+    PublicationConflictError,
+)
+from stateferry.errors import RejectedError, UsageError
+from stateferry.processes import Process
+from stateferry.publication import Publication, Record
+
+JOB = "orders"
+
+
+@dataclass
+class Clock:
+    now: int = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/home/catalog.db"
+
+
+@pytest.fixture
+def control(uri: str, clock: Clock) -> Iterator[Control]:
+    with Control(uri, clock) as opened:
+        yield opened
+
+
+def record(run_id: str, checkpoint_id: int = 1) -> Record:
+    return Record(
+        run_id=run_id,
+        plan_fingerprint="ab" * 32,
+        source=f"/in/{run_id}",
+        checkpoint_id=checkpoint_id,
+        target=f"/out/{run_id}",
+        metadata_digest="cd" * 32,
+        tables={"entries": 2**62, "keys": 5},
+    )
+
+
+def published(control: Control, run_id: str, replaces: int | None, checkpoint_id: int = 1) -> Publication:
+    held = control.acquire(JOB, run_id)
+    made = control.publish(held, record(run_id, checkpoint_id), replaces=replaces)
+    control.release(held)
+    return made
+
+
+def test_a_job_has_one_run_at_a_time(control: Control, clock: Clock) -> None:
+    held = control.acquire(JOB, "one", lease_ms=1000)
+    assert control.lease_of(JOB) == held
+    with pytest.raises(LeaseHeldError) as caught:
+        control.acquire(JOB, "two")
+    for part in ("run one", Process.this().shown, "since 2023-11-14 22:13:20 UTC", "until 2023-11-14 22:13:21 UTC"):
+        assert part in str(caught.value)
+    control.acquire("another job", "two")
+    control.release(held)
+    assert control.lease_of(JOB) is None
+    assert control.acquire(JOB, "two").token > held.token
+    assert control.jobs() == ("another job", JOB)
+
+
+def test_a_lease_that_is_renewed_lasts_and_one_that_is_not_can_be_taken(control: Control, clock: Clock) -> None:
+    held = control.acquire(JOB, "one", lease_ms=1000)
+    clock.now += 999
+    held = control.renew(held, lease_ms=1000)
+    clock.now += 999
+    with pytest.raises(LeaseHeldError):
+        control.acquire(JOB, "two")
+    clock.now += 1
+    taken = control.acquire(JOB, "two")
+    assert taken.token > held.token
+    with pytest.raises(LeaseLostError, match=r"run one has lost the lease of job orders .* run two has it"):
+        control.renew(held)
+
+
+def test_an_expired_lease_that_nobody_took_is_still_good(control: Control, clock: Clock) -> None:
+    held = control.acquire(JOB, "one", lease_ms=1000)
+    clock.now += 5000
+    assert control.renew(held, lease_ms=1000).expires_at == clock.now + 1000
+    clock.now += 5000
+    assert control.publish(held, record("one"), replaces=None).sequence == 1
+
+
+def test_a_driver_that_outlived_its_run_can_neither_publish_nor_roll_back_nor_let_go(
+    control: Control, clock: Clock
+) -> None:
+    first = published(control, "zero", None)
+    orphan = control.acquire(JOB, "one", lease_ms=1000)
+    clock.now += 1000
+    heir = control.acquire(JOB, "two")
+    with pytest.raises(LeaseLostError):
+        control.publish(orphan, record("one"), replaces=first.sequence)
+    with pytest.raises(LeaseLostError):
+        control.rollback(orphan, undo=first.sequence)
+    control.release(orphan)
+    assert control.lease_of(JOB) == heir
+    assert control.standing(JOB) == first
+    assert control.history(JOB) == (first,)
+
+
+def test_a_lease_that_was_let_go_publishes_nothing(control: Control) -> None:
+    held = control.acquire(JOB, "one")
+    control.release(held)
+    with pytest.raises(LeaseLostError, match="nobody has it"):
+        control.publish(held, record("one"), replaces=None)
+    never = replace(held, job="unknown")
+    with pytest.raises(LeaseLostError):
+        control.publish(never, record("one"), replaces=None)
+    assert control.jobs() == (JOB,)
+
+
+def test_a_run_comes_back_after_its_process_was_killed(uri: str, control: Control) -> None:
+    code = (
+        "import sys; from stateferry.control import Control\n"
+        f"Control({uri!r}, lambda: 1_700_000_000_000).acquire({JOB!r}, 'one'); print('held', flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        with pytest.raises(LeaseHeldError, match=f"by the same run: process {child.pid} on"):
+            control.acquire(JOB, "one")
+        child.kill()
+        child.wait()
+    # Of a run with several steps no process may be there just now: another run waits all the same.
+    with pytest.raises(LeaseHeldError, match="by run one"):
+        control.acquire(JOB, "two")
+    assert control.acquire(JOB, "one").holder == str(Process.this())
+    assert control.acquire(JOB, "two", force=True).run_id == "two"
+
+
+def test_publications_follow_each_other(control: Control, clock: Clock) -> None:
+    assert control.standing(JOB) is None
+    one = published(control, "one", None)
+    clock.now += 5
+    two = published(control, "two", one.sequence)
+    assert (one.previous, two.previous) == (None, one.sequence)
+    assert two.published_at == one.published_at + 5
+    assert two.record == record("two")
+    assert control.standing(JOB) == two
+    assert control.history(JOB) == (one, two)
+    assert control.standing("another job") is None
+
+
+def test_what_was_not_expected_to_stand_is_not_replaced(control: Control) -> None:
+    one = published(control, "one", None)
+    for replaces in (None, 7):
+        with pytest.raises(PublicationConflictError, match=r"found publication 1 \(run one\)"):
+            published(control, "two", replaces)
+        control.release(control.acquire(JOB, "two"))
+    assert control.history(JOB) == (one,)
+
+
+def test_a_run_that_was_killed_after_its_commit_may_publish_again(control: Control) -> None:
+    one = published(control, "one", None)
+    assert published(control, "one", None) == one
+    assert control.history(JOB) == (one,)
+    held = control.acquire(JOB, "one")
+    other = record("one").model_copy(update={"metadata_digest": "ef" * 32})
+    with pytest.raises(PublicationConflictError):
+        control.publish(held, other, replaces=None)
+
+
+def test_an_older_source_is_refused(control: Control) -> None:
+    one = published(control, "one", None, checkpoint_id=7)
+    with pytest.raises(
+        OlderSourceError, match=r"of checkpoint 6, older than checkpoint 7 of publication 1 \(run one\)"
+    ):
+        published(control, "two", one.sequence, checkpoint_id=6)
+    control.release(control.acquire(JOB, "two"))
+    assert published(control, "three", one.sequence, checkpoint_id=7).sequence == 2
+
+
+def test_a_rollback_brings_back_what_stood_before_and_keeps_history(control: Control, clock: Clock) -> None:
+    one = published(control, "one", None)
+    two = published(control, "two", one.sequence)
+    held = control.acquire(JOB, "back")
+    back = control.rollback(held, undo=two.sequence)
+    assert back.restore_from == "/out/one"
+    assert (back.undone, back.standing) == (two, one)
+    assert control.standing(JOB) == one
+    assert [(past.sequence, past.rolled_back_at) for past in control.history(JOB)] == [(1, None), (2, clock.now)]
+    # Once more, as after a kill: nothing further is undone.
+    assert control.rollback(held, undo=two.sequence).standing == one
+    three = control.publish(held, record("three"), replaces=one.sequence)
+    assert (three.sequence, three.previous) == (3, one.sequence)
+    with pytest.raises(
+        PublicationConflictError, match=r"expected publication 2 \(run two\) to stand, found publication 3"
+    ):
+        control.rollback(held, undo=two.sequence)
+    with pytest.raises(PublicationConflictError, match="no publication 9"):
+        control.rollback(held, undo=9)
+
+
+def test_before_the_first_publication_there_was_its_source(control: Control) -> None:
+    one = published(control, "one", None, checkpoint_id=7)
+    held = control.acquire(JOB, "back")
+    back = control.rollback(held, undo=one.sequence)
+    assert (back.standing, back.restore_from) == (None, "/in/one")
+    assert control.standing(JOB) is None
+    # What stands decides what is older, and nothing stands.
+    again = control.publish(held, record("two", 3), replaces=None)
+    assert (again.sequence, again.previous) == (2, None)
+
+
+def test_what_stands_and_what_stood_before_are_protected(control: Control) -> None:
+    assert control.protected_runs(JOB) == frozenset()
+    one = published(control, "one", None)
+    assert control.protected_runs(JOB) == {"one"}
+    two = published(control, "two", one.sequence)
+    three = published(control, "three", two.sequence)
+    assert control.protected_runs(JOB) == {"two", "three"}
+    held = control.acquire(JOB, "back")
+    control.rollback(held, undo=three.sequence)
+    assert control.protected_runs(JOB) == {"one", "two"}
+
+
+def test_every_error_is_an_answer_of_no() -> None:
+    for kind in (LeaseHeldError, LeaseLostError, OlderSourceError, PublicationConflictError):
+        assert issubclass(kind, RejectedError)
+
+
+@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "nonsense", "nosuch://host/db"])
+def test_a_catalog_that_can_t_be_is_refused(uri: str) -> None:
+    with pytest.raises(UsageError, match="expected a catalog"):
+        Control(uri)
+
+
+def _acquire(uri: str, run_id: str, barrier: Callable[[], object]) -> str:
+    with Control(uri) as control:
+        barrier()
+        try:
+            return f"{control.acquire(JOB, run_id).token}"
+        except LeaseHeldError:
+            return "held"
+
+
+def _publish(uri: str, run_id: str, barrier: Callable[[], object]) -> str:
+    """Many times, each by a lease that others take away by force."""
+    made = lost = 0
+    with Control(uri) as control:
+        barrier()
+        for number in range(25):
+            try:
+                held = control.acquire(JOB, run_id, force=True)
+                before = control.standing(JOB)
+                sequence = None if before is None else before.sequence
+                control.publish(held, record(f"{run_id}-{number}"), replaces=sequence)
+                made += 1
+            except (LeaseLostError, PublicationConflictError):
+                lost += 1
+    return f"{made} {lost}"
+
+
+def _worker(work: str, uri: str, run_id: str, barrier: object, answers: object) -> None:
+    wait = barrier.wait  # type: ignore[attr-defined]
+    answers.put({"acquire": _acquire, "publish": _publish}[work](uri, run_id, wait))  # type: ignore[attr-defined]
+
+
+def race(work: str, uri: str, processes: int) -> list[str]:
+    spawn = multiprocessing.get_context("spawn")
+    barrier, answers = spawn.Barrier(processes), spawn.Queue()
+    workers = [
+        spawn.Process(target=_worker, args=(work, uri, f"run{number}", barrier, answers)) for number in range(processes)
+    ]
+    for worker in workers:
+        worker.start()
+    found = [answers.get(timeout=120) for _ in workers]
+    for worker in workers:
+        worker.join()
+        worker.close()
+    answers.close()
+    answers.join_thread()
+    return found
+
+
+def test_of_several_processes_one_gets_the_lease(uri: str) -> None:
+    # The database itself doesn't exist yet.
+    answers = race("acquire", uri, 4)
+    assert sorted(answers) == ["1", "held", "held", "held"]
+
+
+def test_publications_of_several_processes_form_one_chain(uri: str) -> None:
+    answers = [tuple(int(number) for number in answer.split()) for answer in race("publish", uri, 3)]
+    made = sum(answer[0] for answer in answers)
+    assert made + sum(answer[1] for answer in answers) == 75
+    with Control(uri) as control:
+        history = control.history(JOB)
+    assert len(history) == made > 0
+    assert [one.sequence for one in history] == list(range(1, made + 1))
+    assert [one.previous for one in history] == [None, *range(1, made)]
