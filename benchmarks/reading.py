@@ -1,22 +1,21 @@
-"""How fast a MapState<String, Long> becomes Arrow columns: key groups, keys, user keys and values, on one core."""
+"""A state into Arrow columns: what a query starts from."""
 
 from __future__ import annotations
 
-import statistics
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from benchmarks.measuring import Rate, Scale, Subject, timed
+from stateferry.demo import MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import KeyGroupRange, key_group_prefix_bytes
 from stateferry.savepoint.batches import read_batches
+from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
@@ -33,21 +32,14 @@ from stateferry.types import Scalar
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
+# A savepoint and how many entries were put into it.
+Made = tuple[Savepoint, int]
+
+GOAL = 15e6
 
 UID, STATE = bytes(16).hex(), "counts"
 _MOST_KEY, _MOST_USER_KEY = 12, 10
 _PROPERTIES = b"\xac\xed\x00\x05\x70"
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    entries: int
-    size: int
-    seconds: float
-
-    @property
-    def entries_per_second(self) -> float:
-        return self.entries / self.seconds
 
 
 def write_map_state(folder: Path, entries: int, max_parallelism: int, seed: int = 1) -> None:
@@ -103,30 +95,48 @@ def _hash_codes(characters: Bytes, kept: Flags) -> npt.NDArray[np.int32]:
     return codes
 
 
-def measure(entries: int = 4_000_000, max_parallelism: int = 128, rounds: int = 5) -> Measurement:
-    """The median of several reads, after one that brings files and kernels into memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "savepoint"
-        write_map_state(path, entries, max_parallelism)
-        savepoint = Savepoint.open(str(path))
-        seconds = []
-        for _ in range(rounds + 1):
-            begin = time.perf_counter()
-            found = sum(batch.num_rows for batch in read_batches(savepoint, UID, STATE))
-            seconds.append(time.perf_counter() - begin)
-        size = sum(file.stat().st_size for file in path.iterdir())
-        return Measurement(found, size, statistics.median(seconds[1:]))
+def read(savepoint: Savepoint, operator: str, state: str) -> int:
+    return sum(_entries_in(batch) for batch in read_batches(savepoint, operator, state))
 
 
-def main() -> None:
+def _entries_in(batch: pa.RecordBatch) -> int:
+    values = batch.column("value")
+    return len(values.keys) if isinstance(values, pa.MapArray) else batch.num_rows
+
+
+def plain_read(savepoint: Savepoint, name: str, state: str) -> int:
+    operator = savepoint.operator(name)
+    entries = read_entries(savepoint, operator, savepoint.state(operator, state))
+    return sum(len(entry.value) if isinstance(entry.value, list) else 1 for entry in entries)
+
+
+def measure(scale: Scale) -> Iterator[Rate]:
     for max_parallelism in (128, 32768):
-        measured = measure(max_parallelism=max_parallelism)
-        sys.stdout.write(
-            f"reading a MapState<String,Long> into Arrow, max parallelism {max_parallelism}: "
-            f"{measured.entries_per_second / 1e6:.1f} million entries/s "
-            f"({measured.entries} entries, {measured.size / measured.seconds / 1e6:.0f} MB/s)\n"
-        )
+        large, small = (_map_state(scale, entries, max_parallelism) for entries in (scale.entries, scale.twin_entries))
+        yield _rate(f"MapState<String,Long>, max parallelism {max_parallelism}", scale, (large, small), (UID, STATE))
+    keys = (max(scale.entries // 100, 1), max(scale.twin_entries // 100, 1))
+    large, small = (_value_state(scale, count) for count in keys)
+    yield _rate("ValueState<Map<String,Long>>, 100 entries each", scale, (large, small), (OPERATOR, MAIN_STATE))
 
 
-if __name__ == "__main__":
-    main()
+def _rate(what: str, scale: Scale, savepoints: tuple[Made, Made], names: tuple[str, str]) -> Rate:
+    (large, count), (small, few) = savepoints
+    timing = timed(count, lambda: read(large, *names), scale.rounds)
+    twin = timed(few, lambda: plain_read(small, *names), 3, first=False)
+    return Rate(what, "entries", timing, GOAL, twin)
+
+
+def _map_state(scale: Scale, entries: int, max_parallelism: int) -> Made:
+    folder = scale.folder / f"map-{entries}-{max_parallelism}"
+    write_map_state(folder, entries, max_parallelism)
+    return Savepoint.open(str(folder)), entries
+
+
+def _value_state(scale: Scale, keys: int) -> Made:
+    folder = scale.folder / f"value-{keys}"
+    state = DemoState(keys, 100, 0, None, 0, parallelism=1, max_parallelism=128, seed=1)
+    write_demo_savepoint(str(folder), state)
+    return Savepoint.open(str(folder)), keys * state.entries
+
+
+SUBJECT = Subject("Reading a state into Arrow columns: key groups, keys, user keys, values", measure)

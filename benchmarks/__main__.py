@@ -1,0 +1,65 @@
+"""`python -m benchmarks [SUBJECT ...]`: measures, prints tables and writes them to a file.
+
+One module per subject; to add one, write it and name it here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import hashing, moving, reading, sections, snappy, starting, walking
+from benchmarks.measuring import ENTRIES, ROUNDS, Scale, Subject, stay_on_one_core
+from benchmarks.report import circumstances, tables
+
+SUBJECTS: dict[str, Subject] = {
+    "walking": walking.SUBJECT,
+    "sections": sections.SUBJECT,
+    "reading": reading.SUBJECT,
+    "hashing": hashing.SUBJECT,
+    "snappy": snappy.SUBJECT,
+    "starting": starting.SUBJECT,
+    "moving": moving.SUBJECT,
+}
+_INTRODUCTION = """\
+# How fast it is
+
+Medians of several rounds on one core, after one that doesn't count. "per CPU second" leaves out what the processor did
+for others and waits for the disk; "plain Python" is the same done value by value, on fewer entries, and "faster by"
+compares both by processor time. What is written is on disk when the clock stops; what is read was read before."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Measure, on one core.")
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"which: {', '.join(SUBJECTS)} (all)")
+    parser.add_argument("--entries", type=int, default=ENTRIES, help="map entries of each (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of each measurement (%(default)s)")
+    parser.add_argument("--folder", help="where savepoints are made up (the system's folder for temporary files)")
+    parser.add_argument("--out", type=Path, help="where the tables go too (benchmarks/results.md if all is measured)")
+    options = parser.parse_args(argv)
+    if unknown := set(options.subjects) - set(SUBJECTS):
+        parser.error(f"there is no subject {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")
+    if options.entries < 1 or options.rounds < 1:
+        parser.error("entries and rounds are at least 1")
+    core = stay_on_one_core()
+    parts = [_INTRODUCTION]
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        scale = Scale(Path(folder), options.entries, options.rounds)
+        for name in options.subjects or SUBJECTS:
+            subject = SUBJECTS[name]
+            parts.append(f"## {subject.title}\n\n{tables(subject.measure(scale))}")
+            sys.stdout.write(f"{parts[-1]}\n\n")
+            sys.stdout.flush()
+    command = " ".join(["python -m benchmarks", *(argv if argv is not None else sys.argv[1:])])
+    parts.append(f"## Measured with\n\n{circumstances(core, command)}")
+    sys.stdout.write(f"{parts[-1]}\n")
+    out = options.out or (None if options.subjects else Path(__file__).with_name("results.md"))
+    if out is not None:
+        out.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Keys into key groups, and a whole savepoint into the key groups of another max parallelism."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.measuring import Rate, Scale, Subject, expect, timed
+from benchmarks.sections import demo, made_up
+from stateferry.java_hash import hash_codes
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.key_groups import assign_to_key_group
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rewrite import Layout, rewrite
+from stateferry.types import FlinkType, Scalar, TupleType
+from stateferry.values import encode
+from stateferry.walker import Bytes, Positions
+from tests import naive_java_hash
+
+MAX_PARALLELISM = 1024
+_DISTINCT_KEYS = 20_000
+
+_PAIR = TupleType((Scalar.LONG, Scalar.STRING), "org.apache.flink.api.java.tuple.Tuple2")
+KEYS: tuple[tuple[str, FlinkType, Callable[[int], object]], ...] = (
+    ("String keys of 15 characters", Scalar.STRING, lambda number: f"customer-{number:06d}"),
+    ("Long keys", Scalar.LONG, lambda number: number * 7_919),
+    ("Tuple2<Long,String> keys", _PAIR, lambda number: (number, f"item-{number:06d}")),
+)
+
+
+def serialized(type_: FlinkType, values: list[object], count: int) -> tuple[Bytes, Positions, Positions]:
+    """That many keys, again and again the same ones: their bytes, starts and ends."""
+    keys = [encode(type_, value) for value in values]
+    sizes = np.resize([len(key) for key in keys], count)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    again = -(-count // len(keys))
+    return np.frombuffer(b"".join(chain.from_iterable([keys] * again)), np.uint8).copy(), ends - sizes, ends
+
+
+def key_groups(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions) -> npt.NDArray[np.int32]:
+    return assign_to_key_groups(hash_codes(type_, data, starts, ends), MAX_PARALLELISM)
+
+
+def plain_key_groups(type_: FlinkType, values: list[object]) -> list[int]:
+    return [assign_to_key_group(naive_java_hash.hash_code(type_, value), MAX_PARALLELISM) for value in values]
+
+
+def measure(scale: Scale) -> Iterator[Rate]:
+    for what, type_, value_of in KEYS:
+        yield _hash(what, type_, [value_of(number) for number in range(min(scale.twin_entries, _DISTINCT_KEYS))], scale)
+    yield _rehash(scale)
+
+
+def _hash(what: str, type_: FlinkType, values: list[object], scale: Scale) -> Rate:
+    keys = serialized(type_, values, scale.entries)
+    same = key_groups(type_, *keys)[: len(values)].tolist() == plain_key_groups(type_, values)
+    expect(same, True, "(the key groups of plain Python)")
+    timing = timed(scale.entries, lambda: len(key_groups(type_, *keys)), scale.rounds)
+    twin = timed(len(values), lambda: len(plain_key_groups(type_, values)), 3, first=False)
+    return Rate(what, "keys", timing, twin=twin)
+
+
+def _rehash(scale: Scale) -> Rate:
+    """Rows of 100 for each key, every one of which goes to another key group, with two bytes for it instead of one."""
+    state = demo(scale, migrated=1.0)
+    source, target = made_up(scale, "rows", state), scale.folder / "larger"
+
+    def work() -> int:
+        rewrite(source, str(target), Layout(max_parallelism=MAX_PARALLELISM))
+        return state.keys * state.entries
+
+    timing = timed(
+        state.keys * state.entries, work, scale.rounds, before=lambda: shutil.rmtree(target, ignore_errors=True)
+    )
+    (operator,) = Savepoint.open(str(target)).keyed_operators()
+    expect(operator.max_parallelism, MAX_PARALLELISM, "key groups")
+    return Rate(f"a savepoint of {state.entries} rows a key to max parallelism {MAX_PARALLELISM}", "entries", timing)
+
+
+SUBJECT = Subject("Hashing keys, and moving to another max parallelism", measure)

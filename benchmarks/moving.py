@@ -1,0 +1,184 @@
+"""Three ways of giving every new subtask its state, on the same savepoint: by ranges of key groups, and the two that
+key groups exist to beat. Each ends with all bytes of a subtask's rows having been in its memory."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.measuring import Duration, Scale, Subject, expect
+from benchmarks.sections import demo, made_up
+from stateferry.java_hash import hash_codes
+from stateferry.key_group_arrays import assign_to_key_groups, operator_indexes_for_key_groups
+from stateferry.rescale_plan import RescalePlan, plan_rescale
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.reader import Savepoint
+from stateferry.types import FlinkType
+
+NEW_PARALLELISM = 6
+# Reading from disk takes its time.
+_ROUNDS = 3
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The rows that a new subtask was given and their bytes, and what was read for that."""
+
+    rows: int
+    row_bytes: int
+    reads: int
+    bytes_read: int
+
+
+Way = Callable[[int], Share]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The old files, open, and where they lie for who reads them without help."""
+
+    operator: Operator
+    files: tuple[KeyGroupFile, ...]
+    descriptors: tuple[int, ...]
+
+    @property
+    def key(self) -> FlinkType:
+        found = self.files[0].header.key_serializer.type
+        if found is None:
+            raise ValueError("the key's type is not known")
+        return found
+
+    def sections(self) -> Iterator[tuple[int, Section]]:
+        window = np.empty(WINDOW, np.uint8)
+        for number, file in enumerate(self.files):
+            for key_group in file.handle.range:
+                for section in file.sections(key_group, window):
+                    yield number, section
+
+    def forget(self) -> None:
+        """Lets the system forget what it knows of the files, if it can be told to."""
+        if hasattr(os, "posix_fadvise"):
+            for descriptor in self.descriptors:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def subtasks_of(self, section: Section) -> npt.NDArray[np.int32]:
+        """The new subtask of each entry, by its key's hash."""
+        codes = hash_codes(self.key, section.data, section.key_starts + section.file.prefix, section.key_ends - 1)
+        most = self.operator.max_parallelism
+        return operator_indexes_for_key_groups(most, NEW_PARALLELISM, assign_to_key_groups(codes, most))
+
+
+def open_source(savepoint: Savepoint, opened: ExitStack) -> Source:
+    (operator,) = savepoint.keyed_operators()
+    files = savepoint.open_all(operator, opened)
+    descriptors = []
+    for file in files:
+        descriptors.append(os.open(savepoint.folder.child(file.name.rpartition("/")[2]).path, os.O_RDONLY))
+        opened.callback(os.close, descriptors[-1])
+    return Source(operator, files, tuple(descriptors))
+
+
+def by_ranges(source: Source, plan: RescalePlan, subtask: int) -> Share:
+    """Reads the ranges of the old files that hold the subtask's key groups, and finds the rows in them."""
+    files = {file.subtask_file.subtask: file for file in source.files}
+    window = np.empty(WINDOW, np.uint8)
+    rows = row_bytes = 0
+    reads = plan.reads_of(subtask)
+    for read in reads:
+        for key_group in read.key_groups:
+            for section in files[read.file.subtask].sections(key_group, window):
+                rows += len(section)
+                row_bytes += len(section.raw)
+    return Share(rows, row_bytes, len(reads), sum(read.size for read in reads))
+
+
+def scan_and_filter(source: Source, subtask: int) -> Share:
+    """Reads everything and keeps the rows whose keys are the subtask's."""
+    rows = row_bytes = 0
+    for _, section in source.sections():
+        kept = source.subtasks_of(section) == subtask
+        rows += int(kept.sum())
+        row_bytes += int((section.ends - section.starts)[kept].sum())
+    return Share(rows, row_bytes, len(source.files), sum(file.size - file.header_end for file in source.files))
+
+
+def by_index(source: Source, index: Numbers, subtask: int) -> Share:
+    """Looks the subtask's keys up and reads one row at a time."""
+    first, last = np.searchsorted(index[0], (subtask, subtask + 1)).tolist()
+    size = sum(
+        len(os.pread(source.descriptors[file], size, position))
+        for file, position, size in index[1:, first:last].T.tolist()
+    )
+    return Share(last - first, size, last - first, size)
+
+
+def index_of(source: Source) -> Numbers:
+    """For each row the new subtask, the file, the position and the size, in the order of an index by key: that of
+    hashes, which has nothing to do with where the rows lie."""
+    parts = []
+    for number, section in source.sections():
+        starts = section.base + section.starts
+        columns = (source.subtasks_of(section), np.full(len(section), number), starts, section.ends - section.starts)
+        parts.append(np.stack([column.astype(np.int64) for column in columns]))
+    index = np.concatenate(parts, axis=1)
+    shuffled = np.random.default_rng(1).permutation(index.shape[1])
+    return index[:, shuffled[np.argsort(index[0, shuffled], kind="stable")]]
+
+
+def measure(scale: Scale) -> Iterator[Duration]:
+    with ExitStack() as opened:
+        source = open_source(made_up(scale, "blobs-0", demo(scale)), opened)
+        files = [file.subtask_file for file in source.files]
+        plan = plan_rescale(files, source.operator.max_parallelism, source.operator.parallelism, NEW_PARALLELISM)
+        begin = time.perf_counter()
+        index = index_of(source)
+        building = time.perf_counter() - begin
+        ways: tuple[tuple[str, Way], ...] = (
+            ("ranges of key groups", partial(by_ranges, source, plan)),
+            ("scan everything and filter", partial(scan_and_filter, source)),
+            ("index by key, random reads", partial(by_index, source, index)),
+        )
+        measured = [(what, *_timed(way, source, min(scale.rounds, _ROUNDS))) for what, way in ways]
+        fastest = statistics.median(measured[0][1])
+        for what, seconds, shares in measured:
+            expect([given(share) for share in shares], [given(share) for share in measured[0][2]], "(rows, bytes)")
+            reads, size = sum(share.reads for share in shares), sum(share.bytes_read for share in shares)
+            times = statistics.median(seconds) / fastest
+            note = f"{reads:,} reads, {size / 1e6:,.0f} MB, {times:.1f} times as long"
+            yield Duration(what, seconds, note=note)
+        yield Duration("building that index, once", (building,), note="one scan of everything")
+
+
+def given(share: Share) -> tuple[int, int]:
+    return share.rows, share.row_bytes
+
+
+def _timed(way: Way, source: Source, rounds: int) -> tuple[tuple[float, ...], list[Share]]:
+    """All new subtasks, each as if on a machine of its own, which hasn't read the savepoint before."""
+    seconds: list[float] = []
+    shares: list[Share] = []
+    for _ in range(rounds):
+        shares, taken = [], 0.0
+        for subtask in range(NEW_PARALLELISM):
+            source.forget()
+            begin = time.perf_counter()
+            shares.append(way(subtask))
+            taken += time.perf_counter() - begin
+        seconds.append(taken)
+    return tuple(seconds), shares
+
+
+SUBJECT = Subject(
+    f"A savepoint of 4 subtasks for {NEW_PARALLELISM} new ones, one after another, read from disk", measure
+)

@@ -1,0 +1,112 @@
+"""Blobs of a savepoint into the rows of another one: read, walked, written and on disk, without Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.measuring import Rate, Scale, Subject, Timing, timed
+from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
+from stateferry.map_migration import MigrateMaps
+from stateferry.migration import Rules
+from stateferry.savepoint.entries import read_entries
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rewrite import Layout, rewrite
+from stateferry.ttl import expired
+from stateferry.types import Scalar
+from stateferry.values import encode
+
+ENTRIES_PER_KEY = 100
+GOAL = 15e6
+NOW, TTL = 1_700_000_000_000, 30 * 86_400_000
+
+
+def demo(scale: Scale, *, migrated: float = 0) -> DemoState:
+    """A Map<String,Long> of 100 entries for each key: a blob, or rows of the share that is migrated."""
+    keys = max(scale.entries // ENTRIES_PER_KEY, 1)
+    return DemoState(keys, ENTRIES_PER_KEY, migrated, None, NOW, parallelism=4, max_parallelism=128, seed=1)
+
+
+def variants(scale: Scale) -> Iterator[tuple[str, DemoState, float | None]]:
+    plain = demo(scale)
+    yield "Map<String,Long>", plain, GOAL
+    yield "with timestamps, expired ones left out", replace(plain, ttl=TTL), GOAL
+    yield "30 % of the keys moved by the job before", replace(plain, migrated=0.3), None
+    yield "compressed, as it was", replace(plain, compressed=True), None
+
+
+def migrate(source: Savepoint, target: Path, ttl: int | None) -> Counter[str]:
+    (operator,) = source.keyed_operators()
+    states = {state.name: state for state in source.keyed_states(operator)}
+    rules = Rules(states[MAIN_STATE], NEW_MAIN_STATE, IS_MIGRATED_STATE, ttl, NOW)
+    migration = MigrateMaps([rules], states)
+    rewrite(source, str(target), Layout(), transforms={operator.id: migration})
+    return migration.counts[MAIN_STATE]
+
+
+def entries_done(counts: Counter[str]) -> int:
+    return counts["rows written"] + counts["rows kept"] + counts["blob entries expired"] + counts["rows expired"]
+
+
+def plain_migrate(source: Savepoint, target: Path, ttl: int | None) -> int:
+    """The rows that the blobs become, in plain Python: one value after another, into one file."""
+    (operator,) = source.keyed_operators()
+    done = 0
+    with target.open("wb") as out:
+        for entry in read_entries(source, operator, source.state(operator, MAIN_STATE)):
+            done += len(entry.value)
+            stamp = b""
+            if ttl is not None and isinstance(entry.timestamp, int):
+                if expired(entry.timestamp, ttl, NOW):
+                    continue
+                stamp = encode(Scalar.LONG, entry.timestamp)
+            key = bytes([entry.key_group]) + encode(Scalar.STRING, entry.key) + b"\0"
+            for user_key, value in entry.value:
+                out.write(_row(key + encode(Scalar.STRING, user_key), stamp, value))
+    return done
+
+
+def _row(key: bytes, stamp: bytes, value: int) -> bytes:
+    raw = b"\0" + stamp + encode(Scalar.LONG, value)
+    return len(key).to_bytes(4, "big") + key + len(raw).to_bytes(4, "big") + raw
+
+
+def measure(scale: Scale) -> Iterator[Rate]:
+    for number, (name, state, goal) in enumerate(variants(scale)):
+        timing = _fast(scale, f"blobs-{number}", state)
+        yield Rate(name, "entries", timing, goal, _plain(scale, state) if not state.migrated else None)
+
+
+def _fast(scale: Scale, name: str, state: DemoState) -> Timing:
+    source, target = made_up(scale, name, state), scale.folder / "migrated"
+    timing = timed(
+        state.keys * state.entries,
+        lambda: entries_done(migrate(source, target, state.ttl)),
+        scale.rounds,
+        before=lambda: shutil.rmtree(target, ignore_errors=True),
+    )
+    shutil.rmtree(target)
+    return timing
+
+
+def _plain(scale: Scale, state: DemoState) -> Timing:
+    few = replace(state, keys=max(scale.twin_entries // ENTRIES_PER_KEY, 1))
+    folder = scale.folder / "few"
+    shutil.rmtree(folder, ignore_errors=True)
+    source = made_up(scale, folder.name, few)
+    return timed(
+        few.keys * few.entries, lambda: plain_migrate(source, scale.folder / "plain-rows", few.ttl), 3, first=False
+    )
+
+
+def made_up(scale: Scale, name: str, state: DemoState) -> Savepoint:
+    folder = scale.folder / name
+    if not folder.exists():
+        write_demo_savepoint(str(folder), state)
+    return Savepoint.open(str(folder))
+
+
+SUBJECT = Subject("Blobs of a savepoint into rows of another, on disk", measure)
