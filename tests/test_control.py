@@ -121,6 +121,16 @@ def test_a_driver_that_outlived_its_run_can_neither_publish_nor_roll_back_nor_le
     assert control.history(JOB) == (first,)
 
 
+def test_a_process_of_the_same_run_that_was_replaced_can_t_publish_either(control: Control) -> None:
+    orphan = control.acquire(JOB, "one")
+    heir = control.acquire(JOB, "one")
+    with pytest.raises(LeaseLostError, match=f"token {orphan.token}; the newest is {heir.token}"):
+        control.publish(orphan, record("one"), replaces=None)
+    with pytest.raises(LeaseLostError):
+        control.renew(orphan)
+    assert control.publish(heir, record("one"), replaces=None).sequence == 1
+
+
 def test_a_lease_that_was_let_go_publishes_nothing(control: Control) -> None:
     held = control.acquire(JOB, "one")
     control.release(held)
