@@ -1,0 +1,58 @@
+"""Compiled parts of an index of keys: a table of open slots, keys told apart by 128 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_njit: Any = njit
+# Without _nrt numba counts references to the arrays inside the loops, which takes several times as long as the work.
+_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+
+
+@_kernel
+def number_keys(first, second, slots, numbers, firsts):  # type: ignore[no-untyped-def]
+    """Gives each key a number in the order in which they first come. `slots`, a power of two of them and more than
+    there are keys, are filled with -1; `firsts[n]` becomes where key n first comes. Returns how many keys there are."""
+    mask = np.uint64(len(slots) - 1)
+    count = np.int64(0)
+    for index in range(len(first)):
+        slot = np.int64(first[index] & mask)
+        while True:
+            number = slots[slot]
+            if number < 0:
+                slots[slot] = count
+                firsts[count] = index
+                numbers[index] = count
+                count += 1
+                break
+            if first[firsts[number]] == first[index] and second[firsts[number]] == second[index]:
+                numbers[index] = number
+                break
+            slot = np.int64(np.uint64(slot + 1) & mask)
+    return count
+
+
+@_kernel
+def find_keys(known_first, known_second, slots, first, second, out):  # type: ignore[no-untyped-def]
+    """The number of each key among the known ones, or -1."""
+    mask = np.uint64(len(slots) - 1)
+    for index in range(len(first)):
+        slot = np.int64(first[index] & mask)
+        out[index] = -1
+        while slots[slot] >= 0:
+            number = slots[slot]
+            if known_first[number] == first[index] and known_second[number] == second[index]:
+                out[index] = number
+                break
+            slot = np.int64(np.uint64(slot + 1) & mask)
+
+
+@_kernel
+def add_to_keys(numbers, values, chosen, sums):  # type: ignore[no-untyped-def]
+    """Adds the chosen values to the sums of their keys."""
+    for index in range(len(numbers)):
+        if chosen[index]:
+            sums[numbers[index]] += values[index]

@@ -1,0 +1,64 @@
+"""A table's data file as a task writes it: Parquet in row groups, of a bounded number of rows in memory."""
+
+from __future__ import annotations
+
+import contextlib
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stateferry.savepoint.storage import Location
+
+# Values of one column next to each other compress well already; what zstd finds at higher levels isn't worth its time.
+_COMPRESSION, _LEVEL = "zstd", 1
+
+
+class DataFile:
+    """Created with its first rows: a chunk in which nothing has changed has no file."""
+
+    def __init__(self, name: str, dictionaries: list[str]) -> None:
+        self.name, self._dictionaries = name, dictionaries
+        self._writer: Any = None
+        self._stream: Any = None
+        self.rows = 0
+
+    def __enter__(self) -> DataFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if self._writer is None:
+            return
+        if kind is not None:
+            # A failed attempt leaves nothing behind, if it lives long enough to see to it.
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._stream.close()
+            Location.of(self.name).remove()
+            return
+        self._writer.close()
+        self._stream.close()
+        Location.of(self.name).sync_file()
+
+    def write(self, table: pa.Table) -> None:
+        """One row group."""
+        if self._writer is None:
+            location = Location.of(self.name)
+            location.parent.make_folder()
+            self._stream = location.create()
+            self._writer = pq.ParquetWriter(
+                self._stream,
+                table.schema,
+                compression=_COMPRESSION,
+                compression_level=_LEVEL,
+                use_dictionary=self._dictionaries,
+                store_schema=False,
+            )
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self.rows += table.num_rows
+
+    def facts(self) -> dict[str, object] | None:
+        if self.rows == 0:
+            return None
+        return {"path": self.name, "rows": self.rows, "bytes": Location.of(self.name).size()}
