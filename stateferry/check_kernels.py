@@ -1,0 +1,130 @@
+"""Compiled parts of validation: hashes that tell two accounts of the same content apart, summed by key group.
+
+Their own, not those of the migration: what writes a savepoint must not be what says that it is right. All kernels that
+call each other live in this file (numba's cache watches only the file that defines a kernel). Positions have been
+checked by the walks that found them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+VALUE, NULL, NULL_BYTES = 0, 1, 2
+
+_njit: Any = njit
+# Without _nrt numba counts references to the arrays inside the loops, which takes several times as long as the work.
+_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+_intrinsic: Any = intrinsic
+
+_K1 = np.uint64(0xBF58476D1CE4E5B9)
+_K2 = np.uint64(0x94D049BB133111EB)
+_K3 = np.uint64(0x9FB21C651E98DF25)
+_NULL = np.uint64(0xD1B54A32D192ED03)
+_30 = np.uint64(30)
+_27 = np.uint64(27)
+_31 = np.uint64(31)
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _load64(_context: Any, data: Any, position: Any) -> Any:
+    """Eight bytes at once, in the machine's order: numba itself reads byte arrays only byte by byte."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        loaded = builder.load(pointer)
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(data, position), generate
+
+
+@_inlined
+def _mix(word):  # type: ignore[no-untyped-def]
+    word = (word ^ word >> _30) * _K1
+    word = (word ^ word >> _27) * _K2
+    return word ^ word >> _31
+
+
+@_inlined
+def _tail(data, start, end):  # type: ignore[no-untyped-def]
+    """The 1 to 7 bytes from start to end."""
+    word = np.uint64(0)
+    if start + 8 <= len(data):
+        word = _load64(data, start) << np.uint64(64 - 8 * (end - start))
+    else:
+        for position in range(start, end):
+            word = word >> np.uint64(8) | np.uint64(data[position]) << np.uint64(56)
+    return word
+
+
+@_inlined
+def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
+    """64 bits of the bytes from start to end on top of a seed; every byte and the length count."""
+    state = seed + np.uint64(end - start) * _K3
+    while end - start >= 8:
+        state = (state ^ _load64(data, start)) * _K1
+        state ^= state >> _31
+        start += 8
+    if start < end:
+        state = (state ^ _tail(data, start, end)) * _K3
+        state ^= state >> _27
+    return _mix(state)
+
+
+@_kernel
+def hash_runs(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
+    """A hash of each run of bytes, on top of its seed."""
+    for index in range(len(starts)):
+        out[index] = _hash(data, starts[index], ends[index], seeds[index])
+
+
+@_kernel
+def hash_values(data, starts, ends, nulls, null, stamps, groups, pairs, out):  # type: ignore[no-untyped-def]
+    """A hash of each entry: on top of what its key and user key hash to, its key group, timestamp, null and value.
+    `stamps` is empty without time to live; where `nulls` says so, the bytes of `null` stand for the value."""
+    stamped = len(stamps) > 0
+    for index in range(len(starts)):
+        seed = _mix(pairs[index] ^ np.uint64(groups[index]) * _K3)
+        if stamped:
+            seed = _mix(seed ^ np.uint64(stamps[index]) * _K1)
+        if nulls[index] == 0:
+            out[index] = _hash(data, starts[index], ends[index], seed)
+        elif nulls[index] == 1:
+            out[index] = _hash(data, starts[index], ends[index], seed ^ _NULL)
+        else:
+            out[index] = _hash(null, 0, len(null), seed)
+
+
+@_kernel
+def add_up(groups, hashes, chosen, sums, counts):  # type: ignore[no-untyped-def]
+    """Adds the chosen hashes to their groups' sums: the order they come in makes no difference, how often each comes
+    does."""
+    for index in range(len(hashes)):
+        if chosen[index]:
+            sums[groups[index]] += hashes[index]
+            counts[groups[index]] += 1
+
+
+@_kernel
+def take_off(groups, hashes, chosen, sums, counts):  # type: ignore[no-untyped-def]
+    """Undoes `add_up`."""
+    for index in range(len(hashes)):
+        if chosen[index]:
+            sums[groups[index]] -= hashes[index]
+            counts[groups[index]] -= 1
+
+
+@_kernel
+def read_timestamps(data, positions, out):  # type: ignore[no-untyped-def]
+    for index in range(len(positions)):
+        value = np.int64(0)
+        for byte in range(8):
+            value = value << 8 | np.int64(data[positions[index] + byte])
+        out[index] = value
