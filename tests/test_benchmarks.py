@@ -18,7 +18,6 @@ from stateferry.demo import NEW_MAIN_STATE
 from stateferry.savepoint.key_group_file import WINDOW
 from stateferry.savepoint.reader import Savepoint
 
-
 ROOT = Path(__file__).parents[1]
 
 
