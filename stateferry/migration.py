@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stateferry import migration_kernels as row_kernels
-from stateferry.errors import DamagedError, RefusedError, StateferryError
+from stateferry.errors import DamagedError, RefusedError, RejectedError, StateferryError
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import GroupedEntries, grouped
 from stateferry.savepoint.key_group_file import Section
@@ -73,11 +73,11 @@ class Rules:
         return self.ttl is not None and not self.keep_expired
 
 
-class ContradictionsError(StateferryError):
+class ContradictionsError(RejectedError):
     """Keys that are flagged as migrated and still have a blob, and no rule who wins."""
 
 
-class NullsCannotBeKeptError(StateferryError):
+class NullsCannotBeKeptError(RejectedError):
     """Entries whose null the new state can't hold."""
 
 

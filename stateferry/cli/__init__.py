@@ -11,12 +11,14 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 from stateferry.cli import demo_savepoint, dump, inspect
-from stateferry.errors import StateferryError, UsageError
+from stateferry.errors import RejectedError, StateferryError, UsageError
 
+THE_ANSWER_IS_NO = 1
 USAGE = 2
 DAMAGED_OR_REFUSED = 3
 INTERNAL = 70
@@ -85,17 +87,23 @@ def _run(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="stateferry",
-        description="Look into savepoints of Apache Flink, without Flink and without a JVM.",
+        description="Move the state of Apache Flink jobs from savepoint to savepoint, and look into it on the way.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for command in (inspect, dump, demo_savepoint):
+    for command in (inspect, dump, demo_savepoint, *_further_commands()):
         added = command.add_to(commands)
         added.add_argument("--debug", action="store_true", help="on an error show where in the code it arose")
         added.set_defaults(run=command.run)
     return parser
+
+
+def _further_commands() -> Iterator[Any]:
+    """Those that other packages bring, as modules with `add_to` and `run`: the library knows neither Spark nor jobs."""
+    for entry_point in entry_points(group="stateferry.commands"):
+        yield from entry_point.load()
 
 
 def _say(error: Exception) -> int:
@@ -107,6 +115,8 @@ def _say(error: Exception) -> int:
 def _judged(error: Exception) -> tuple[int, str]:
     if isinstance(error, UsageError):
         return USAGE, str(error)
+    if isinstance(error, RejectedError):
+        return THE_ANSWER_IS_NO, str(error)
     if isinstance(error, (StateferryError, OSError)):
         return DAMAGED_OR_REFUSED, str(error)
     return INTERNAL, f"a fault of stateferry itself, {type(error).__name__}: {error} (--debug shows where)"

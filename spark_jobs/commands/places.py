@@ -1,0 +1,19 @@
+"""Where runs and the catalog are, for commands that ask about them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+
+def add_place_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--home", metavar="DIR", help="default: $STATEFERRY_HOME, else ~/.stateferry")
+    parser.add_argument("--catalog", metavar="URI", help="the catalog's database (default: catalog.db in the home)")
+
+
+def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
+    """The home and the catalog's address."""
+    from stateferry.plan import default_home
+
+    home = os.path.abspath(os.path.expanduser(options.home or default_home()))
+    return home, options.catalog or f"sqlite:///{home}/catalog.db"

@@ -1,0 +1,132 @@
+"""`stateferry run`: all steps of a migration in one local Spark session."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.commands.options import add_plan_options, plan_of_options
+
+if TYPE_CHECKING:
+    from spark_jobs.pipeline import Pipeline
+    from stateferry.control import Control
+    from stateferry.plan_check import ResolvedPlan
+    from stateferry.runs import Run
+
+_DESCRIPTION = """\
+Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. Nothing is published
+unless the validation is green. A run that was stopped goes on where it was when the same command is given again; after
+success the same command does nothing. Tables, runs and the catalog are kept under $STATEFERRY_HOME (~/.stateferry).
+"""
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "run",
+        help="migrate a savepoint's legacy maps into a new savepoint, with proof",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--savepoint", dest="source", metavar="SRC", help="the canonical savepoint to read")
+    parser.add_argument("--target", metavar="DST", help="the folder that becomes the new savepoint")
+    add_plan_options(parser)
+    parser.add_argument("--rehearse", action="store_true", default=None, help="do everything but publish")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    from spark_jobs.pipeline import now_ms
+    from stateferry.control import Control
+    from stateferry.plan_check import resolve
+    from stateferry.run_states import RunState
+    from stateferry.runs import Run, asked_for_before
+    from stateferry.savepoint.reader import Savepoint
+
+    plan = plan_of_options(options)
+    before = asked_for_before(plan, {RunState.PUBLISHED})
+    with Control((before.plan if before else plan).catalog_uri) as control:
+        if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
+            _say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
+            return 0
+        if before is not None and before.state is RunState.PUBLISHED:
+            before = None
+        resolved = resolve(before.plan if before else plan, Savepoint.open(plan.source))
+        if resolved.nothing_to_do:
+            _say(f"nothing to do: {resolved.what_was_done_before or 'the savepoint is as wanted already'}")
+            return 0
+        _check_target(before, resolved)
+        return _carry_out(before or Run.create(plan, now_ms()), resolved, control)
+
+
+def _stands(run: Run, control: Control) -> bool:
+    """Whether the run's publication is the one that stands; what a kill left undone of it is done."""
+    from spark_jobs.cut_over import ToPublish
+
+    standing = control.standing(run.plan.job)
+    if standing is None or standing.record.run_id != run.plan.run_id:
+        return False
+    ToPublish(run).roll_forward()
+    return True
+
+
+def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
+    from spark_jobs.cut_over import ToPublish
+    from stateferry.plan_check import target_content
+
+    if resolved.plan.rehearse:
+        return
+    claimed = before is not None and before.facts("claim") is not None
+    kept = ToPublish(before) if before is not None else None
+    metadata = kept.metadata() if kept is not None and kept.exists() else None
+    target_content(resolved.plan.target, claimed=claimed, published_metadata=metadata)
+
+
+def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
+    from spark_jobs.commands.progress_lines import ProgressLines
+    from spark_jobs.pipeline import Pipeline
+    from spark_jobs.session import local_session
+    from stateferry.report_text import show_report
+
+    lease = control.acquire(run.plan.job, run.plan.run_id)
+    try:
+        _say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
+        spark = local_session(f"stateferry {run.plan.run_id}")
+        try:
+            pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr))
+            try:
+                report = pipeline.carry_out()
+            finally:
+                _show_failed_report(run)
+        finally:
+            spark.stop()
+    finally:
+        control.release(lease)
+    show_report(report, sys.stdout)
+    _say_end(pipeline)
+    return 0
+
+
+def _show_failed_report(run: Run) -> None:
+    from stateferry.report import Report
+    from stateferry.report_text import show_report
+
+    if run.report.exists():
+        report = Report.read(run.report)
+        if not report.is_green:
+            show_report(report, sys.stdout)
+
+
+def _say_end(pipeline: Pipeline) -> None:
+    run = pipeline.run
+    if run.plan.rehearse:
+        _say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
+    else:
+        _say(f"published: restore the new job from {run.plan.target}")
+        _say(f"to go back: stateferry rollback --job {run.plan.job}")
+    _say(f"report: {run.report.shown}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,48 @@
+"""`stateferry runs`: every run there was, the newest first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from spark_jobs.commands.places import add_place_options, catalog_of
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "runs", help="list runs and how they ended", description="Every run there was, the newest first."
+    )
+    parser.add_argument("--job", metavar="NAME", help="only of this job")
+    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    add_place_options(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    from stateferry.runs import runs_of
+
+    home, _ = catalog_of(options)
+    found: list[dict[str, Any]] = [
+        {
+            "job": one.job,
+            "run_id": one.run_id,
+            "state": one.state.value if one.state else None,
+            "reason": one.reason,
+            "changed_at": one.changed_at,
+            "folder": one.folder.shown,
+            "source": one.plan.source if one.plan else None,
+            "target": one.plan.target if one.plan else None,
+        }
+        for one in runs_of(home, options.job)
+    ]
+    if options.json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return 0
+    for one in found:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one["changed_at"] / 1000))
+        reason = f": {one['reason']}" if one["reason"] else ""
+        sys.stdout.write(f"{one['run_id']}  {one['job']}  {one['state']}  {when} UTC{reason}\n")
+    return 0

@@ -1,0 +1,64 @@
+"""`stateferry status`: what is published for each job, and who works on it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from spark_jobs.commands.places import add_place_options, catalog_of
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "status",
+        help="show what is published and who is at work",
+        description="For each job: the publication that stands, the one a rollback would bring back, and the lease.",
+    )
+    parser.add_argument("--job", metavar="NAME", help="only this job")
+    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    add_place_options(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    from stateferry.control import Control
+
+    _, catalog_uri = catalog_of(options)
+    jobs: dict[str, dict[str, Any]] = {}
+    with Control(catalog_uri) as control:
+        for job in control.jobs() if options.job is None else (options.job,):
+            standing, lease = control.standing(job), control.lease_of(job)
+            before = [one for one in control.history(job) if standing and one.sequence == standing.previous]
+            jobs[job] = {
+                "published": None if standing is None else _shown(standing),
+                "before": _shown(before[0]) if before else None,
+                "lease": None if lease is None else asdict(lease),
+            }
+    if options.json:
+        sys.stdout.write(json.dumps(jobs, indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for job, facts in jobs.items() for line in _lines(job, facts))
+    return 0
+
+
+def _shown(publication: Any) -> dict[str, Any]:
+    return {"sequence": publication.sequence, **publication.record.model_dump()}
+
+
+def _lines(job: str, facts: dict[str, Any]) -> list[str]:
+    published, before, lease = facts["published"], facts["before"], facts["lease"]
+    lines = [f"job {job}"]
+    if published is None:
+        lines.append("  published: nothing")
+    else:
+        lines.append(
+            f"  published: {published['target']} (publication {published['sequence']}, run {published['run_id']})"
+        )
+        lines.append(
+            f"  a rollback brings back: {before['target'] if before else published['source'] + ' (the source)'}"
+        )
+    lines.append(f"  at work: run {lease['run_id']}, {lease['holder']}" if lease else "  at work: nobody")
+    return lines

@@ -1,0 +1,47 @@
+"""`stateferry verify`: the validation alone, of any two savepoints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from spark_jobs.commands.options import add_plan_options, plan_of_options
+
+_DESCRIPTION = """\
+Hold DST against SRC as the options say it was to become, from the bytes of both. Exit code 1 if it isn't so or DST is
+damaged, 3 if SRC is damaged.
+"""
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "verify",
+        help="validate a migrated savepoint against its source",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SRC", help="the savepoint it was made from")
+    parser.add_argument("target", metavar="DST", help="the migrated savepoint")
+    add_plan_options(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    from spark_jobs import validate
+    from spark_jobs.commands.progress_lines import ProgressLines
+    from spark_jobs.session import local_session
+    from stateferry.check_result import Outcome
+    from stateferry.plan_check import resolve
+    from stateferry.report_text import show_checks
+    from stateferry.savepoint.reader import Savepoint
+
+    plan = plan_of_options(options)
+    resolved = resolve(plan, Savepoint.open(plan.source))
+    spark = local_session("stateferry verify")
+    try:
+        checks = validate.run(spark, resolved, plan.target, watch=ProgressLines(sys.stderr))
+    finally:
+        spark.stop()
+    show_checks(checks, sys.stdout)
+    return 1 if any(check.outcome is Outcome.FAILED for check in checks) else 0

@@ -1,0 +1,96 @@
+"""Cut over: publish what a green report is about, and nothing else.
+
+The publication record is the commit point. The target's `_metadata` and the tables' `main` follow from it, and are
+brought up to it again whenever somebody finds that they were not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.tasks import Watch, run_tasks
+from stateferry.control import Control, Lease
+from stateferry.errors import RejectedError
+from stateferry.file_digest import DigestTask, digest_tasks
+from stateferry.publication import Publication, Record
+from stateferry.report import Report, SavepointFingerprint
+from stateferry.runs import Run
+from stateferry.savepoint.metadata import parse_metadata
+from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.storage import Location
+
+
+def fingerprint(spark: SparkSession, savepoint: Savepoint, watch: Watch) -> SavepointFingerprint:
+    """Of every byte of the savepoint."""
+    files = dict(run_tasks(spark, "fingerprint", digest_tasks(savepoint), DigestTask.take, watch))
+    return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, files)
+
+
+def fingerprint_of_metadata(savepoint: Savepoint) -> SavepointFingerprint:
+    """Enough to know a source again: it doesn't change, and every step reads it anew."""
+    task = digest_tasks(savepoint)[0]
+    return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, dict([task.take()]))
+
+
+@dataclass(frozen=True, slots=True)
+class ToPublish:
+    """The target's `_metadata`, kept by the run until its publication stands."""
+
+    run: Run
+
+    @property
+    def _file(self) -> Location:
+        return self.run.folder.child("to-publish").child(METADATA)
+
+    def keep(self, metadata: bytes) -> None:
+        self._file.parent.make_folder()
+        self._file.write_atomically(metadata)
+
+    def metadata(self) -> bytes:
+        return self._file.read()
+
+    def exists(self) -> bool:
+        return self._file.exists()
+
+    def roll_forward(self) -> None:
+        """Makes the target a savepoint, if it isn't yet."""
+        target = Location.of(self.run.plan.target).child(METADATA)
+        if not target.exists():
+            target.write_atomically(self.metadata())
+
+
+def publish(
+    spark: SparkSession, run: Run, control: Control, lease: Lease, tables: dict[str, int], watch: Watch = lambda _: None
+) -> Publication:
+    if run.facts("validate") is None:
+        raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")
+    report = Report.read(run.report)
+    if not report.is_green:
+        raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
+    staged = Savepoint.open(run.staged.path)
+    if not report.holds_for(fingerprint(spark, staged, watch), run.plan.fingerprint):
+        run.forget("validate")
+        raise RejectedError(
+            f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated: validate again"
+        )
+    to_publish = ToPublish(run)
+    metadata = to_publish.metadata()
+    parse_metadata(metadata, run.folder.shown)
+    standing = control.standing(run.plan.job)
+    record = Record(
+        run_id=run.plan.run_id,
+        plan_fingerprint=run.plan.fingerprint,
+        source=run.plan.source,
+        checkpoint_id=staged.metadata.checkpoint_id,
+        target=run.plan.target,
+        metadata_digest=hashlib.sha256(metadata).hexdigest(),
+        tables=tables,
+    )
+    already = standing is not None and standing.record == record
+    replaces = standing.sequence if standing is not None and not already else None
+    published = standing if already and standing else control.publish(lease, record, replaces=replaces)
+    to_publish.roll_forward()
+    return published

@@ -1,0 +1,55 @@
+"""Migrate: bring the tables up to what the savepoint says, writing rows of new and changed keys alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.tasks import Watch, run_tasks
+from stateferry.plan_check import ResolvedPlan
+from stateferry.table_schemas import StateTables
+from stateferry.tables import TableHome, TableSnapshots, advance_main, commit_migrate, migrate_chunk, plan_migrate
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedState:
+    """What became of one state's tables."""
+
+    tables: StateTables
+    snapshots: TableSnapshots
+    rebuild: str | None
+
+
+def table_home(resolved: ResolvedPlan) -> TableHome:
+    return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse)
+
+
+def run(spark: SparkSession, resolved: ResolvedPlan, watch: Watch = lambda _: None) -> list[MigratedState]:
+    return list(_states(spark, resolved, watch))
+
+
+def _states(spark: SparkSession, resolved: ResolvedPlan, watch: Watch) -> Iterator[MigratedState]:
+    plan = resolved.plan
+    for one in resolved.operators:
+        for rules in one.rules:
+            step = plan_migrate(
+                table_home(resolved),
+                plan.job,
+                plan.run_id,
+                resolved.source,
+                one.operator,
+                rules,
+                vanish_threshold=plan.vanish_threshold,
+                chunk_bytes=plan.chunk_bytes,
+                at_least=spark.sparkContext.defaultParallelism,
+            )
+            facts = run_tasks(spark, "migrate", step.chunks, migrate_chunk, watch)
+            yield MigratedState(step.tables, commit_migrate(step, facts), step.rebuild)
+
+
+def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:
+    """Moves the tables' `main` forward to this run; False if they are of a newer savepoint already."""
+    moved = [advance_main(table_home(resolved), tables, resolved.plan.run_id) for tables in states]
+    return all(moved)

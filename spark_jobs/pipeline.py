@@ -1,0 +1,188 @@
+"""A run from beginning to end: each step is done once, whoever was killed in between, and what is done is not done
+again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_jobs import cut_over, migrate, rescale, snapshot, validate
+from spark_jobs.tasks import Watch
+from stateferry.control import LEASE_MS, Control, Lease
+from stateferry.errors import RejectedError, StateferryError
+from stateferry.plan_check import ResolvedPlan, target_content
+from stateferry.publication import Publication
+from stateferry.report import Report
+from stateferry.run_states import RunState
+from stateferry.runs import Run
+from stateferry.savepoint.metadata import build_metadata
+from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.storage import Location
+from stateferry.staging import with_absolute_files
+from stateferry.table_schemas import StateTables
+
+Facts = dict[str, Any]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """One run under its job's lease."""
+
+    spark: SparkSession
+    run: Run
+    resolved: ResolvedPlan
+    control: Control
+    lease: Lease
+    watch: Watch = lambda _: None
+    _lost: list[StateferryError] = field(default_factory=list)
+
+    def carry_out(self) -> Report:
+        """Everything up to a green report, and the publication unless it is a rehearsal."""
+        with _Renewed(self):
+            try:
+                self.run.enter(RunState.RUNNING, now_ms())
+                for step, do in self._steps().items():
+                    self._once(step, do)
+                report = Report.read(self.run.report)
+                if not report.is_green:
+                    # What is wrong may be mended: the next time the staged savepoint is made and looked at anew.
+                    self.run.forget("rescale")
+                    self.run.forget("validate")
+                    failed = ", ".join(check.name for check in report.failed)
+                    raise RejectedError(
+                        f"the staged savepoint is not what it should be: {failed} ({self.run.report.shown})"
+                    )
+                self.run.enter(RunState.VERIFIED, now_ms())
+                if not self.run.plan.rehearse:
+                    self.cut_over()
+                return report
+            except StateferryError as error:
+                with suppress(StateferryError):
+                    self.run.enter(RunState.FAILED, now_ms(), str(error))
+                raise
+
+    def _steps(self) -> dict[str, Callable[[], Facts]]:
+        return {
+            "snapshot": self.snapshot,
+            "migrate": self.migrate,
+            "rescale": self.rescale,
+            "validate": self.validate,
+        }
+
+    def _once(self, step: str, do: Callable[[], Facts]) -> None:
+        self.check_lease()
+        if self.run.facts(step) is None:
+            began = time.monotonic()
+            facts = do()
+            self.check_lease()
+            self.run.finish(step, {**facts, "seconds": round(time.monotonic() - began, 3)})
+
+    def check_lease(self) -> None:
+        for error in self._lost:
+            raise error
+
+    @property
+    def files(self) -> Location:
+        """Where the new savepoint's files go: to the target, or nowhere near it."""
+        return self.run.staged if self.run.plan.rehearse else Location.of(self.run.plan.target)
+
+    def snapshot(self) -> Facts:
+        inventory = snapshot.run(self.spark, self.resolved, self.watch)
+        totals: dict[str, list[int]] = {}
+        for (operator, state, _), entries in inventory.entries.items():
+            total = totals.setdefault(f"{operator}/{state}", [0, 0])
+            total[0] += entries
+        for (operator, state, _), size in inventory.sizes.items():
+            totals[f"{operator}/{state}"][1] += size
+        met = {f"{operator}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()}
+        return {"entries_and_bytes": totals, "met": met}
+
+    def migrate(self) -> Facts:
+        states = migrate.run(self.spark, self.resolved, self.watch)
+        return {
+            "tables": [[one.tables.job, one.tables.operator, one.tables.state] for one in states],
+            "snapshots": {name: id_ for one in states for name, id_ in one.snapshots.snapshots.items()},
+            "counts": [dict(one.snapshots.counts) for one in states],
+            "rebuilt": [one.rebuild for one in states],
+        }
+
+    def rescale(self) -> Facts:
+        claimed = self.run.facts("claim") is not None
+        if not self.run.plan.rehearse:
+            target_content(self.run.plan.target, claimed=claimed)
+            self.run.finish("claim", {"target": self.run.plan.target})
+        staged = rescale.run(self.spark, self.resolved, self.files.path, self.watch)
+        if self.run.plan.rehearse:
+            described = staged.metadata
+        else:
+            cut_over.ToPublish(self.run).keep(build_metadata(staged.metadata))
+            described = with_absolute_files(staged.metadata, self.files)
+        self.run.staged.make_folder()
+        self.run.staged.child(METADATA).write_atomically(build_metadata(described))
+        self.run.enter(RunState.STAGED, now_ms())
+        return {
+            "files": len(staged.files),
+            "bytes": sum(file.size for file in staged.files),
+            "counts": {state: dict(counts) for state, counts in staged.counts.items()},
+        }
+
+    def validate(self) -> Facts:
+        checks = validate.run(self.spark, self.resolved, self.run.staged.path, watch=self.watch)
+        report = Report(
+            self.run.plan.job,
+            self.run.plan.run_id,
+            self.run.plan.fingerprint,
+            now_ms(),
+            cut_over.fingerprint_of_metadata(self.resolved.source),
+            cut_over.fingerprint(self.spark, Savepoint.open(self.run.staged.path), self.watch),
+            tuple(checks),
+            {step: self.run.facts(step) or {} for step in ("snapshot", "migrate", "rescale")},
+        )
+        report.write(self.run.report)
+        return {"green": report.is_green}
+
+    def tables(self) -> list[StateTables]:
+        facts = self.run.facts("migrate") or {"tables": []}
+        return [StateTables(*names) for names in facts["tables"]]
+
+    def cut_over(self) -> Publication:
+        self.check_lease()
+        snapshots = (self.run.facts("migrate") or {"snapshots": {}})["snapshots"]
+        published = cut_over.publish(self.spark, self.run, self.control, self.lease, snapshots, self.watch)
+        migrate.advance(self.resolved, self.tables())
+        self.run.enter(RunState.PUBLISHED, now_ms())
+        return published
+
+
+class _Renewed:
+    """Keeps the lease while the steps run; what is found out of its loss stops the run at the next step."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, daemon=True, name="lease")
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(LEASE_MS / 3000):
+            try:
+                self._pipeline.control.renew(self._pipeline.lease)
+            except StateferryError as error:
+                self._pipeline._lost.append(error)
+                return
