@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.measuring import Rate, Scale, Subject, timed
-from stateferry.demo import MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
+from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import KeyGroupRange, key_group_prefix_bytes
 from stateferry.savepoint.batches import read_batches
@@ -113,10 +113,15 @@ def plain_read(savepoint: Savepoint, name: str, state: str) -> int:
 def measure(scale: Scale) -> Iterator[Rate]:
     for max_parallelism in (128, 32768):
         large, small = (_map_state(scale, entries, max_parallelism) for entries in (scale.entries, scale.twin_entries))
-        yield _rate(f"MapState<String,Long>, max parallelism {max_parallelism}", scale, (large, small), (UID, STATE))
+        what = f"MapState<String,Long>, 1 row a key, max parallelism {max_parallelism}"
+        yield _rate(what, scale, (large, small), (UID, STATE))
     keys = (max(scale.entries // 100, 1), max(scale.twin_entries // 100, 1))
-    large, small = (_value_state(scale, count) for count in keys)
-    yield _rate("ValueState<Map<String,Long>>, 100 entries each", scale, (large, small), (OPERATOR, MAIN_STATE))
+    for what, state, migrated in (
+        ("MapState<String,Long>, 100 rows a key", NEW_MAIN_STATE, 1.0),
+        ("ValueState<Map<String,Long>>, 100 entries each", MAIN_STATE, 0.0),
+    ):
+        large, small = (_demo_state(scale, count, migrated) for count in keys)
+        yield _rate(what, scale, (large, small), (OPERATOR, state))
 
 
 def _rate(what: str, scale: Scale, savepoints: tuple[Made, Made], names: tuple[str, str]) -> Rate:
@@ -132,9 +137,9 @@ def _map_state(scale: Scale, entries: int, max_parallelism: int) -> Made:
     return Savepoint.open(str(folder)), entries
 
 
-def _value_state(scale: Scale, keys: int) -> Made:
-    folder = scale.folder / f"value-{keys}"
-    state = DemoState(keys, 100, 0, None, 0, parallelism=1, max_parallelism=128, seed=1)
+def _demo_state(scale: Scale, keys: int, migrated: float) -> Made:
+    folder = scale.folder / f"demo-{keys}-{migrated}"
+    state = DemoState(keys, 100, migrated, None, 0, parallelism=1, max_parallelism=128, seed=1)
     write_demo_savepoint(str(folder), state)
     return Savepoint.open(str(folder)), keys * state.entries
 
