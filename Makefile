@@ -23,7 +23,7 @@ test: check-java lint ## Lint, then every test, real Flink and Spark included
 	$(BIN)/pytest
 
 test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in under two minutes
-	$(BIN)/pytest -m "not flink and not spark"
+	$(BIN)/pytest -m "not flink and not spark and not slow"
 
 lint: $(VENV)/.made ## Style, format, types and import rules
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from stateferry.binary import ByteReader, ByteWriter
+from stateferry.binary import ByteReader, ByteWriter, decode_modified_utf8
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.snapshot_classes import (
     COMPOSITE_CLASSES,
@@ -86,6 +86,7 @@ class SnapshotParser:
         self._read_bytes = 0
         self._unknown: set[str] = set()
         self._readings: dict[int, list[Reading]] = {}
+        self._texts: dict[int, bool] = {}
 
     def reader(self, position: int) -> ByteReader:
         return ByteReader(self.data, self.file, position=position, limit=self.limit, base=self.base)
@@ -160,11 +161,20 @@ class SnapshotParser:
         return end == self.limit or self._text_at(end) or self.limit == end + 2 or self._text_at(end + 2)
 
     def _text_at(self, position: int) -> bool:
-        try:
-            text = self.reader(position).utf("text")
-        except DamagedError:
+        """Asked of every byte of an unknown body, once for each place where one may begin."""
+        if position not in self._texts:
+            self._texts[position] = self._is_text(position)
+        return self._texts[position]
+
+    def _is_text(self, position: int) -> bool:
+        start = position + 2
+        end = start + int.from_bytes(self.data[position:start], "big")
+        if not start < end <= self.limit:
             return False
-        return text != "" and text.isprintable()
+        try:
+            return decode_modified_utf8(self.data[start:end]).isprintable()
+        except ValueError:
+            return False
 
     def _composite(self, start: int, reader: ByteReader, class_name: str, version: int) -> list[Reading]:
         known = COMPOSITE_CLASSES[class_name]

@@ -132,13 +132,15 @@ class SnappySource:
         try:
             size = cramjam.snappy.decompress_into(framed, content.data)
         except cramjam.DecompressionError as error:
-            raise self._damaged(
-                "a snappy chunk with content of at most 64 KiB and the checksum it claims", str(error)
-            ) from None
+            for chunk in chunks if len(chunks) > 1 else ():
+                self._decompress([chunk])
+            expected = "a snappy chunk with content of at most 64 KiB and the checksum it claims"
+            raise self._damaged(expected, str(error), chunks[0][0]) from None
         return content[: int(size)]
 
-    def _damaged(self, expected: str, found: str) -> DamagedError:
-        return DamagedError(expected, found, file=self._name, offset=self._base + self._begin)
+    def _damaged(self, expected: str, found: str, position: int | None = None) -> DamagedError:
+        offset = self._base + (self._begin if position is None else position)
+        return DamagedError(expected, found, file=self._name, offset=offset)
 
 
 def compress(data: Buffer, *, first: bool) -> bytes:

@@ -227,7 +227,10 @@ class _GroupReader:
             larger = np.empty(2 * len(self.buffer), np.uint8)
             larger[: self.end] = self.buffer
             self.buffer = larger
-        got = self.source.fill(self.buffer[self.end :])
+        try:
+            got = self.source.fill(self.buffer[self.end :])
+        except DamagedError as error:
+            raise error.located(key_group=self.extent.key_group) from None
         self.end += got
         return got > 0
 
