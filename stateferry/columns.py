@@ -300,7 +300,10 @@ def _pojo(subclass: FlinkType, base: PojoType) -> PojoType:
 
 
 def _refuse_nulls(type_: FlinkType, array: pa.Array, starts: Positions) -> None:
-    if array.null_count and type_ not in _SILENT:
+    inner = type_
+    while isinstance(inner, NullableType):
+        inner = inner.value
+    if array.null_count and inner not in _SILENT:
         place = int(starts[int(array.is_null().index(True).as_py())])
         raise DamagedError(f"a {type_name(type_)}, which is said to be present", "a null", offset=place)
 

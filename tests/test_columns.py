@@ -311,6 +311,11 @@ def test_strings_that_no_writer_writes(raw: str) -> None:
         column(Scalar.STRING, b"\x02a", bytes.fromhex(raw))
 
 
+def test_lists_of_string_values() -> None:
+    # Their length is written as it is, that of a String one higher.
+    assert column_of(ListType(Scalar.STRING_VALUE), ["", "a"], ["bc" * 100, ""]) == [["", "a"], ["bc" * 100, ""]]
+
+
 def test_text_that_outgrows_its_first_buffer() -> None:
     # 1.5 bytes of UTF-8 for each byte written.
     text = "\u3fff" * 1000
