@@ -11,21 +11,24 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.tasks import Watch, run_tasks
+from spark_jobs.tasks import Measure, run_tasks
+from spark_jobs.watching import Watch
 from stateferry.control import Control, Lease
 from stateferry.errors import RejectedError
 from stateferry.file_digest import DigestTask, digest_tasks
 from stateferry.publication import Publication, Record
-from stateferry.report import Report, SavepointFingerprint
+from stateferry.report import FileFingerprint, Report, SavepointFingerprint
 from stateferry.runs import Run
 from stateferry.savepoint.metadata import parse_metadata
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
 
+_BYTES: Measure[tuple[str, FileFingerprint]] = Measure("B", lambda digest: digest[1].size)
+
 
 def fingerprint(spark: SparkSession, savepoint: Savepoint, watch: Watch) -> SavepointFingerprint:
     """Of every byte of the savepoint."""
-    files = dict(run_tasks(spark, "fingerprint", digest_tasks(savepoint), DigestTask.take, watch))
+    files = dict(run_tasks(spark, "fingerprint", digest_tasks(savepoint), DigestTask.take, watch, _BYTES))
     return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, files)
 
 

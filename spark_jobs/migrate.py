@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.tasks import Watch, run_tasks
+from spark_jobs.tasks import Measure, run_tasks
+from spark_jobs.watching import Watch
 from stateferry.plan_check import ResolvedPlan
+from stateferry.table_chunk import Facts
 from stateferry.table_schemas import StateTables
 from stateferry.tables import TableHome, TableSnapshots, advance_main, commit_migrate, migrate_chunk, plan_migrate
+
+_ROWS: Measure[Facts] = Measure("rows", lambda facts: int(facts["counts"].get("rows written", 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def _states(spark: SparkSession, resolved: ResolvedPlan, watch: Watch) -> Iterat
                 chunk_bytes=plan.chunk_bytes,
                 at_least=spark.sparkContext.defaultParallelism,
             )
-            facts = run_tasks(spark, "migrate", step.chunks, migrate_chunk, watch)
+            facts = run_tasks(spark, "migrate", step.chunks, migrate_chunk, watch, _ROWS)
             yield MigratedState(step.tables, commit_migrate(step, facts), step.rebuild)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_jobs import cut_over, migrate, rescale, snapshot, validate
-from spark_jobs.tasks import Watch
+from spark_jobs.watching import Watch
 from stateferry.control import LEASE_MS, Control, Lease
 from stateferry.errors import RejectedError, StateferryError
 from stateferry.plan_check import ResolvedPlan, target_content
@@ -98,22 +98,29 @@ class Pipeline:
 
     def snapshot(self) -> Facts:
         inventory = snapshot.run(self.spark, self.resolved, self.watch)
-        totals: dict[str, list[int]] = {}
-        for (operator, state, _), entries in inventory.entries.items():
-            total = totals.setdefault(f"{operator}/{state}", [0, 0])
-            total[0] += entries
-        for (operator, state, _), size in inventory.sizes.items():
-            totals[f"{operator}/{state}"][1] += size
-        met = {f"{operator}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()}
-        return {"entries_and_bytes": totals, "met": met}
+        labels = {one.hex_id: one.label for one in self.resolved.source.metadata.operators}
+        totals: dict[str, dict[str, int]] = {}
+        for name, counter in (("entries", inventory.entries), ("bytes", inventory.sizes)):
+            for (operator, state, _), count in counter.items():
+                total = totals.setdefault(f"{labels[operator]}/{state}", {"entries": 0, "bytes": 0})
+                total[name] += count
+        met = {f"{labels[operator]}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()}
+        return {"states": totals, "met": met}
 
     def migrate(self) -> Facts:
         states = migrate.run(self.spark, self.resolved, self.watch)
         return {
-            "tables": [[one.tables.job, one.tables.operator, one.tables.state] for one in states],
-            "snapshots": {name: id_ for one in states for name, id_ in one.snapshots.snapshots.items()},
-            "counts": [dict(one.snapshots.counts) for one in states],
-            "rebuilt": [one.rebuild for one in states],
+            "tables": [
+                {
+                    "of": [one.tables.job, one.tables.operator, one.tables.state],
+                    "snapshots": dict(one.snapshots.snapshots),
+                }
+                for one in states
+            ],
+            "counts": {f"{one.tables.operator}/{one.tables.state}": dict(one.snapshots.counts) for one in states},
+            "rebuilt": {
+                f"{one.tables.operator}/{one.tables.state}": one.rebuild for one in states if one.rebuild is not None
+            },
         }
 
     def rescale(self) -> Facts:
@@ -152,12 +159,16 @@ class Pipeline:
         return {"green": report.is_green}
 
     def tables(self) -> list[StateTables]:
-        facts = self.run.facts("migrate") or {"tables": []}
-        return [StateTables(*names) for names in facts["tables"]]
+        return [StateTables(*one["of"]) for one in self._migrated()]
+
+    def _migrated(self) -> list[dict[str, Any]]:
+        facts = self.run.facts("migrate") or {}
+        migrated: list[dict[str, Any]] = facts.get("tables", [])
+        return migrated
 
     def cut_over(self) -> Publication:
         self.check_lease()
-        snapshots = (self.run.facts("migrate") or {"snapshots": {}})["snapshots"]
+        snapshots = {name: id_ for one in self._migrated() for name, id_ in one["snapshots"].items()}
         published = cut_over.publish(self.spark, self.run, self.control, self.lease, snapshots, self.watch)
         migrate.advance(self.resolved, self.tables())
         self.run.enter(RunState.PUBLISHED, now_ms())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from spark_jobs.staging_job import stage_files
-from spark_jobs.tasks import Watch
+from spark_jobs.watching import Watch
 from stateferry.plan_check import ResolvedPlan
 from stateferry.savepoint.metadata import Metadata
 from stateferry.staging import StagedFile, add_counts, assemble

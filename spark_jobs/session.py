@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from spark_jobs import savepoint_source
 
 LOOPBACK = "127.0.0.1"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
     # Savepoints know instants and local times; a session's own zone must not come between.
     "spark.sql.session.timeZone": "UTC",
-    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.host": LOOPBACK,
     "spark.ui.enabled": "false",
@@ -24,6 +29,7 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.python.daemon.module": "spark_jobs.worker_daemon",
 }
 
 
@@ -34,10 +40,40 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # The executor inside the driver listens too, and looks nowhere else.
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(application)
-    given = {name.replace("_", "."): value for name, value in settings.items()}
-    for name, value in {**SETTINGS, **given}.items():
+    return _session(application, {"spark.master": f"local[{cores}]"} | SETTINGS | _dotted(settings))
+
+
+@contextmanager
+def session(application: str) -> Iterator[SparkSession]:
+    """The session there is; if there is none a local one, as long as it is needed."""
+    # pyiceberg says for each column of a data file what Parquet keeps no statistics of.
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    started = local_session(application)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def submitted_session(application: str) -> SparkSession:
+    """The session of an application given to spark-submit, which has said where and how it runs."""
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    settings = {name: value for name, value in SETTINGS.items() if name.startswith(("spark.sql.", "spark.python."))}
+    return _session(application, settings)
+
+
+def _session(application: str, settings: dict[str, str]) -> SparkSession:
+    builder = SparkSession.builder.appName(application)
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     savepoint_source.register(spark)
     return spark
+
+
+def _dotted(settings: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in settings.items()}

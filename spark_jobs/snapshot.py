@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.tasks import Watch, run_tasks
+from spark_jobs.tasks import Measure, run_tasks
+from spark_jobs.watching import Watch
 from stateferry.errors import StateferryError
 from stateferry.inventory import Inventory, InventoryTask, inventory_tasks, total
 from stateferry.migration import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
 from stateferry.plan_check import ResolvedPlan
 
+_BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
+
 
 def run(spark: SparkSession, resolved: ResolvedPlan, watch: Watch = lambda _: None) -> Inventory:
-    inventory = total(run_tasks(spark, "snapshot", _tasks(spark, resolved), InventoryTask.take, watch))
+    inventory = total(run_tasks(spark, "snapshot", _tasks(spark, resolved), InventoryTask.take, watch, _BYTES))
     for stopping in _stopping(resolved, inventory):
         raise stopping
     return inventory

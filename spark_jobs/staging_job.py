@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from spark_jobs.exchange import exchange
-from spark_jobs.tasks import Watch, run_tasks, watched
+from spark_jobs.tasks import Measure, run_tasks
+from spark_jobs.watching import Watch, watched
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.rewrite import OperatorRewrite
@@ -22,7 +23,12 @@ def stage_files(
     files = file_tasks(rewrites, folder)
     stay = [task for task in files if not task.rewrite.destination.is_elsewhere]
     move = [task for task in files if task.rewrite.destination.is_elsewhere]
-    return run_tasks(spark, "rescale", stay, FileTask.copy, watch) + _exchanged(spark, move, chunk_bytes, watch)
+    copied = run_tasks(spark, "rescale", stay, FileTask.copy, watch, Measure("B", _size))
+    return copied + _exchanged(spark, move, chunk_bytes, watch)
+
+
+def _size(file: StagedFile) -> int:
+    return file.size
 
 
 def _exchanged(spark: SparkSession, files: Sequence[FileTask], chunk_bytes: int, watch: Watch) -> list[StagedFile]:

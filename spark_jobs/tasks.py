@@ -2,77 +2,115 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
+
+from spark_jobs.watching import Watch, watched
+from stateferry.errors import StateferryError
 
 Work = TypeVar("Work")
 Fact = TypeVar("Fact")
 
-_POLL_SECONDS = 0.5
+__all__ = ["Measure", "run_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a step has come."""
+class Measure(Generic[Fact]):
+    """How much work a fact stands for, in `unit`."""
 
-    step: str
-    done: int
-    total: int
-    seconds: float
-
-
-Watch = Callable[[Progress], None]
+    unit: str
+    of: Callable[[Fact], int]
 
 
 def run_tasks(
-    spark: SparkSession, step: str, work: Sequence[Work], do: Callable[[Work], Fact], watch: Watch = lambda _: None
+    spark: SparkSession,
+    step: str,
+    work: Sequence[Work],
+    do: Callable[[Work], Fact],
+    watch: Watch = lambda _: None,
+    measure: Measure[Fact] | None = None,
 ) -> list[Fact]:
-    """Does all the work, a task for each piece, and returns the facts in the order of the work."""
+    """Does all the work, a task for each piece, and returns the facts in the order of the work. What the library has to
+    say against it is raised here as it was raised there, not as a failure of Spark's."""
     if not work:
         return []
-    pieces = spark.sparkContext.parallelize(list(enumerate(work)), len(work))
-
-    def job() -> list[tuple[int, Fact]]:
-        return pieces.map(lambda numbered: (numbered[0], do(numbered[1]))).collect()
-
-    facts = dict(watched(spark, step, len(work), job, watch))
-    return [facts[number] for number in range(len(work))]
-
-
-Answer = TypeVar("Answer")
-
-
-def watched(spark: SparkSession, step: str, total: int, job: Callable[[], Answer], watch: Watch) -> Answer:
-    """The job's answer; meanwhile `watch` hears how many of its last stage's tasks are done."""
     context = spark.sparkContext
-    group = f"stateferry-{step}"
-    ended = threading.Event()
-    began = time.monotonic()
+    pieces = context.parallelize(list(enumerate(work)), len(work))
+    amount = context.accumulator(0)
+    task = _Task(do, measure, amount, _attempts(spark))
 
-    def poll() -> None:
-        tracker = context.statusTracker()
-        while not ended.wait(_POLL_SECONDS):
-            done = 0
-            for job_id in tracker.getJobIdsForGroup(group):
-                info = tracker.getJobInfo(job_id)
-                stages = sorted(info.stageIds) if info else []
-                stage = tracker.getStageInfo(stages[-1]) if stages else None
-                done = stage.numCompletedTasks if stage else done
-            watch(Progress(step, min(done, total), total, time.monotonic() - began))
+    def job() -> list[tuple[int, Fact | _Failure]]:
+        return pieces.map(task).collect()
 
-    poller = threading.Thread(target=poll, daemon=True, name=f"progress of {step}")
-    context.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)
-    poller.start()
-    try:
-        answer = job()
-    finally:
-        ended.set()
-        poller.join()
-        context.setJobGroup("", "")
-    watch(Progress(step, total, total, time.monotonic() - began))
-    return answer
+    unit = measure.unit if measure else ""
+    facts = dict(watched(spark, step, len(work), job, watch, lambda: int(amount.value), unit))
+    return [_without_failure(facts[number]) for number in range(len(work))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An error on its way to the driver: not every one can be pickled."""
+
+    kind: type[Exception]
+    args: tuple[object, ...]
+    attributes: dict[str, object]
+
+    @classmethod
+    def of(cls, error: Exception) -> _Failure:
+        if isinstance(error, StateferryError):
+            return cls(type(error), error.args, dict(error.__dict__))
+        return cls(StateferryError, (str(error),), {})
+
+    def error(self) -> Exception:
+        error = self.kind.__new__(self.kind, *self.args)
+        error.args = self.args
+        error.__dict__.update(self.attributes)
+        return error
+
+
+def _without_failure(fact: Fact | _Failure) -> Fact:
+    if isinstance(fact, _Failure):
+        raise fact.error()
+    return fact
+
+
+@dataclass(frozen=True, slots=True)
+class _Task(Generic[Work, Fact]):
+    do: Callable[[Work], Fact]
+    measure: Measure[Fact] | None
+    amount: Accumulator[int]
+    attempts: int
+
+    def __call__(self, numbered: tuple[int, Work]) -> tuple[int, Fact | _Failure]:
+        number, work = numbered
+        try:
+            fact = self.do(work)
+        except StateferryError as error:
+            return number, _Failure.of(error)
+        except OSError as error:
+            # Storage may do better the next time, as long as there is one.
+            if _attempt() < self.attempts:
+                raise
+            return number, _Failure.of(error)
+        if self.measure is not None:
+            self.amount.add(self.measure.of(fact))
+        return number, fact
+
+
+def _attempt() -> int:
+    context: Any = TaskContext.get()
+    return 1 + (context.attemptNumber() if context is not None else 0)
+
+
+def _attempts(spark: SparkSession) -> int:
+    context = spark.sparkContext
+    # A local master tries nothing twice unless it says so: local[cores,attempts].
+    master = context.master or ""
+    if master.startswith("local"):
+        return int(master.rstrip("]").split(",")[1]) if "," in master else 1
+    return int(context.getConf().get("spark.task.maxFailures", "4") or 4)

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.tasks import Watch, run_tasks
+from spark_jobs.tasks import Measure, run_tasks
+from spark_jobs.watching import Watch
 from stateferry.check_result import Check
 from stateferry.checks import open_staged, run_check, validate
 from stateferry.judgement import TableAccount
+from stateferry.keyed_check import Facts
 from stateferry.plan_check import ResolvedPlan
 from stateferry.promise import Promise
+
+_BYTES: Measure[Facts] = Measure("B", lambda facts: int(facts.get("size", 0)))
 
 
 def run(
@@ -31,7 +35,7 @@ def run(
         resolved.source,
         opened,
         promise,
-        run=lambda specs: run_tasks(spark, "validate", specs, run_check, watch),
+        run=lambda specs: run_tasks(spark, "validate", specs, run_check, watch, _BYTES),
         tables=tables,
         target_bytes=resolved.plan.chunk_bytes,
     )

@@ -24,7 +24,8 @@ def show_report(report: Report, file: TextIO) -> None:
     console.print(_plain(f"run {report.run_id} of job {report.job}"))
     console.print(_plain(f"{report.source.path} (checkpoint {report.source.checkpoint_id}) -> {report.staged.path}"))
     for step, facts in report.facts.items():
-        console.print(_plain(f"{step}: {', '.join(_facts(facts))}"), soft_wrap=True)
+        for line in fact_lines(step, facts):
+            console.print(_plain(line), soft_wrap=True)
     _show(console, report.checks)
     if report.predictions:
         parts = (f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
@@ -43,13 +44,34 @@ def _show(console: Console, checks: Sequence[Check]) -> None:
             _show_failure(console, check)
 
 
-def _facts(facts: Mapping[str, Any], within: str = "") -> Iterator[str]:
+def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    """The step's own figures on one line, those of each state on lines under it. Lists are for programs alone."""
+    own = _figures(facts)
+    yield f"{step}: {own}" if own else step
+    yield from _nested(facts, "  ")
+
+
+def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, value in facts.items():
-        if isinstance(value, Mapping):
-            yield from _facts(value, f"{within}{name} ")
-        else:
-            number = isinstance(value, int) and not isinstance(value, bool)
-            yield f"{within}{name} {f'{value:,}' if number else value}"
+        if isinstance(value, Mapping) and value:
+            figures = _figures(value)
+            yield f"{indent}{name}: {figures}" if figures else f"{indent}{name}"
+            yield from _nested(value, f"{indent}  ")
+
+
+def _figures(facts: Mapping[str, Any]) -> str:
+    """What there is none of goes without saying."""
+    return ", ".join(_figure(name, value) for name, value in facts.items() if _is_said(value))
+
+
+def _is_said(value: object) -> bool:
+    return not isinstance(value, Mapping | list | tuple) and value is not None and (value != 0 or value is False)
+
+
+def _figure(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"{name} {value}"
+    return f"{value:,} {name}" if isinstance(value, int) else f"{value:,.1f} {name}"
 
 
 def _checks(checks: Iterable[Check]) -> Table:

@@ -24,7 +24,13 @@ UNSURE = Check("hashes", Outcome.COULD_NOT_TELL, "known hashes", "a POJO's own")
 
 
 def report(*checks: Check) -> Report:
-    facts = {"snapshot": {"keys": 1234567, "by state": {"mainState": 5}}}
+    facts = {
+        "snapshot": {
+            "seconds": 2.04,
+            "states": {"main/mainState": {"entries": 1234567, "bytes": 9}, "main/empty": {"entries": 0}},
+            "files": ["a", "b"],
+        }
+    }
     return Report("orders", "one", "ab" * 32, 1_700_000_000_000, SOURCE, STAGED, checks, facts, {"restore": 12.4})
 
 
@@ -105,7 +111,7 @@ def shown(made: Report) -> str:
 def test_a_green_report_reads_like_one() -> None:
     text = shown(report(PASSED, UNSURE))
     assert "/in (checkpoint 7) -> /out" in text
-    assert "snapshot: keys 1,234,567, by state mainState 5" in text
+    assert "snapshot: 2.0 seconds\n  states\n    main/mainState: 1,234,567 entries, 9 bytes\n    main/empty\n" in text
     assert "could not tell" in text
     assert "a cut-over is likely to take: restore 12 s" in text
     assert text.rstrip().endswith("green: 1 checks passed, 0 failed, 1 could not tell")

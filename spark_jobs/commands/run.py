@@ -85,21 +85,18 @@ def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
 def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from spark_jobs.commands.progress_lines import ProgressLines
     from spark_jobs.pipeline import Pipeline
-    from spark_jobs.session import local_session
+    from spark_jobs.session import session
     from stateferry.report_text import show_report
 
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         _say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
-        spark = local_session(f"stateferry {run.plan.run_id}")
-        try:
+        with session(f"stateferry {run.plan.run_id}") as spark:
             pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr))
             try:
                 report = pipeline.carry_out()
             finally:
                 _show_failed_report(run)
-        finally:
-            spark.stop()
     finally:
         control.release(lease)
     show_report(report, sys.stdout)

@@ -30,7 +30,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     from spark_jobs import validate
     from spark_jobs.commands.progress_lines import ProgressLines
-    from spark_jobs.session import local_session
+    from spark_jobs.session import session
     from stateferry.check_result import Outcome
     from stateferry.plan_check import resolve
     from stateferry.report_text import show_checks
@@ -38,10 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
     plan = plan_of_options(options)
     resolved = resolve(plan, Savepoint.open(plan.source))
-    spark = local_session("stateferry verify")
-    try:
+    with session("stateferry verify") as spark:
         checks = validate.run(spark, resolved, plan.target, watch=ProgressLines(sys.stderr))
-    finally:
-        spark.stop()
     show_checks(checks, sys.stdout)
     return 1 if any(check.outcome is Outcome.FAILED for check in checks) else 0

@@ -1,0 +1,79 @@
+"""A Spark job watched while it runs."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+_POLL_SECONDS = 0.5
+_numbers = itertools.count()
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a step has come: tasks, and the amount of work (in `unit`, if that is known) of those that are done."""
+
+    step: str
+    done: int
+    total: int
+    seconds: float
+    amount: int = 0
+    unit: str = ""
+    ended: bool = False
+
+
+Watch = Callable[[Progress], None]
+
+
+def watched(
+    spark: SparkSession,
+    step: str,
+    total: int,
+    job: Callable[[], Answer],
+    watch: Watch,
+    amount: Callable[[], int] = lambda: 0,
+    unit: str = "",
+) -> Answer:
+    """The job's answer; meanwhile `watch` hears how many of its last stage's tasks are done."""
+    context = spark.sparkContext
+    # A job of the same name before this one is another one's progress.
+    group = f"stateferry-{step}-{next(_numbers)}"
+    ended = threading.Event()
+    began = time.monotonic()
+
+    def progress(done: int, *, ended: bool = False) -> Progress:
+        return Progress(step, done, total, time.monotonic() - began, amount(), unit, ended)
+
+    def poll() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            watch(progress(min(_done(spark, group), total)))
+
+    poller = threading.Thread(target=poll, daemon=True, name=f"progress of {step}")
+    context.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)
+    poller.start()
+    try:
+        answer = job()
+    finally:
+        ended.set()
+        poller.join()
+        context.setJobGroup("", "")
+    watch(progress(total, ended=True))
+    return answer
+
+
+def _done(spark: SparkSession, group: str) -> int:
+    tracker = spark.sparkContext.statusTracker()
+    done = 0
+    for job_id in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job_id)
+        stages = sorted(info.stageIds) if info else []
+        stage = tracker.getStageInfo(stages[-1]) if stages else None
+        done = stage.numCompletedTasks if stage else done
+    return done
