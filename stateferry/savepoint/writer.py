@@ -110,9 +110,11 @@ class KeyedFileWriter:
         if not self._header.compressed:
             self._stream.write(data)
             return
-        self._uncompressed += data.data if isinstance(data, np.ndarray) else data
-        if len(self._uncompressed) >= _COMPRESS_AT_ONCE:
-            self._compress(everything=False)
+        view = data.data if isinstance(data, np.ndarray) else memoryview(data)
+        for start in range(0, len(view), _COMPRESS_AT_ONCE):
+            self._uncompressed += view[start : start + _COMPRESS_AT_ONCE]
+            if len(self._uncompressed) >= _COMPRESS_AT_ONCE:
+                self._compress(everything=False)
 
     def _compress(self, *, everything: bool) -> None:
         """Whole blocks only, until the key group ends, so that the same content always gives the same bytes."""
