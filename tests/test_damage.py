@@ -8,7 +8,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +131,9 @@ def test_a_flipped_bit_in_the_metadata_of_flink_is_named_or_changes_nothing_seen
     chosen = random.Random(5)
     for position in chosen.sample(range(len(data)), 200):
         flipped = replaced(data, position, bytes([data[position] ^ 1 << chosen.randrange(8)]))
-        metadata = refused_or(lambda data=flipped: parse_metadata(data, "_metadata"))
+        metadata = refused_or(partial(parse_metadata, flipped, "_metadata"))
         if metadata is not None and in_sight(metadata) != true_metadata:
-            found = refused_or(lambda metadata=metadata: contents(checked(GOLDEN / case, metadata)))
+            found = refused_or(partial(contents, checked(GOLDEN / case, metadata)))
             assert found is None or found == contents_of(GOLDEN / case)
 
 
@@ -165,13 +165,11 @@ def test_numbers_that_lie_cost_no_memory(tmp_path: Path) -> None:
     try:
         for lie in LIES:
             for position in range(len(data)):
-                refused_or(
-                    lambda at=position, lie=lie: parse_metadata(replaced(data, at, lie)[: len(data)], "_metadata")
-                )
+                refused_or(partial(parse_metadata, replaced(data, position, lie)[: len(data)], "_metadata"))
             for position in range(0, file.header_end, 11):
-                refused_or(lambda at=position, lie=lie: file.damaged(replaced(file.data, at, lie)).everything())
+                refused_or(file.damaged(replaced(file.data, position, lie)).everything)
             for position in range(file.header_end, len(file.data), 5):
-                refused_or(lambda at=position, lie=lie: file.damaged(replaced(file.data, at, lie)).everything())
+                refused_or(file.damaged(replaced(file.data, position, lie)).everything)
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:
         tracemalloc.stop()
@@ -561,11 +559,9 @@ def test_flips_in_operator_state_are_named_or_carried_along(tmp_path: Path, case
         handle = replace(subtask.managed_operator, stream=InlineBytes("x", flipped))
         changed = replace(operator, subtasks=(replace(subtask, managed_operator=handle, managed_keyed=None),))
         damaged = replace(savepoint, metadata=replace(savepoint.metadata, operators=(changed,)))
-        refused_or(lambda damaged=damaged: survey(damaged))
+        refused_or(partial(survey, damaged))
         layout = Layout(parallelism={operator.id: 2 if operator.parallelism != 2 else 3})
-        refused_or(
-            lambda damaged=damaged, layout=layout, number=number: rewrite(damaged, str(tmp_path / str(number)), layout)
-        )
+        refused_or(partial(rewrite, damaged, str(tmp_path / str(number)), layout))
 
 
 def has_operator_state(operator: Operator) -> bool:

@@ -22,6 +22,8 @@ _BLOCK = 1 << 16
 # The most a chunk may claim: 64 KiB of content that snappy couldn't compress, its checksum, and snappy's own overhead.
 LARGEST_CHUNK = _BLOCK + _BLOCK // 6 + 64
 _READ = 1 << 20
+# At once: what a stream of next to nothing may claim to hold stays within some megabytes.
+_MOST_CHUNKS = 64
 
 
 class Source(Protocol):
@@ -94,7 +96,7 @@ class SnappySource:
     def _whole_chunks(self) -> list[tuple[int, int]]:
         """The extents of data chunks that are here as a whole; moves on over them and over what may be skipped."""
         chunks: list[tuple[int, int]] = []
-        while self._begin < self._end:
+        while self._begin < self._end and len(chunks) < _MOST_CHUNKS:
             here = self._end - self._begin
             head = self._buffer[self._begin : self._begin + 4].tolist()
             size = 4 + (head[1] | head[2] << 8 | head[3] << 16) if here >= 4 else 4
