@@ -8,7 +8,7 @@ Everywhere else time makes no difference: tables never expire rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -188,12 +188,14 @@ class Ledger:
 
     def __init__(self, keys: Lanes, fingerprints: Lanes, runs: Positions, gone: Flags) -> None:
         self._index = KeyIndex(keys)
+        self.read = len(runs)
         order = np.argsort(runs, kind="stable")
         rows = np.zeros(len(self._index), np.int64)
         # The last that is assigned stands: that of the highest run.
         rows[self._index.numbers[order]] = order
         self.rows: Positions = rows
         self._fingerprints = (fingerprints[0][rows], fingerprints[1][rows])
+        self._runs: Positions = runs[rows]
         self._there: Flags = ~gone[rows]
         self._seen = np.zeros(len(rows), np.bool_)
 
@@ -218,6 +220,13 @@ class Ledger:
     @property
     def keys(self) -> int:
         return int(self._there.sum())
+
+    def are_current(self, keys: Lanes, runs: Positions) -> Flags:
+        """Whether what these runs wrote of these keys still holds."""
+        numbers = self._index.find(keys)
+        current = numbers >= 0
+        current[current] = (self._runs[numbers[current]] == runs[current]) & self._there[numbers[current]]
+        return current
 
     def compare(self, keys: KeyStates) -> tuple[Flags, Flags]:
         """Which of the keys are new, and which have changed; all of them count as seen."""
@@ -248,7 +257,3 @@ def fingerprint_array(lanes: Lanes) -> pa.Array:
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     joined = column.combine_chunks()
     return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
-
-
-def join_tables(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from stateferry import table_schemas as names
-from stateferry.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Ledger, Source, fingerprint_array, survey_keys
+from stateferry.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Source, fingerprint_array, survey_keys
 from stateferry.migration import (
     NO_KEYS,
     KeySets,
@@ -37,13 +36,13 @@ from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 from stateferry.table_files import DataFile
+from stateferry.table_reads import read_columns, read_ledger
 from stateferry.table_rows import Piece, blob_piece, entry_table, kept_counts, key_columns, row_piece
-from stateferry.types import Scalar
 from stateferry.walker import Flags, Positions
 
 # What is surveyed before the first of its rows is written.
 _UNIT_BYTES = 8 << 20
-_ROWS_IN_GROUP = 1 << 20
+_ROWS_IN_GROUP = 1 << 19
 _BYTES_IN_GROUP = 256 << 20
 
 Facts = dict[str, Any]
@@ -71,9 +70,10 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
     began = time.monotonic()
     dictionaries = [names.CHUNK, names.KEY_GROUP, names.RUN, names.ORIGIN]
     keys = [names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW]
+    bounds = [names.CHUNK, names.KEY_GROUP, names.RUN, names.TIMESTAMP, names.KEY, names.KEY_RAW]
     with (
-        DataFile(spec.entry_file, dictionaries + keys) as entries,
-        DataFile(spec.ledger_file, dictionaries) as ledger,
+        DataFile(spec.entry_file, dictionaries + keys, bounds) as entries,
+        DataFile(spec.ledger_file, dictionaries, bounds) as ledger,
     ):
         work = _ChunkWork(spec, entries, ledger)
         known = work.known.keys
@@ -165,10 +165,8 @@ class _ChunkWork:
         self._piece_rows = self._piece_bytes = 0
         self._ledger_tables: list[pa.Table] = []
         self._null = null_under_ttl(self.rules.map_type.value) if self.rules.legacy.ttl else b""
-        self._prior = _read_ledger(spec)
-        self.known = Ledger.of(self._prior, self.rules.legacy, names.TOMBSTONE)
-        self.counts["ledger rows read"] = self._prior.num_rows
-        self._prior = self._prior.select([names.RUN])
+        self.known = read_ledger(spec.ledger_files, self.rules.legacy)
+        self.counts["ledger rows read"] = self.known.read
 
     def migrate(self, sections: Sections) -> None:
         keys = survey_keys(sections, self.spec.source)
@@ -288,10 +286,10 @@ class _ChunkWork:
         self.counts["keys vanished"] = len(gone)
         if not len(gone):
             return
-        keys = [name for name in self.spec.ledger_schema.names if name in _KEY_COLUMNS]
-        rows = _read_columns(self.spec, [names.KEY_GROUP, *keys]).take(pa.array(gone))
+        wanted = pa.schema([field for field in self.spec.ledger_schema if field.name in _KEY_COLUMNS])
+        rows = read_columns(self.spec.ledger_files, wanted).take(pa.array(gone))
         count = len(gone)
-        found: dict[str, Any] = {name: rows.column(name) for name in (names.KEY_GROUP, *keys)}
+        found: dict[str, Any] = {name: rows.column(name) for name in wanted.names}
         found |= {
             names.CHUNK: np.full(count, self.spec.number),
             names.ORIGIN: pa.repeat(names.TOMBSTONE, count),
@@ -308,7 +306,7 @@ class _ChunkWork:
         self._write_ledger()
 
 
-_KEY_COLUMNS = (names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW)
+_KEY_COLUMNS = (names.KEY_GROUP, names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW)
 
 
 def _as_column(values: Any, type_: pa.DataType) -> Any:
@@ -318,18 +316,3 @@ def _as_column(values: Any, type_: pa.DataType) -> Any:
 
 def _some(section: Section, chosen: Positions) -> Section:
     return replace(section, starts=section.starts[chosen], key_ends=section.key_ends[chosen], ends=section.ends[chosen])
-
-
-def _read_ledger(spec: ChunkSpec) -> pa.Table:
-    namespaces = [] if spec.source.rules.legacy.namespace is Scalar.VOID_NAMESPACE else [names.NAMESPACE_RAW]
-    return _read_columns(spec, [names.KEY_RAW, *namespaces, names.FINGERPRINT, names.RUN, names.ORIGIN])
-
-
-def _read_columns(spec: ChunkSpec, columns: list[str]) -> pa.Table:
-    schema = pa.schema([spec.ledger_schema.field(name) for name in columns])
-    tables = []
-    for name in spec.ledger_files:
-        with Location.of(name).open() as file:
-            # Files of other tools may have other types for the same columns, such as dictionaries.
-            tables.append(pq.read_table(file, columns=columns).select(columns).cast(schema))
-    return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -170,7 +170,7 @@ def commit_run(table: Table, mark: RunMark, base: int, files: Sequence[str], *, 
             transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})
         # A branch that an earlier plan of the run left elsewhere is set there too.
         ManageSnapshots(transaction).create_branch(base, branch).commit()
-        if replace:
+        if replace and files_by_chunk(table, base):
             transaction.delete(AlwaysTrue(), branch=branch)
         with transaction.update_snapshot(snapshot_properties=said, branch=branch).fast_append() as append:
             for file in files:

@@ -16,10 +16,11 @@ _COMPRESSION, _LEVEL = "zstd", 1
 
 
 class DataFile:
-    """Created with its first rows: a chunk in which nothing has changed has no file."""
+    """Created with its first rows: a chunk in which nothing has changed has no file. Columns with few different values
+    are kept as dictionaries; only those that rows are found by have their bounds kept."""
 
-    def __init__(self, name: str, dictionaries: list[str]) -> None:
-        self.name, self._dictionaries = name, dictionaries
+    def __init__(self, name: str, dictionaries: list[str], bounds: list[str]) -> None:
+        self.name, self._dictionaries, self._bounds = name, dictionaries, bounds
         self._writer: Any = None
         self._stream: Any = None
         self.rows = 0
@@ -53,6 +54,7 @@ class DataFile:
                 compression=_COMPRESSION,
                 compression_level=_LEVEL,
                 use_dictionary=self._dictionaries,
+                write_statistics=self._bounds,
                 store_schema=False,
             )
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))

@@ -16,7 +16,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 from stateferry import table_schemas as names
-from stateferry.errors import StateferryError
+from stateferry.errors import RejectedError
 from stateferry.ledger import Source
 from stateferry.migration import Rules
 from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
@@ -44,7 +44,7 @@ from stateferry.table_types import with_field_ids
 __all__ = ["ChunkSpec", "MigrateStep", "TableHome", "advance_main", "commit_migrate", "migrate_chunk", "plan_migrate"]
 
 
-class VanishedKeysError(StateferryError):
+class VanishedKeysError(RejectedError):
     """So many keys are gone that it may be the wrong savepoint."""
 
 

@@ -1,0 +1,132 @@
+"""A job's state in the midst of its own migration, as plain Python: written as a savepoint, migrated the naive way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stateferry.java_hash import hash_codes
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.key_groups import KeyGroupRange, key_group_prefix_bytes
+from stateferry.migration import Contradiction, Rules
+from stateferry.savepoint.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+)
+from stateferry.savepoint.metadata import Metadata, Operator, Subtask
+from stateferry.savepoint.reader import Savepoint, operator_id
+from stateferry.savepoint.writer import SavepointWriter
+from stateferry.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from stateferry.ttl import expired
+from stateferry.types import MapType, Scalar
+from stateferry.values import encode
+
+LEGACY, NEW, FLAG = "mainState", "newMainState", "isMigratedState"
+UserMap = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class LegacyState:
+    """Blobs are (map, timestamp) by key; rows (value, timestamp) by key and user key; flags timestamps by key. Without
+    TTL no timestamp is written."""
+
+    blobs: Mapping[str, tuple[UserMap, int]] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, tuple[object, int]]] = field(default_factory=dict)
+    flags: Mapping[str, int] = field(default_factory=dict)
+    ttl: bool = False
+    value: Scalar = Scalar.LONG
+    max_parallelism: int = 128
+    checkpoint_id: int = 1
+
+    def with_changes(self, **changes: object) -> LegacyState:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def write(self, target: str) -> Savepoint:
+        header = self._header()
+        whole = KeyGroupRange(0, self.max_parallelism - 1)
+        writer, id_ = SavepointWriter(target), operator_id("main")
+        with writer.keyed_file(id_.hex(), 0, header, whole) as file:
+            for key_group, states in sorted(self._entries().items()):
+                for number, entries in sorted(states.items()):
+                    data = np.frombuffer(b"".join(entries), np.uint8).copy()
+                    file.entries(key_group, number, data, len(data) - len(entries[-1]))
+            handle = file.close()
+        subtask = Subtask(0, managed_keyed=handle)
+        operator = Operator(id_, 1, self.max_parallelism, "main", "main", subtasks=(subtask,))
+        writer.commit(Metadata(6, self.checkpoint_id, (operator,), properties=b"\xac\xed\x00\x05\x70"))
+        return Savepoint.open(target)
+
+    def _header(self) -> KeyedHeader:
+        text, value = simple_snapshot(Scalar.STRING), simple_snapshot(self.value)
+        namespace = (NAMESPACE_SERIALIZER, simple_snapshot(Scalar.VOID_NAMESPACE))
+
+        def meta(name: str, kind: str, snapshot: SerializerSnapshot) -> StateMeta:
+            options = ((KEYED_STATE_TYPE, kind),)
+            return StateMeta(name, BackendKind.KEY_VALUE, options, ((VALUE_SERIALIZER, snapshot), namespace))
+
+        def stamped(snapshot: SerializerSnapshot) -> SerializerSnapshot:
+            return ttl_snapshot(snapshot) if self.ttl else snapshot
+
+        states = (
+            meta(LEGACY, "VALUE", stamped(map_snapshot(text, value))),
+            meta(NEW, "MAP", map_snapshot(text, stamped(value))),
+            meta(FLAG, "VALUE", stamped(simple_snapshot(Scalar.BOOLEAN))),
+        )
+        return KeyedHeader(False, text, states)
+
+    def _entries(self) -> dict[int, dict[int, list[bytes]]]:
+        found: dict[int, dict[int, list[bytes]]] = {}
+
+        def add(number: int, key: str, user_key: bytes, value: bytes) -> None:
+            group = key_group_of(key, self.max_parallelism)
+            prefix = group.to_bytes(key_group_prefix_bytes(self.max_parallelism), "big")
+            whole = prefix + encode(Scalar.STRING, key) + b"\0" + user_key
+            entry = len(whole).to_bytes(4, "big") + whole + len(value).to_bytes(4, "big") + value
+            found.setdefault(group, {}).setdefault(number, []).append(entry)
+
+        def stamp(timestamp: int) -> bytes:
+            return timestamp.to_bytes(8, "big", signed=True) if self.ttl else b""
+
+        map_type = MapType(Scalar.STRING, self.value)
+        for key, (content, timestamp) in self.blobs.items():
+            add(0, key, b"", stamp(timestamp) + encode(map_type, list(content.items())))
+        for key, rows in self.rows.items():
+            for user_key, (value, timestamp) in rows.items():
+                if value is None and not self.ttl:
+                    add(1, key, encode(Scalar.STRING, user_key), b"\1")
+                else:
+                    add(1, key, encode(Scalar.STRING, user_key), b"\0" + stamp(timestamp) + encode(self.value, value))
+        for key, timestamp in self.flags.items():
+            add(2, key, b"", stamp(timestamp) + b"\1")
+        return found
+
+    def migrated(self, rules: Rules) -> dict[tuple[str, str], tuple[object, int | None]]:
+        """What the new state holds at the rules' time, key by key as the rule of who wins reads."""
+
+        def live(timestamp: int) -> bool:
+            return not rules.drops_expired or rules.ttl is None or not expired(timestamp, rules.ttl, rules.now)
+
+        found: dict[tuple[str, str], tuple[object, int | None]] = {}
+        for key in self.blobs.keys() | self.rows.keys():
+            rows = {name: row for name, row in self.rows.get(key, {}).items() if live(row[1])}
+            content, timestamp = self.blobs.get(key, ({}, 0))
+            blob = {name: (value, timestamp) for name, value in content.items()} if live(timestamp) else {}
+            if key in self.flags and live(self.flags[key]) and key in self.blobs and live(timestamp):
+                merged = blob if rules.on_contradiction is Contradiction.BLOB else rows
+            else:
+                merged = {**blob, **rows}
+            for name, (value, stamp) in merged.items():
+                found[key, name] = (value, stamp if self.ttl else None)
+        return found
+
+
+def key_group_of(key: str, max_parallelism: int) -> int:
+    data = np.frombuffer(encode(Scalar.STRING, key), np.uint8).copy()
+    codes = hash_codes(Scalar.STRING, data, np.zeros(1, np.int64), np.array([len(data)]))
+    return int(assign_to_key_groups(codes, max_parallelism)[0])

@@ -1,0 +1,97 @@
+"""Nights of one job's tables, for tests: each run migrates a savepoint and says what the tables then hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from stateferry.migration import Rules
+from stateferry.savepoint.reader import Savepoint
+from stateferry.table_reads import chunk_files, read_current
+from stateferry.tables import (
+    MigrateStep,
+    TableHome,
+    TableSnapshots,
+    advance_main,
+    commit_migrate,
+    migrate_chunk,
+    plan_migrate,
+)
+from stateferry.values import decode_whole
+from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+
+@dataclass
+class Nights:
+    folder: Path
+    chunks: int = 3
+    steps: dict[str, MigrateStep] = field(default_factory=dict)
+
+    @property
+    def home(self) -> TableHome:
+        return TableHome(f"sqlite:///{self.folder}/catalog.db", f"{self.folder}/warehouse")
+
+    def rules(self, savepoint: Savepoint, **rules: Any) -> Rules:
+        operator = savepoint.operator("main")
+        states = {state.name: state for state in savepoint.keyed_states(operator)}
+        return Rules(states[LEGACY], NEW, FLAG, **{"ttl": None, "now": 0, **rules})
+
+    def plan(self, run: str, savepoint: Savepoint, rules: Rules, **plan: Any) -> MigrateStep:
+        options = {"chunk_bytes": max(_size(savepoint) // self.chunks, 1), "vanish_threshold": 1.0, **plan}
+        operator = savepoint.operator("main")
+        step = plan_migrate(self.home, "orders", run, savepoint, operator, rules, **options)
+        self.steps[run] = step
+        return step
+
+    def run(self, run: str, state: LegacyState, *, to_main: bool = True, **options: Any) -> TableSnapshots:
+        """A whole night: plan, tasks, commit and, unless told otherwise, `main`."""
+        plan = {name: options.pop(name) for name in ("vanish_threshold",) if name in options}
+        folder = self.folder / f"savepoint-{run}"
+        savepoint = Savepoint.open(str(folder)) if folder.exists() else state.write(str(folder))
+        step = self.plan(run, savepoint, self.rules(savepoint, **options), **plan)
+        done = commit_migrate(step, [migrate_chunk(chunk) for chunk in step.chunks])
+        if to_main:
+            assert advance_main(self.home, step.tables, run)
+        return done
+
+    def counts(self, run: str, state: LegacyState, **options: Any) -> Counter[str]:
+        return self.run(run, state, **options).counts
+
+    def current(self, state: LegacyState, run: str, branch: str = "main", **options: Any) -> dict[Any, Any]:
+        """What the tables say, in the shape of `LegacyState.migrated`; typed columns and bytes must say the same."""
+        rules = self.rules(Savepoint.open(str(self.folder / f"savepoint-{run}")), **options)
+        found: dict[Any, Any] = {}
+        for row in current_rows(self.home, self.steps[run], rules, branch):
+            entry = (row["key"], row["user_key"])
+            assert entry not in found
+            assert entry == tuple(decode_whole(rules.legacy.key, row[f"{name}_raw"]) for name in ("key", "user_key"))
+            if row["is_null"]:
+                assert (row["value"], row["value_raw"]) == (None, None)
+            else:
+                assert row["value"] == decode_whole(state.value, row["value_raw"])
+            found[entry] = (row["value"], row.get("timestamp"))
+        return found
+
+
+def current_rows(home: TableHome, step: MigrateStep, rules: Rules, branch: str = "main") -> Iterator[dict[str, Any]]:
+    for files in chunk_files(home, step.tables, branch):
+        for batch in read_current(files, rules):
+            yield from batch.to_pylist()
+
+
+def ledger_rows(home: TableHome, step: MigrateStep, branch: str = "main") -> list[dict[str, Any]]:
+    """All rows of the ledger, older ones too."""
+    table = home.catalog().load_table(step.ledger.identifier)
+    head = table.snapshot_by_name(branch)
+    assert head is not None
+    found: pa.Table = table.scan(snapshot_id=head.snapshot_id).to_arrow()
+    return list(found.to_pylist())
+
+
+def _size(savepoint: Savepoint) -> int:
+    return sum(entry.size() for entry in savepoint.folder.entries())
