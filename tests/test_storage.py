@@ -1,0 +1,139 @@
+"""Where savepoints lie: names of every kind, and stores that are no local disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import pytest
+from pyarrow import fs
+
+from stateferry.errors import DamagedError, UsageError
+from stateferry.savepoint.entries import read_entries
+from stateferry.savepoint.metadata import AbsoluteFile
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rewrite import Layout, rewrite
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
+from stateferry.survey import survey
+from tests.samples import UID, files_of, write_sample
+
+NAMES = ["plain", "with space", "per%20cent", "50%", "Größe 日本", "a+b#c?d"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_path_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    location = Location.of(str(tmp_path / name))
+    assert location.is_folder()
+    assert location.is_local
+    assert (location.name, location.shown) == (name, str(tmp_path / name))
+    assert location.parent.path == str(tmp_path)
+    location.child("file").write_atomically(b"content")
+    assert (tmp_path / name / "file").read_bytes() == b"content"
+    assert [entry.name for entry in location.entries()] == ["file"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("form", ["file:{}", "file://{}"])
+def test_a_uri_is_unquoted(tmp_path: Path, name: str, form: str) -> None:
+    (tmp_path / name).mkdir()
+    quoted = (tmp_path / name).as_uri().removeprefix("file://")
+    assert Location.of(form.format(quoted)).path == str(tmp_path / name)
+
+
+def test_a_relative_path_is_one_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.of("here").path == str(tmp_path / "here")
+
+
+def test_what_cannot_be_reached_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="nope://somewhere/else is on a filesystem that can't be reached"):
+        Location.of("nope://somewhere/else")
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    nothing = Location.of(str(tmp_path / "nothing"))
+    assert (nothing.exists(), nothing.is_file(), nothing.is_folder(), nothing.entries()) == (False, False, False, [])
+    nothing.remove()
+    with pytest.raises(DamagedError, match="nothing: expected a file, found none"):
+        nothing.read()
+
+
+def test_an_atomic_write_replaces_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = Location.of(str(tmp_path / "file"))
+    location.write_atomically(b"first")
+    location.write_atomically(b"second")
+    assert files_of(tmp_path) == {"file": b"second"}
+
+    def fail(*_: object) -> None:
+        raise OSError("no room")
+
+    for step in ("os.fsync", "os.replace"):
+        with monkeypatch.context() as patched:
+            patched.setattr(step, fail)
+            with pytest.raises(OSError, match="no room"):
+                location.write_atomically(b"third")
+        assert files_of(tmp_path) == {"file": b"second"}
+
+
+def test_a_file_elsewhere_is_found_by_its_uri(tmp_path: Path) -> None:
+    (tmp_path / "else where").mkdir()
+    (tmp_path / "else where" / "state").write_bytes(b"content")
+    uri = (tmp_path / "else where" / "state").as_uri()
+    file, name, size = open_stream(Location.of(str(tmp_path)), AbsoluteFile(uri, 7))
+    assert (file.read(), name, size) == (b"content", str(tmp_path / "else where" / "state"), 7)
+
+
+def in_memory(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A store that has no disk beneath it; all of them in a process are one."""
+    store = fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem("memory", skip_instance_cache=True)))
+    found = Location.of
+
+    def of(name: str) -> Location:
+        if name.startswith("store://"):
+            return Location(store, name.removeprefix("store:/"), name)
+        return found(name)
+
+    monkeypatch.setattr(Location, "of", staticmethod(of))
+    return of(f"store://{bucket}/area")
+
+
+def below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A store whose paths are none of the disk's."""
+    store = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+    monkeypatch.setattr(Location, "of", staticmethod(lambda name: Location(store, name.removeprefix("store://"), name)))
+    return Location.of("store://area")
+
+
+@pytest.mark.parametrize("kind", ["memory", "below"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_savepoints_on_other_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, compressed: bool
+) -> None:
+    sample = write_sample(tmp_path / "local", compressed=compressed)
+    truth = [
+        repr(entry)
+        for state in sample.keyed_states(sample.operator(UID))
+        for entry in read_entries(sample, sample.operator(UID), state)
+    ]
+    area = in_memory(tmp_path.name, monkeypatch) if kind == "memory" else below(tmp_path, monkeypatch)
+    assert not area.is_local
+    source = area.child("source")
+    source.make_folder()
+    for name, data in files_of(tmp_path / "local").items():
+        source.child(name).write_atomically(data)
+    savepoint = Savepoint.open(source.shown)
+    assert survey(savepoint)[0].keyed is not None
+    rewrite(savepoint, area.child("target").shown, Layout(max_parallelism=200))
+    back = area.child("back").shown
+    rewrite(Savepoint.open(area.child("target").shown), back, Layout(max_parallelism=8))
+    found = Savepoint.open(f"{back}/_metadata")
+    operator = found.operator(UID)
+    lines = [repr(entry) for state in found.keyed_states(operator) for entry in read_entries(found, operator, state)]
+    assert sorted(lines) == sorted(truth)
+    with pytest.raises(UsageError, match="already holds a savepoint"):
+        rewrite(savepoint, back, Layout())
+    area.child("source").remove()
+    with pytest.raises(UsageError, match="no such folder"):
+        Savepoint.open(source.shown)
