@@ -217,6 +217,14 @@ def plain(contents: dict[tuple[str, str], Counter[str]], *, key_groups: bool) ->
     return dict(out)
 
 
+def key_groups(lines: Iterable[Line]) -> Counter[tuple[str, str, str, int]]:
+    """The key group of each entry's key."""
+    return Counter(
+        (line["operator"], line["state"], json.dumps(line["key"], sort_keys=True), line["key_group"])
+        for line in keyed_lines(lines)
+    )
+
+
 def due(lines: Iterable[Line]) -> list[Line]:
     """The timers that fire once a job runs and event time has reached its end."""
     timers = [line for line in lines if line["state"].startswith("_timer_state/")]
