@@ -22,7 +22,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import StateKind, keyed_states
 from stateferry.snapshots import SerializerSnapshot, map_snapshot
 from stateferry.types import OpaqueType, Scalar
-from tests.samples import LONG, METAS, STRING, VOID, keyed_meta, timers_meta
+from tests.samples import LONG, METAS, STRING, keyed_meta, timers_meta
 
 GOLDEN = sorted(folder.parent for folder in (Path(__file__).parent / "savepoints").glob("*/_metadata"))
 CANONICAL = [folder for folder in GOLDEN if not folder.name.startswith(("native-", "checkpoint-"))]
