@@ -70,10 +70,9 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
     began = time.monotonic()
     dictionaries = [names.CHUNK, names.KEY_GROUP, names.RUN, names.ORIGIN]
     keys = [names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW]
-    bounds = [names.CHUNK, names.KEY_GROUP, names.RUN, names.TIMESTAMP, names.KEY, names.KEY_RAW]
     with (
-        DataFile(spec.entry_file, dictionaries + keys, bounds) as entries,
-        DataFile(spec.ledger_file, dictionaries, bounds) as ledger,
+        DataFile(spec.entry_file, dictionaries + keys) as entries,
+        DataFile(spec.ledger_file, dictionaries) as ledger,
     ):
         work = _ChunkWork(spec, entries, ledger)
         known = work.known.keys

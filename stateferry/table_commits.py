@@ -25,14 +25,16 @@ from pyiceberg.transforms import IdentityTransform
 
 from stateferry.errors import StateferryError
 from stateferry.savepoint.storage import Location
-from stateferry.table_schemas import CHUNK
+from stateferry.table_schemas import BOUNDED, CHUNK
 from stateferry.table_types import iceberg_schema, shape
 
 CATALOG = "stateferry"
 MAIN = "main"
 
 _RUN_ID, _RUN, _CHECKPOINT, _LAYOUT = (f"stateferry.{name}" for name in ("run-id", "run", "checkpoint-id", "layout"))
+_METRICS = "write.metadata.metrics"
 _PROPERTIES = {
+    f"{_METRICS}.default": "none",
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -110,7 +112,9 @@ def ensure_table(catalog: SqlCatalog, identifier: tuple[str, ...], location: str
             columns.find_field(CHUNK).field_id, _FIRST_PARTITION_FIELD, IdentityTransform(), name=CHUNK
         )
         with contextlib.suppress(TableAlreadyExistsError):
-            catalog.create_table(identifier, columns, location, PartitionSpec(chunk), properties=_PROPERTIES)
+            bounded = {f"{_METRICS}.column.{name}": "truncate(16)" for name in BOUNDED if name in schema.names}
+            properties = _PROPERTIES | bounded
+            catalog.create_table(identifier, columns, location, PartitionSpec(chunk), properties=properties)
     table = catalog.load_table(identifier)
     if table.snapshot_by_name(MAIN) is None:
         # Branches need something to start from.

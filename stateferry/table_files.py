@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stateferry.savepoint.storage import Location
+from stateferry.table_schemas import BOUNDED
 
 # Values of one column next to each other compress well already; what zstd finds at higher levels isn't worth its time.
 _COMPRESSION, _LEVEL = "zstd", 1
@@ -19,8 +20,8 @@ class DataFile:
     """Created with its first rows: a chunk in which nothing has changed has no file. Columns with few different values
     are kept as dictionaries; only those that rows are found by have their bounds kept."""
 
-    def __init__(self, name: str, dictionaries: list[str], bounds: list[str]) -> None:
-        self.name, self._dictionaries, self._bounds = name, dictionaries, bounds
+    def __init__(self, name: str, dictionaries: list[str]) -> None:
+        self.name, self._dictionaries = name, dictionaries
         self._writer: Any = None
         self._stream: Any = None
         self.rows = 0
@@ -54,7 +55,7 @@ class DataFile:
                 compression=_COMPRESSION,
                 compression_level=_LEVEL,
                 use_dictionary=self._dictionaries,
-                write_statistics=self._bounds,
+                write_statistics=list(BOUNDED),
                 store_schema=False,
             )
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))

@@ -50,6 +50,9 @@ USER_KEY, USER_KEY_RAW, VALUE, VALUE_RAW = "user_key", "user_key_raw", "value", 
 IS_NULL, TIMESTAMP, RUN = "is_null", "timestamp", "run"
 ORIGIN, IS_MIGRATED, FINGERPRINT, ENTRIES = "origin", "is_migrated", "fingerprint", "entries"
 
+# What rows are found by: the columns whose smallest and largest values are kept for each file and row group.
+BOUNDED = (CHUNK, KEY_GROUP, KEY, KEY_RAW, TIMESTAMP, RUN)
+
 _NOW = "unix_millis(current_timestamp())"
 
 
