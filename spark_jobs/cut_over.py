@@ -7,6 +7,8 @@ brought up to it again whenever somebody finds that they were not.
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -22,6 +24,7 @@ from stateferry.runs import Run
 from stateferry.savepoint.metadata import parse_metadata
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
+from stateferry.savepoint.writer import remove_drafts
 
 _BYTES: Measure[tuple[str, FileFingerprint]] = Measure("B", lambda digest: digest[1].size)
 
@@ -60,9 +63,10 @@ class ToPublish:
 
     def roll_forward(self) -> None:
         """Makes the target a savepoint, if it isn't yet."""
-        target = Location.of(self.run.plan.target).child(METADATA)
-        if not target.exists():
-            target.write_atomically(self.metadata())
+        target = Location.of(self.run.plan.target)
+        if not target.child(METADATA).exists():
+            target.child(METADATA).write_atomically(self.metadata())
+        remove_drafts(target)
 
 
 def publish(
@@ -97,3 +101,13 @@ def publish(
     published = standing if already and standing else control.publish(lease, record, replaces=replaces)
     to_publish.roll_forward()
     return published
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    from spark_jobs import step
+
+    return step.main("cut_over", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

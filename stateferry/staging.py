@@ -21,7 +21,7 @@ from stateferry.savepoint.grouped import GroupedEntries
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, OperatorHandle, RelativeFile, Subtask
 from stateferry.savepoint.rewrite import OperatorRewrite
 from stateferry.savepoint.storage import Location
-from stateferry.savepoint.writer import SavepointWriter
+from stateferry.savepoint.writer import SavepointWriter, remove_drafts
 
 _SENT_AT_ONCE = 64 << 20
 
@@ -169,6 +169,7 @@ def assemble(
     for file in staged:
         handles[file.operator][file.subtask] = file.handle
     operators = tuple(rewrite.finish(writer, handles[rewrite.old.id]) for rewrite in rewrites)
+    remove_drafts(writer.folder)
     writer.folder.sync_folder()
     return replace(source, operators=operators)
 

@@ -49,6 +49,25 @@ def test_a_disk_that_fails_is_told_to_the_writer(tmp_path: Path, monkeypatch: py
     stream.close()
 
 
+def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"of an earlier attempt")
+    stream = WriteBehind(Location.of(str(path)), 1)
+    stream.write(b"ab")
+    assert path.read_bytes() == b"of an earlier attempt"
+    stream.finish()
+    stream.close()
+    assert path.read_bytes() == b"ab"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_was_not_finished_leaves_nothing(tmp_path: Path) -> None:
+    stream = WriteBehind(Location.of(str(tmp_path / "file")))
+    stream.write(b"ab")
+    stream.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_closing_again_does_nothing(tmp_path: Path) -> None:
     stream = WriteBehind(Location.of(str(tmp_path / "file")))
     stream.close()

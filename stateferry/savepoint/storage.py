@@ -113,18 +113,26 @@ class Location:
             with self.create() as stream:  # one put
                 stream.write(data)
             return
-        draft = f"{self.path}.{uuid.uuid4().hex}.draft"
+        draft = self.draft()
         try:
-            with open(draft, "wb") as file:
+            with open(draft.path, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(draft, self.path)
+            draft.replace(self)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(draft)
+                os.unlink(draft.path)
             raise
         self.parent.sync_folder()
+
+    def draft(self) -> Location:
+        """Beside a local file, a place of one's own to write it before it takes its name by `replace`."""
+        return self.parent.child(f"{self.name}.{uuid.uuid4().hex}.draft")
+
+    def replace(self, other: Location) -> None:
+        """Gives a local file the other's name, in one piece."""
+        os.replace(self.path, other.path)
 
     def sync_file(self) -> None:
         """Waits until a closed local file is on disk; object stores have that at close."""

@@ -1,11 +1,16 @@
 """A file whose bytes go to disk while more are written, and then leave the page cache.
 
-Without that a large file takes all free memory for pages that nobody reads soon: memory the machine has to find first
-(on virtual machines often from their host, which costs several times what the disk does), and one long wait at the end.
+It has its name only when it is whole, on a local disk as on an object store: a writer that outlives the run it belonged
+to puts the same bytes in the place of those that stand, and never half of them.
+
+Without going to disk early a large file takes all free memory for pages that nobody reads soon: memory the machine has
+to find first (on virtual machines often from their host, which costs several times what the disk does), and one long
+wait at the end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -21,9 +26,11 @@ class WriteBehind:
 
     def __init__(self, location: Location, portion: int = PORTION) -> None:
         self._location, self._portion = location, portion
-        self._stream: Any = location.create()
+        self._written = location.draft() if location.is_local else location
+        self._finished = False
+        self._stream: Any = self._written.create()
         # Sees the same file, and can be synced and forgotten from another thread.
-        self._descriptor: int | None = os.open(location.path, os.O_RDONLY) if _is_possible(location) else None
+        self._descriptor: int | None = os.open(self._written.path, os.O_RDONLY) if _is_possible(location) else None
         self._disk = ThreadPoolExecutor(1, "write-behind")
         self._pending: Future[None] | None = None
         self._since_portion = self.position = 0
@@ -47,7 +54,10 @@ class WriteBehind:
         """Ends the file; it is on disk when this returns."""
         self._wait()
         self._stream.close()
-        self._location.sync_file()
+        self._written.sync_file()
+        if self._location.is_local:
+            self._written.replace(self._location)
+        self._finished = True
 
     def close(self) -> None:
         """Lets go of the file, whether it is finished or not."""
@@ -56,6 +66,9 @@ class WriteBehind:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+        if not self._finished and self._location.is_local:
+            with contextlib.suppress(OSError):
+                os.unlink(self._written.path)
 
 
 def _is_possible(location: Location) -> bool:

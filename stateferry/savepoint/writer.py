@@ -31,7 +31,9 @@ from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.savepoint.write_behind import WriteBehind
 
-_OWN_FILES = re.compile(r"[0-9a-f]{32}-(keyed|operator|raw-operator|raw-keyed)-\d{5}|_metadata\.[0-9a-f]{32}\.draft")
+_STATE_FILE = r"[0-9a-f]{32}-(keyed|operator|raw-operator|raw-keyed)-\d{5}"
+_DRAFT = re.compile(rf"({_STATE_FILE}|{METADATA})\.[0-9a-f]{{32}}\.draft")
+_OWN_FILES = re.compile(rf"{_STATE_FILE}|{_DRAFT.pattern}")
 _COPY = 4 << 20
 _COMPRESS_AT_ONCE = 1 << 20
 _LAST = np.uint8(0x80)
@@ -42,6 +44,13 @@ Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 def is_state_file(name: str) -> bool:
     """Whether it is a name of the files here, but for `_metadata`."""
     return _OWN_FILES.fullmatch(name) is not None
+
+
+def remove_drafts(folder: Location) -> None:
+    """What writers that were killed left behind; one that is still at work finds its draft gone, and fails."""
+    for entry in folder.entries():
+        if _DRAFT.fullmatch(entry.name):
+            entry.remove()
 
 
 class KeyedFileWriter:
@@ -215,5 +224,6 @@ class SavepointWriter:
 
     def commit(self, metadata: Metadata) -> None:
         """Makes the folder a savepoint."""
+        remove_drafts(self.folder)
         self.folder.sync_folder()
         self.folder.child(METADATA).write_atomically(build_metadata(metadata))
