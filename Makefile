@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard
-DEMO := .cache/demo-savepoint
+DEMO := .cache/demo
 # As Spark does: JAVA_HOME if there is one, else whatever is on PATH.
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast lint format bench demo clean check-python check-java
+.PHONY: help setup test test-fast lint format bench demo clean check-python check-java check-jre
 # A recipe that fails must not leave behind a stamp that says it was done.
 .DELETE_ON_ERROR:
 
@@ -38,11 +39,14 @@ format: $(VENV)/.made ## Put the code in order: formatting and the lint rules wi
 bench: $(VENV)/.made ## Measure the kernels on one core, beside their plain-Python twins
 	$(BIN)/python -m benchmarks
 
-demo: $(VENV)/.made ## Write a legacy savepoint without Flink, and look into it
+demo: check-jre $(VENV)/.made ## Migrate a demo savepoint: snapshot, tables, new savepoint, proof, publication
 	rm -rf $(DEMO)
-	$(BIN)/stateferry demo-savepoint $(DEMO) --ttl 30d
-	$(BIN)/stateferry inspect $(DEMO)
-	$(BIN)/stateferry dump $(DEMO) --operator main --state newMainState --limit 3
+	$(BIN)/stateferry demo-savepoint $(DEMO)/legacy --ttl 30d
+	$(BIN)/stateferry inspect $(DEMO)/legacy
+	STATEFERRY_HOME=$(DEMO)/home $(BIN)/stateferry run --savepoint $(DEMO)/legacy --target $(DEMO)/migrated \
+	  --operator main --legacy-state mainState --new-state newMainState --flag-state isMigratedState --ttl 30d
+	$(BIN)/stateferry inspect $(DEMO)/migrated
+	$(BIN)/stateferry dump $(DEMO)/migrated --operator main --state newMainState --limit 3
 
 clean: ## Remove the environments and everything that was built
 	rm -rf $(VENV) $(AIRFLOW_VENV) .cache .hypothesis build dist *.egg-info
@@ -67,6 +71,12 @@ check-python:
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Stateferry needs Python 3.11 or later with venv; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Install it (Debian: python3 and python3-venv), or name another: make PYTHON=/path/to/python3.12 ..." >&2; \
+	  exit 1; }
+
+check-jre:
+	@"$(JAVA)" -version 2>&1 | grep -q 'version "17\.' || { \
+	  echo "Spark needs Java 17; '$(JAVA) -version' says: $$("$(JAVA)" -version 2>&1 | head -1)." >&2; \
+	  echo "Install it (Debian: openjdk-17-jre-headless) and point JAVA_HOME or PATH at it." >&2; \
 	  exit 1; }
 
 # javac is asked, not java: the tests compile small Flink jobs, which a JRE cannot.
