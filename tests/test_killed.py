@@ -1,0 +1,240 @@
+"""A run that is killed at any of its effects, and given again: the end is the same, and meanwhile nobody saw half."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from stateferry.cli import main
+from stateferry.control import Control
+from stateferry.errors import UsageError
+from stateferry.plan import plan_of
+from stateferry.plan_check import resolve
+from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.table_commits import TableHome
+from stateferry.table_reads import chunk_files, read_current
+from stateferry.table_schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from tests.kill_points import KillPoints, Picture, watched
+from tests.local_spark import without_spark
+
+NOW = 1_700_000_000_000
+DAY = 24 * 3600 * 1000
+STATES = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": 30 * DAY}
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without_spark(monkeypatch)
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "world" / "home"))
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The folder with everything that runs change, and a night's command; the sources lie beside it."""
+
+    folder: Path
+    root: Path
+    source: str
+    target: str
+    further: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, folder: Path, further: tuple[str, ...] = ()) -> World:
+        (folder / "world").mkdir()
+        world = cls(folder, folder / "world", "monday", "first", further)
+        world.make_source(NOW, keys=8)
+        return world
+
+    def night(self, source: str, target: str, *further: str) -> World:
+        return replace(self, source=source, target=target, further=further)
+
+    def make_source(self, now: int, keys: int) -> None:
+        sizes = ["--keys", str(keys), "--entries", "2", "--migrated", "0.4", "--parallelism", "2"]
+        written = [*sizes, "--max-parallelism", "4", "--ttl", "30d", "--now", str(now)]
+        assert main(["demo-savepoint", str(self.folder / self.source), *written]) == 0
+
+    @property
+    def command(self) -> list[str]:
+        places = ["--savepoint", str(self.folder / self.source), "--target", str(self.root / self.target)]
+        states = ["--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"]
+        rest = ["--operator", "main", "--job", "clicks", "--ttl", "30d", "--now", str(NOW)]
+        return ["run", *places, *states, *rest, *self.further]
+
+    @property
+    def home(self) -> TableHome:
+        home = self.root / "home"
+        return TableHome(f"sqlite:///{home}/catalog.db", f"{home}/warehouse")
+
+    @property
+    def has_catalog(self) -> bool:
+        return (self.root / "home" / "catalog.db").exists()
+
+    def savepoint(self) -> dict[str, bytes]:
+        target = self.root / self.target
+        return {path.name: path.read_bytes() for path in target.iterdir()} if target.exists() else {}
+
+    def current_rows(self) -> list[str]:
+        """As the new state has them, by the tables' main."""
+        values = {"source": str(self.folder / self.source), "target": str(self.root / self.target), "job": "clicks"}
+        plan = plan_of({**values, "now": NOW, "operators": [{"operator": "main", "states": [STATES]}]})
+        rules = resolve(plan, Savepoint.open(plan.source)).operators[0].rules[0]
+        if not self.has_catalog:
+            return []
+        try:
+            files = chunk_files(self.home, StateTables("clicks", "main", "newMainState"))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return []
+        except UsageError as error:
+            # Created a moment ago, and nothing was written yet.
+            if "has no branch 'main'. There are: " not in str(error):
+                raise
+            return []
+        rows = (row for chunk in files for batch in read_current(chunk, rules) for row in batch.to_pylist())
+        return sorted(map(repr, rows))
+
+    def all_rows(self) -> dict[str, list[str]]:
+        """Of both tables, with what is not current any more."""
+        catalog = self.home.catalog()
+        tables = StateTables("clicks", "main", "newMainState")
+        return {
+            name: sorted(map(repr, catalog.load_table(tables.identifier(name)).scan().to_arrow().to_pylist()))
+            for name in (MAP_ENTRY, KEY_LEDGER)
+        }
+
+    def published(self) -> tuple[int, str, str] | None:
+        if not self.has_catalog:
+            return None
+        with Control(self.home.catalog_uri) as control:
+            standing = control.standing("clicks")
+        if standing is None:
+            return None
+        return standing.sequence, standing.record.target, standing.record.metadata_digest
+
+    def result(self) -> dict[str, Any]:
+        return {"savepoint": self.savepoint(), "rows": self.all_rows(), "published": self.published()}
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What stood before a run and after it, undisturbed."""
+
+    world: World
+    rows_before: list[str]
+    rows_after: list[str]
+    published_before: tuple[int, str, str] | None
+    after: dict[str, Any]
+    points: KillPoints
+
+    @classmethod
+    def undisturbed(cls, world: World) -> Night:
+        rows_before, published_before = world.current_rows(), world.published()
+        with watched(world.root) as points:
+            assert main(world.command) == 0
+        return cls(world, rows_before, world.current_rows(), published_before, world.result(), points)
+
+    def check_what_readers_see(self) -> None:
+        """All as before, or all as after; a savepoint only once its publication stands."""
+        found = self.world.savepoint()
+        published = self.world.published()
+        assert published in (self.published_before, self.after["published"])
+        if METADATA in found:
+            assert published is not None
+            assert published == self.after["published"]
+            assert {name: data for name, data in found.items() if name in self.after["savepoint"]} == (
+                self.after["savepoint"]
+            )
+            assert hashlib.sha256(found[METADATA]).hexdigest() == published[2]
+        rows = self.world.current_rows()
+        assert rows in (self.rows_before, self.rows_after)
+        if rows == self.rows_after != self.rows_before:
+            assert published == self.after["published"]
+
+    def check_again(self, killed: Picture, number: int, capsys: pytest.CaptureFixture[str]) -> None:
+        code = main(self.world.command)
+        said = capsys.readouterr()
+        assert code == 0, f"killed before effect {number}, {killed.effect}: {said.err}"
+        assert self.world.result() == self.after, f"killed before effect {number}, {killed.effect}"
+
+    def check_killed_at(self, killed: Picture, number: int, capsys: pytest.CaptureFixture[str]) -> None:
+        killed.restore(self.world.root)
+        self.check_what_readers_see()
+        self.check_again(killed, number, capsys)
+
+
+def in_the_middle_of_a_file(picture: Picture) -> bool:
+    return picture.effect.startswith("write") and picture.effect.endswith((".parquet", ".avro"))
+
+
+@pytest.fixture
+def first_night(tmp_path: Path) -> Night:
+    return Night.undisturbed(World.of(tmp_path, ("--parallelism", "3")))
+
+
+@pytest.mark.timeout(600)
+def test_first_run_killed_before_any_of_its_effects(first_night: Night, capsys: pytest.CaptureFixture[str]) -> None:
+    points = first_night.points
+    kinds = {"create", "write", "close", "open to write", "os.rename", "make folder", "commit"}
+    assert kinds <= points.effects.keys()
+    assert first_night.rows_before != first_night.rows_after
+    for number, picture in enumerate(points.pictures):
+        first_night.check_killed_at(picture, number, capsys)
+
+
+def _second_nights(tmp_path: Path) -> Iterator[World]:
+    world = World.of(tmp_path)
+    assert main(world.command) == 0
+    tuesday = world.night("tuesday", "second")
+    tuesday.make_source(NOW, keys=11)
+    yield tuesday
+    yield world.night("tuesday", "third", "--max-parallelism", "300")
+
+
+@pytest.mark.timeout(600)
+def test_run_after_another_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for world in _second_nights(tmp_path):
+        night = Night.undisturbed(world)
+        undisturbed = Picture.of(world.root)
+        assert night.published_before is not None
+        for number, picture in enumerate(night.points.pictures):
+            if not in_the_middle_of_a_file(picture):
+                night.check_killed_at(picture, number, capsys)
+        undisturbed.restore(world.root)
+
+
+def test_run_killed_twice(first_night: Night, capsys: pytest.CaptureFixture[str]) -> None:
+    first = first_night.points.pictures
+    for number in range(5, len(first), len(first) // 6):
+        first[number].restore(first_night.world.root)
+        with watched(first_night.world.root) as again:
+            assert main(first_night.world.command) == 0
+        step = max(1, len(again.pictures) // 4)
+        for second in range(step // 2, len(again.pictures), step):
+            first_night.check_killed_at(again.pictures[second], second, capsys)
+
+
+def test_nothing_is_left_to_do_for_the_same_command(first_night: Night) -> None:
+    before = Picture.of(first_night.world.root).content
+    assert main(first_night.world.command) == 0
+    assert Picture.of(first_night.world.root).content == before
+
+
+def test_rehearsal_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World.of(tmp_path, ("--rehearse",))
+    with watched(world.root) as points:
+        assert main(world.command) == 0
+    rows = world.current_rows()
+    for picture in points.pictures:
+        if in_the_middle_of_a_file(picture):
+            continue
+        picture.restore(world.root)
+        code = main(world.command)
+        assert code == 0, f"killed before {picture.effect}: {capsys.readouterr().err}"
+        assert world.current_rows() == rows
+        assert world.published() is None
+        assert world.savepoint() == {}
