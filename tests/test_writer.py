@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stateferry.errors import DamagedError, StateferryError, UsageError
+from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
-from stateferry.savepoint.header import KeyedHeader, build_header
-from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Metadata, Subtask
-from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.header import BackendKind, KeyedHeader, build_header
+from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Metadata, Operator, Subtask
+from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
-from tests.samples import METAS, STRING, UID, entry, files_of, keys_of, sample_rows, together, write_sample
+from tests.samples import METAS, PROPERTIES, STRING, UID, entry, files_of, keys_of, sample_rows, together, write_sample
 
 GOLDEN = Path(__file__).parent / "savepoints"
 ID = "0" * 32
@@ -175,6 +176,22 @@ def test_files_are_carried_over_byte_for_byte(tmp_path: Path) -> None:
     cut = Subtask(0, raw_keyed=KeyedHandle(ranges, (9,), AbsoluteFile(elsewhere.uri, 1)))
     with pytest.raises(DamagedError, match="expected 1 bytes"):
         writer.carry_over(writer.folder, ID, cut, keyed=True)
+
+
+def test_asynchronous_state_is_copied_and_never_hashed_anew(tmp_path: Path) -> None:
+    header = KeyedHeader(False, STRING, (replace(METAS[2], kind=BackendKind.KEY_VALUE_V2),))
+    writer = SavepointWriter(str(tmp_path / "s"))
+    with writer.keyed_file(operator_id(UID).hex(), 0, header, KeyGroupRange(0, 7)) as file:
+        file.entries(5, 0, *together([ONE, TWO]))
+        subtask = Subtask(0, managed_keyed=file.close())
+    operator = Operator(operator_id(UID), 1, 8, UID, UID, subtasks=(subtask,))
+    writer.commit(Metadata(6, 1, (operator,), (), PROPERTIES))
+    source = Savepoint.open(str(tmp_path / "s"))
+    rewrite(source, str(tmp_path / "t"), Layout())
+    assert files_of(tmp_path / "t") == files_of(tmp_path / "s")
+    with pytest.raises(RefusedError, match=r"operator main: flag is asynchronous \(V2\) state"):
+        rewrite(source, str(tmp_path / "u"), Layout(max_parallelism=16))
+    assert not (tmp_path / "u").exists()
 
 
 def test_samples_are_what_they_say() -> None:

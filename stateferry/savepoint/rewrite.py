@@ -248,6 +248,8 @@ def _check_layout(old: Operator, new: Operator) -> None:
 
 def _refuse_unstable(state: KeyedState, operator: str) -> None:
     """Refuses a key whose new key group can't be told from its bytes."""
+    if state.asynchronous:
+        raise RefusedError(f"operator {operator}: {state.name} is asynchronous (V2) state, whose keys can't be read")
     if isinstance(state.namespace, OpaqueType) and state.kind is StateKind.TIMERS:
         raise RefusedError(f"operator {operator}: the elements of {state.name} can't be read: {state.namespace.reason}")
     if reason := unstable_reason(state.key):
