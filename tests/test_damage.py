@@ -241,7 +241,7 @@ def test_a_file_cut_at_any_byte_is_damage(tmp_path: Path, compressed: bool) -> N
             file.damaged(file.data[:size]).everything()
 
 
-@pytest.mark.parametrize("bits", [1, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("bits", [1, pytest.param(8, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_every_flipped_byte_of_a_header(tmp_path: Path, bits: int) -> None:
     file = KeyedFile.of(write_sample(tmp_path / "s", parallelism=1, max_parallelism=2, keys=3), 0)
     truth, seen, chosen = Counter(file.everything()), 0, random.Random(13)
