@@ -142,11 +142,17 @@ def evolve_schema(table: Table, schema: pa.Schema) -> Table:
     return table.refresh()
 
 
+def is_marked(snapshot: Snapshot) -> bool:
+    """Whether a run made it."""
+    return snapshot.summary is not None and _RUN in snapshot.summary.additional_properties
+
+
 def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
     """Of the newest run up to the snapshot; snapshots by others, of maintenance for instance, say nothing."""
     for found in ancestors_of(snapshot, table.metadata):
-        said = found.summary.additional_properties if found.summary else {}
-        if _RUN in said:
+        if is_marked(found):
+            assert found.summary is not None
+            said = found.summary.additional_properties
             layout = Layout.of_json(table.properties[f"{_LAYOUT}.{said[_LAYOUT]}"])
             return RunMark(said[_RUN_ID], int(said[_RUN]), int(said[_CHECKPOINT]), layout)
     return None

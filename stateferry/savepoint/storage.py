@@ -80,6 +80,11 @@ class Location:
     def size(self) -> int:
         return int(self._info().size)
 
+    def modified_at(self) -> int:
+        """When it was changed last, in milliseconds; 0 if the filesystem doesn't say."""
+        nanoseconds = self._info().mtime_ns
+        return 0 if nanoseconds is None else int(nanoseconds) // 1_000_000
+
     def entries(self) -> list[Location]:
         if not self.is_folder():
             return []

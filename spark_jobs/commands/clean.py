@@ -1,0 +1,91 @@
+"""`stateferry clean`: remove what is old and of no use to anybody any more."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.commands.places import add_place_options, catalog_of
+
+if TYPE_CHECKING:
+    from stateferry.cleaning import Cleaning
+
+_DESCRIPTION = """\
+Remove runs by a retention rule, with their staged savepoints and the state files of targets that they never made a
+savepoint, and of their jobs' tables old snapshots and files that no snapshot names. Nothing that is published goes,
+nor what a rollback would bring back, and nothing while a run is at work.
+"""
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "clean",
+        help="remove old runs, what they left behind, and old snapshots of the tables",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--job", metavar="NAME", help="only of this job")
+    parser.add_argument("--keep", type=int, default=3, metavar="N", help="keep each job's N newest runs (default 3)")
+    parser.add_argument(
+        "--older-than",
+        default="14d",
+        metavar="DURATION",
+        help="keep what was changed more recently: 12h, 30d, ... (default 14d)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    add_place_options(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    from spark_jobs.pipeline import now_ms
+    from stateferry.cleaning import Cleaning
+    from stateferry.control import Control
+    from stateferry.durations import parse_duration
+    from stateferry.errors import RejectedError, UsageError
+    from stateferry.retention import Retention
+    from stateferry.runs import runs_of
+    from stateferry.table_commits import TableHome
+
+    if options.keep < 0:
+        raise UsageError(f"expected --keep to be 0 or more, found {options.keep}")
+    rule = Retention(options.keep, parse_duration(options.older_than))
+    home, catalog_uri = catalog_of(options)
+    at_work: list[str] = []
+    with Control(catalog_uri) as control:
+        known = sorted({*control.jobs(), *(one.job for one in runs_of(home))})
+        for job in known if options.job is None else [options.job]:
+            tables = TableHome(catalog_uri, f"{home}/warehouse")
+            cleaning = Cleaning(home, job, control, tables, rule, now_ms(), options.dry_run)
+            try:
+                _clean(cleaning)
+            except RejectedError as error:
+                at_work.append(str(error))
+    if at_work:
+        raise RejectedError("; ".join(at_work))
+    return 0
+
+
+def _clean(cleaning: Cleaning) -> None:
+    from stateferry.plan import new_run_id
+
+    if cleaning.dry_run:
+        _show(cleaning)
+        return
+    lease = cleaning.control.acquire(cleaning.job, f"clean-{new_run_id()}")
+    try:
+        _show(cleaning)
+    finally:
+        cleaning.control.release(lease)
+
+
+def _show(cleaning: Cleaning) -> None:
+    done = "would remove" if cleaning.dry_run else "removed"
+    count = size = 0
+    for removal in cleaning.clean():
+        count += 1
+        size += removal.size
+        sys.stdout.write(f"{done} {removal.what} {removal.name}\n")
+    sys.stdout.write(f"job {cleaning.job}: {done} {count} things, {size:,} bytes\n")
+    sys.stdout.flush()
