@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -57,3 +58,13 @@ def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:
     """Moves the tables' `main` forward to this run; False if they are of a newer savepoint already."""
     moved = [advance_main(table_home(resolved), tables, resolved.plan.run_id) for tables in states]
     return all(moved)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    from spark_jobs import step
+
+    return step.main("migrate", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

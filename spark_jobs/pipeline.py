@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_jobs import cut_over, migrate, rescale, snapshot, validate
+from spark_jobs import cut_over, migrate, movement, rescale, snapshot, validate
 from spark_jobs.watching import Watch
 from stateferry.control import LEASE_MS, Control, Lease
 from stateferry.errors import RejectedError, StateferryError
@@ -24,10 +24,12 @@ from stateferry.runs import Run
 from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
+from stateferry.space import check_room, estimate
 from stateferry.staging import with_absolute_files
 from stateferry.table_schemas import StateTables
 
 Facts = dict[str, Any]
+CUT_OVER = "cut_over"
 
 
 def now_ms() -> int:
@@ -44,32 +46,59 @@ class Pipeline:
     control: Control
     lease: Lease
     watch: Watch = lambda _: None
+    say: Callable[[str], None] = lambda _: None
     _lost: list[StateferryError] = field(default_factory=list)
 
     def carry_out(self) -> Report:
         """Everything up to a green report, and the publication unless it is a rehearsal."""
+        with self._at_work():
+            self.run.enter(RunState.RUNNING, now_ms())
+            for step, do in self._steps().items():
+                self._once(step, do)
+            report = self._green_report()
+            self.run.enter(RunState.VERIFIED, now_ms())
+            if not self.run.plan.rehearse:
+                self.cut_over()
+            return report
+
+    def carry_out_step(self, step: str) -> None:
+        """One step, after those before it."""
+        steps = self._steps()
+        before = list(steps) if step == CUT_OVER else list(steps)[: list(steps).index(step)]
+        missing = [name for name in before if self.run.facts(name) is None]
+        if missing:
+            raise RejectedError(f"run {self.run.plan.run_id}: {step} comes after {', '.join(missing)}: do that first")
+        with self._at_work():
+            if step == CUT_OVER:
+                if self.run.plan.rehearse:
+                    raise RejectedError(f"run {self.run.plan.run_id} is a rehearsal: there is nothing to cut over to")
+                self.cut_over()
+                return
+            self.run.enter(RunState.RUNNING, now_ms())
+            self._once(step, steps[step])
+            if step == "validate":
+                self._green_report()
+                self.run.enter(RunState.VERIFIED, now_ms())
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
         with _Renewed(self):
             try:
-                self.run.enter(RunState.RUNNING, now_ms())
-                for step, do in self._steps().items():
-                    self._once(step, do)
-                report = Report.read(self.run.report)
-                if not report.is_green:
-                    # What is wrong may be mended: the next time the staged savepoint is made and looked at anew.
-                    self.run.forget("rescale")
-                    self.run.forget("validate")
-                    failed = ", ".join(check.name for check in report.failed)
-                    raise RejectedError(
-                        f"the staged savepoint is not what it should be: {failed} ({self.run.report.shown})"
-                    )
-                self.run.enter(RunState.VERIFIED, now_ms())
-                if not self.run.plan.rehearse:
-                    self.cut_over()
-                return report
+                yield
             except StateferryError as error:
                 with suppress(StateferryError):
                     self.run.enter(RunState.FAILED, now_ms(), str(error))
                 raise
+
+    def _green_report(self) -> Report:
+        report = Report.read(self.run.report)
+        if report.is_green:
+            return report
+        # What is wrong may be mended: the next time the staged savepoint is made and looked at anew.
+        self.run.forget("rescale")
+        self.run.forget("validate")
+        failed = ", ".join(check.name for check in report.failed)
+        raise RejectedError(f"the staged savepoint is not what it should be: {failed} ({self.run.report.shown})")
 
     def _steps(self) -> dict[str, Callable[[], Facts]]:
         return {
@@ -97,6 +126,7 @@ class Pipeline:
         return self.run.staged if self.run.plan.rehearse else Location.of(self.run.plan.target)
 
     def snapshot(self) -> Facts:
+        self._check_room()
         inventory = snapshot.run(self.spark, self.resolved, self.watch)
         labels = {one.hex_id: one.label for one in self.resolved.source.metadata.operators}
         totals: dict[str, dict[str, int]] = {}
@@ -106,6 +136,11 @@ class Pipeline:
                 total[name] += count
         met = {f"{labels[operator]}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()}
         return {"states": totals, "met": met}
+
+    def _check_room(self) -> None:
+        room = estimate(self.resolved)
+        # The tables hold what is in the staged savepoint once more, compressed.
+        check_room({self.files.path: room.bytes, self.run.plan.warehouse: room.bytes // 2}, room.how)
 
     def migrate(self) -> Facts:
         states = migrate.run(self.spark, self.resolved, self.watch)
@@ -128,6 +163,12 @@ class Pipeline:
         if not self.run.plan.rehearse:
             target_content(self.run.plan.target, claimed=claimed)
             self.run.finish("claim", {"target": self.run.plan.target})
+        # Of an attempt that was stopped or found wanting: its files are about to be others.
+        self.run.staged.child(METADATA).remove()
+        movements = movement.movement(self.resolved)
+        self.run.folder.child("rescale-plan.json").write_atomically(movement.to_json(movements))
+        for line in movement.movement_lines(movements):
+            self.say(f"rescale plan: {line}")
         staged = rescale.run(self.spark, self.resolved, self.files.path, self.watch)
         if self.run.plan.rehearse:
             described = staged.metadata

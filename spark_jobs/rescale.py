@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,3 +32,13 @@ def run(spark: SparkSession, resolved: ResolvedPlan, folder: str, watch: Watch =
     rewrites = resolved.rewrites()
     files = stage_files(spark, rewrites, folder, resolved.plan.chunk_bytes, watch)
     return Staged(assemble(resolved.source.metadata, rewrites, files, folder), files)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    from spark_jobs import step
+
+    return step.main("rescale", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
 from pyspark.sql import SparkSession
 
 from spark_jobs.tasks import Measure, run_tasks
@@ -65,3 +68,13 @@ def _errors(operator: str, rules: Rules, met: dict[str, int]) -> list[Stateferry
             )
         )
     return errors
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    from spark_jobs import step
+
+    return step.main("snapshot", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
@@ -39,3 +40,13 @@ def run(
         tables=tables,
         target_bytes=resolved.plan.chunk_bytes,
     )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    from spark_jobs import step
+
+    return step.main("validate", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

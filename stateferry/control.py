@@ -276,11 +276,16 @@ def _check_follows(job: str, record: Record, before: Publication | None, replace
             f"job {job}: expected {expected} to stand, found {_shown(before)}: validate against what stands now, then "
             "publish again"
         )
-    if before is not None and record.checkpoint_id < before.record.checkpoint_id:
+    if before is not None:
+        check_age(job, record.source, record.checkpoint_id, before)
+
+
+def check_age(job: str, source: str, checkpoint_id: int, standing_now: Publication) -> None:
+    if checkpoint_id < standing_now.record.checkpoint_id:
         raise OlderSourceError(
-            f"job {job}: the source {record.source} is of checkpoint {record.checkpoint_id}, older than checkpoint "
-            f"{before.record.checkpoint_id} of {_shown(before)}: roll that back first, or, if the job was started "
-            "afresh and counts from 1 again, give it another job name"
+            f"job {job}: the source {source} is of checkpoint {checkpoint_id}, older than checkpoint "
+            f"{standing_now.record.checkpoint_id} of {_shown(standing_now)}: roll that back first, or, if the job was "
+            "started afresh and counts from 1 again, give it another job name"
         )
 
 

@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
             _say(f"nothing to do: {resolved.what_was_done_before or 'the savepoint is as wanted already'}")
             return 0
         _check_target(before, resolved)
+        _check_age(resolved, control)
         return _carry_out(before or Run.create(plan, now_ms()), resolved, control)
 
 
@@ -82,6 +83,15 @@ def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
     target_content(resolved.plan.target, claimed=claimed, published_metadata=metadata)
 
 
+def _check_age(resolved: ResolvedPlan, control: Control) -> None:
+    """What couldn't be published in the end isn't begun; the tables may well be told of an older savepoint."""
+    from stateferry.control import check_age
+
+    standing = control.standing(resolved.plan.job)
+    if not resolved.plan.rehearse and standing is not None:
+        check_age(resolved.plan.job, resolved.plan.source, resolved.source.metadata.checkpoint_id, standing)
+
+
 def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from spark_jobs.commands.progress_lines import ProgressLines
     from spark_jobs.pipeline import Pipeline
@@ -92,7 +102,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     try:
         _say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
         with session(f"stateferry {run.plan.run_id}") as spark:
-            pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr))
+            pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say)
             try:
                 report = pipeline.carry_out()
             finally:

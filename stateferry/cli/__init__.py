@@ -8,22 +8,32 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import os
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 from stateferry.cli import demo_savepoint, dump, inspect
-from stateferry.errors import RejectedError, StateferryError, UsageError
+from stateferry.errors import UsageError
+from stateferry.exit_codes import (
+    DAMAGED_OR_REFUSED,
+    INTERNAL,
+    INTERRUPTED,
+    NOBODY_LISTENS,
+    THE_ANSWER_IS_NO,
+    USAGE,
+    exit_code_of,
+)
 
-THE_ANSWER_IS_NO = 1
-USAGE = 2
-DAMAGED_OR_REFUSED = 3
-INTERNAL = 70
-INTERRUPTED = 130
-NOBODY_LISTENS = 141
+__all__ = [
+    "DAMAGED_OR_REFUSED",
+    "INTERNAL",
+    "INTERRUPTED",
+    "NOBODY_LISTENS",
+    "THE_ANSWER_IS_NO",
+    "USAGE",
+    "main",
+]
 
 _EPILOG = """\
 examples:
@@ -57,18 +67,7 @@ class _Version(argparse.Action):
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in arguments
-    try:
-        return _run(arguments)
-    except BrokenPipeError:
-        _forget_output()
-        return NOBODY_LISTENS
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 the last place where an error can be said in one line
-        if debug:
-            traceback.print_exc()
-        return _say(error)
+    return exit_code_of(lambda: _run(arguments), debug="--debug" in arguments)
 
 
 def _run(arguments: list[str]) -> int:
@@ -104,25 +103,3 @@ def _further_commands() -> Iterator[Any]:
     """Those that other packages bring, as modules with `add_to` and `run`: the library knows neither Spark nor jobs."""
     for entry_point in entry_points(group="stateferry.commands"):
         yield from entry_point.load()
-
-
-def _say(error: Exception) -> int:
-    code, text = _judged(error)
-    sys.stderr.write(f"stateferry: {' '.join(text.split())}\n")
-    return code
-
-
-def _judged(error: Exception) -> tuple[int, str]:
-    if isinstance(error, UsageError):
-        return USAGE, str(error)
-    if isinstance(error, RejectedError):
-        return THE_ANSWER_IS_NO, str(error)
-    if isinstance(error, (StateferryError, OSError)):
-        return DAMAGED_OR_REFUSED, str(error)
-    return INTERNAL, f"a fault of stateferry itself, {type(error).__name__}: {error} (--debug shows where)"
-
-
-def _forget_output() -> None:
-    """Else Python would try again, at exit, to write what nobody reads any more."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,68 @@
+"""Who will read which bytes of which file, and how much stays where it is: known before anything moves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from stateferry.plan_check import ResolvedPlan
+from stateferry.rescale_plan import RescalePlan, plan_rescale
+from stateferry.savepoint.metadata import Operator
+
+
+def movement(resolved: ResolvedPlan) -> list[dict[str, Any]]:
+    """Of each operator with keyed state."""
+    return [_of(resolved, operator) for operator in resolved.source.keyed_operators()]
+
+
+def to_json(movements: list[dict[str, Any]]) -> bytes:
+    return (json.dumps(movements, indent=2) + "\n").encode()
+
+
+def movement_lines(movements: list[dict[str, Any]]) -> list[str]:
+    return [_line(one) for one in movements]
+
+
+def _of(resolved: ResolvedPlan, operator: Operator) -> dict[str, Any]:
+    new = resolved.layout.of(operator)
+    files = [file.subtask_file for file in resolved.source.open_files(operator)]
+    layouts = {
+        "operator": operator.label,
+        "parallelism": [operator.parallelism, new.parallelism],
+        "max_parallelism": [operator.max_parallelism, new.max_parallelism],
+    }
+    if new.max_parallelism != operator.max_parallelism:
+        # Every key gets another key group: all of it is read where it is, and goes wherever its hash says.
+        total = sum(file.size for file in files)
+        return layouts | {"bytes": total, "bytes_staying": None, "reads": None}
+    plan = plan_rescale(files, operator.max_parallelism, operator.parallelism, new.parallelism)
+    return layouts | {"bytes": plan.total_bytes, "bytes_staying": plan.staying_bytes, "reads": _reads(plan)}
+
+
+def _reads(plan: RescalePlan) -> list[dict[str, Any]]:
+    return [
+        {
+            "subtask": read.new_subtask,
+            "from_subtask": read.file.subtask,
+            "file": read.file.name,
+            "key_groups": [read.key_groups.start, read.key_groups.end],
+            "bytes": [read.start, read.end],
+        }
+        for read in plan.reads
+    ]
+
+
+def _line(one: dict[str, Any]) -> str:
+    old, new = one["parallelism"]
+    subtasks = f"{old} subtasks" if old == new else f"{old} -> {new} subtasks"
+    if one["reads"] is None:
+        old_max, new_max = one["max_parallelism"]
+        return (
+            f"{one['operator']}: {subtasks}, max parallelism {old_max} -> {new_max}: {one['bytes']:,} bytes, every key "
+            "hashed anew"
+        )
+    share = 100 * one["bytes_staying"] // one["bytes"] if one["bytes"] else 100
+    return (
+        f"{one['operator']}: {subtasks}: {one['bytes']:,} bytes in {len(one['reads'])} reads, {share}% stays with its "
+        "subtask"
+    )

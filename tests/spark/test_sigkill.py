@@ -1,0 +1,144 @@
+"""Runs on Spark, killed for real at random moments and given again until one comes to its end.
+
+How many kills and by which seed: `STATEFERRY_KILLS` and `STATEFERRY_KILL_SEED`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.local_spark import LocalSpark, without_spark
+from tests.test_killed import NOW, Night, World
+
+pytestmark = pytest.mark.spark
+
+KILLS = int(os.environ.get("STATEFERRY_KILLS", "20"))
+SEED = int(os.environ.get("STATEFERRY_KILL_SEED", "1"))
+_LONGEST_RUN = 120
+
+
+@dataclass(slots=True)
+class Killer:
+    """Runs the command and kills it, or one of its workers, at a moment of its choice."""
+
+    command: list[str]
+    folder: Path
+    random: random.Random
+    # How long a run takes that isn't killed, as far as is known yet.
+    length: float = 12.0
+    kills: Counter[str] = field(default_factory=Counter)
+    _met: list[psutil.Process] = field(default_factory=list)
+
+    def run(self) -> int | None:
+        """The exit code, None if it was killed."""
+        log = (self.folder / "log").open("wb")
+        self.folder.joinpath("java").mkdir(exist_ok=True)
+        environment = {**os.environ, "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self.folder / 'java'}"}
+        with (
+            log,
+            subprocess.Popen(
+                [sys.executable, "-m", "stateferry.cli", *self.command],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                # A group of its own, which is not that of the tests.
+                start_new_session=True,
+            ) as process,
+        ):
+            began = time.monotonic()
+            victim = self.random.choice(("driver and JVM", "driver", "worker"))
+            # Most of the first third is Spark's start.
+            moment = self.length * self.random.uniform(0.3, 1.0)
+            try:
+                process.wait(moment)
+            except subprocess.TimeoutExpired:
+                return self._kill(process, victim)
+            self.length = 0.5 * (self.length + time.monotonic() - began)
+            return process.returncode
+
+    def _kill(self, process: subprocess.Popen[bytes], victim: str) -> int | None:
+        try:
+            family = psutil.Process(process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return process.wait(_LONGEST_RUN)
+        self._met += family
+        workers = [one for one in family if _is_worker(one)]
+        if victim == "worker" and workers:
+            self.kills[victim] += 1
+            self.random.choice(workers).kill()
+            code = process.wait(_LONGEST_RUN)
+            # A task that is tried once fails with its worker; one that was idle isn't missed.
+            return code if code == 0 else None
+        if victim == "driver":
+            process.kill()
+        else:
+            victim = "driver and JVM"
+            os.killpg(process.pid, signal.SIGKILL)
+        self.kills[victim] += 1
+        process.wait(_LONGEST_RUN)
+        return None
+
+    def see_all_end(self) -> None:
+        """Orphans go by themselves; what doesn't in a while is ended."""
+        _, alive = psutil.wait_procs(self._met, timeout=30)
+        for one in alive:
+            one.kill()
+        assert alive == []
+
+    def said(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        line = process.cmdline()
+    except psutil.Error:
+        return False
+    return any("daemon" in word or "pyspark.worker" in word for word in line) and "java" not in Path(line[0]).name
+
+
+@pytest.mark.timeout(120 + 40 * KILLS)
+def test_runs_killed_for_real_at_random_moments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sys.stdout.write(f"STATEFERRY_KILLS={KILLS} STATEFERRY_KILL_SEED={SEED}\n")
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "world" / "home"))
+    world = World.of(tmp_path).night("more", "target", "--parallelism", "3")
+    world.make_source(NOW, keys=2000)
+    with pytest.MonkeyPatch.context() as patch:
+        without_spark(patch)
+        # The tables' chunks are made for the cores there are.
+        patch.setattr(LocalSpark.sparkContext, "defaultParallelism", len(os.sched_getaffinity(0)))
+        undisturbed = Night.undisturbed(world)
+    _start_afresh(world)
+    killer = Killer(world.command, tmp_path, random.Random(SEED))
+    ended = 0
+    try:
+        while killer.kills.total() < KILLS or not ended:
+            code = killer.run()
+            undisturbed.check_what_readers_see()
+            if code is None:
+                continue
+            assert code == 0, f"after {dict(killer.kills)}: {killer.said()}"
+            assert world.result() == undisturbed.after, f"after {dict(killer.kills)}"
+            ended += 1
+            _start_afresh(world)
+    finally:
+        killer.see_all_end()
+    sys.stdout.write(f"kills: {dict(killer.kills)}; {ended} runs came to their end\n")
+    assert len(killer.kills) > 1
+
+
+def _start_afresh(world: World) -> None:
+    shutil.rmtree(world.root)
+    world.root.mkdir()
