@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 VERSIONS = ("2.3.0", "1.20.0")
@@ -31,13 +32,39 @@ def java_tool(name: str) -> str:
     return str(Path(home) / "bin" / name) if home else name
 
 
+@dataclass(frozen=True)
+class Program:
+    """Java of ours, the artifacts of Flink that it needs, and the file that pins all their jars."""
+
+    version: str
+    artifacts: tuple[str, ...]
+    pins: Path
+    sources: tuple[Path, ...]
+
+    def class_path(self) -> str:
+        """Of the compiled Java and Flink of this version, made on the first call."""
+        cache = _cache(self.version)
+        with _locked(cache / "lock"):
+            jars = _jars(self, cache)
+            classes = _classes(self, cache, jars)
+        return os.pathsep.join([str(classes), f"{jars}{os.sep}*"])
+
+    def pin(self) -> None:
+        """Writes anew which jars there are, after a deliberate change of version."""
+        with tempfile.TemporaryDirectory() as scratch:
+            fetched = Path(scratch) / "jars"
+            _fetch(self, Path(scratch), fetched)
+            self.pins.write_text(_pins(fetched))
+        sys.stdout.write(f"{self.pins}\n")
+
+
 def class_path(version: str) -> str:
-    """The class path of our compiled Java and Flink of this version, made on the first call."""
-    cache = _cache(version)
-    with _locked(cache / "lock"):
-        jars = _jars(version, cache)
-        classes = _classes(version, cache, jars)
-    return os.pathsep.join([str(classes), f"{jars}{os.sep}*"])
+    """The class path of the tests' Java and Flink of this version."""
+    return _tests(version).class_path()
+
+
+def _tests(version: str) -> Program:
+    return Program(version, _ARTIFACTS, _HERE / f"jars-{version}.sha256", (_SOURCES / "common", _SOURCES / version))
 
 
 def _cache(version: str) -> Path:
@@ -54,26 +81,26 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _jars(version: str, cache: Path) -> Path:
+def _jars(program: Program, cache: Path) -> Path:
     """The folder with exactly the pinned jars. Its name follows the pins, so it is complete if it exists."""
-    pins = _pins_file(version).read_text()
+    pins = program.pins.read_text()
     target = cache / f"jars-{_digest(pins.encode())}"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             fetched = Path(scratch) / "jars"
-            _fetch(version, Path(scratch), fetched)
+            _fetch(program, Path(scratch), fetched)
             found = _pins(fetched)
             if found != pins:
                 difference = sorted(set(found.splitlines()) ^ set(pins.splitlines()))
-                raise RuntimeError(f"the jars of Flink {version} are not those of {_pins_file(version)}: {difference}")
+                raise RuntimeError(f"the jars of Flink {program.version} are not those of {program.pins}: {difference}")
             fetched.rename(target)
     return target
 
 
-def _fetch(version: str, scratch: Path, target: Path) -> None:
+def _fetch(program: Program, scratch: Path, target: Path) -> None:
     dependencies = "".join(
-        f'<dependency org="org.apache.flink" name="{name}" rev="{version}" conf="default->default"/>'
-        for name in _ARTIFACTS
+        f'<dependency org="org.apache.flink" name="{name}" rev="{program.version}" conf="default->default"/>'
+        for name in program.artifacts
     )
     wanted = scratch / "ivy.xml"
     wanted.write_text(
@@ -85,7 +112,9 @@ def _fetch(version: str, scratch: Path, target: Path) -> None:
     command += ["-ivy", str(wanted), "-retrieve", str(target / "[artifact]-[revision].[ext]")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
     if done.returncode != 0 or not target.exists():
-        raise RuntimeError(f"Ivy could not fetch Flink {version}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+        raise RuntimeError(
+            f"Ivy could not fetch Flink {program.version}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        )
 
 
 def _ivy() -> Path:
@@ -98,9 +127,13 @@ def _ivy() -> Path:
     return found[0]
 
 
-def _classes(version: str, cache: Path, jars: Path) -> Path:
-    sources = sorted([*(_SOURCES / "common").rglob("*.java"), *(_SOURCES / version).rglob("*.java")])
-    digest = _digest(b"".join(str(s.relative_to(_SOURCES)).encode() + b"\0" + s.read_bytes() for s in sources))
+def _classes(program: Program, cache: Path, jars: Path) -> Path:
+    # By a path that says where in its package a class is, and nothing of the machine.
+    found = {
+        str(source.relative_to(root.parent)): source for root in program.sources for source in root.rglob("*.java")
+    }
+    sources = [found[name] for name in sorted(found)]
+    digest = _digest(b"".join(name.encode() + b"\0" + found[name].read_bytes() for name in sorted(found)))
     target = cache / f"classes-{digest}"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
@@ -108,14 +141,10 @@ def _classes(version: str, cache: Path, jars: Path) -> Path:
             command = [java_tool("javac"), "-nowarn", "--release", "17", "-d", str(made), "-cp", f"{jars}{os.sep}*"]
             done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                raise RuntimeError(f"javac failed for Flink {version}:\n{done.stderr}")
+                raise RuntimeError(f"javac failed for Flink {program.version}:\n{done.stderr}")
             # Earlier builds stay: a JVM of another test run may be using them.
             made.rename(target)
     return target
-
-
-def _pins_file(version: str) -> Path:
-    return _HERE / f"jars-{version}.sha256"
 
 
 def _pins(folder: Path) -> str:
@@ -128,11 +157,7 @@ def _digest(content: bytes) -> str:
 
 def _main() -> None:
     for version in VERSIONS:
-        with tempfile.TemporaryDirectory() as scratch:
-            fetched = Path(scratch) / "jars"
-            _fetch(version, Path(scratch), fetched)
-            _pins_file(version).write_text(_pins(fetched))
-        sys.stdout.write(f"{_pins_file(version)}\n")
+        _tests(version).pin()
 
 
 if __name__ == "__main__":
