@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard
 DEMO := .cache/demo
+KILLS ?= 300
+SEED ?= $(shell date +%s)
 # As Spark does: JAVA_HOME if there is one, else whatever is on PATH.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast lint format bench demo clean check-python check-java check-jre
+.PHONY: help setup test test-fast test-kill lint format bench demo clean check-python check-java check-jre
 # A recipe that fails must not leave behind a stamp that says it was done.
 .DELETE_ON_ERROR:
 
@@ -25,6 +27,9 @@ test: check-java lint ## Lint, then every test, real Flink and Spark included
 
 test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in under two minutes
 	$(BIN)/pytest -m "not flink and not spark and not slow"
+
+test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
+	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s tests/test_killed.py tests/spark/test_sigkill.py
 
 lint: $(VENV)/.made ## Style, format, types and import rules
 	$(BIN)/ruff check .

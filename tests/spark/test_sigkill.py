@@ -27,6 +27,7 @@ pytestmark = pytest.mark.spark
 KILLS = int(os.environ.get("STATEFERRY_KILLS", "20"))
 SEED = int(os.environ.get("STATEFERRY_KILL_SEED", "1"))
 _LONGEST_RUN = 120
+_STEPS = ("snapshot", "migrate", "rescale", "validate")
 
 
 @dataclass(slots=True)
@@ -35,14 +36,13 @@ class Killer:
 
     command: list[str]
     folder: Path
+    runs: Path
     random: random.Random
-    # How long a run takes that isn't killed, as far as is known yet.
-    length: float = 12.0
     kills: Counter[str] = field(default_factory=Counter)
     _met: list[psutil.Process] = field(default_factory=list)
 
-    def run(self) -> int | None:
-        """The exit code, None if it was killed."""
+    def run(self, *, spare: bool) -> int | None:
+        """The exit code, None if it was killed; whom it spares comes to an end."""
         log = (self.folder / "log").open("wb")
         self.folder.joinpath("java").mkdir(exist_ok=True)
         environment = {**os.environ, "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self.folder / 'java'}"}
@@ -57,16 +57,23 @@ class Killer:
                 start_new_session=True,
             ) as process,
         ):
-            began = time.monotonic()
+            if spare:
+                return process.wait(_LONGEST_RUN)
             victim = self.random.choice(("driver and JVM", "driver", "worker"))
-            # Most of the first third is Spark's start.
-            moment = self.length * self.random.uniform(0.3, 1.0)
+            before = self.random.choice((None, "claim", *_STEPS))
+            delay = self.random.uniform(0, 4 if before is None else 1)
+            self._wait_until_done(before, process)
             try:
-                process.wait(moment)
+                return process.wait(delay)
             except subprocess.TimeoutExpired:
                 return self._kill(process, victim)
-            self.length = 0.5 * (self.length + time.monotonic() - began)
-            return process.returncode
+
+    def _wait_until_done(self, step: str | None, process: subprocess.Popen[bytes]) -> None:
+        """Time alone would say little on a machine that is busy."""
+        began = time.monotonic()
+        while step is not None and process.poll() is None and not list(self.runs.glob(f"*/*/steps/{step}.json")):
+            assert time.monotonic() - began < _LONGEST_RUN, self.said()
+            time.sleep(0.02)
 
     def _kill(self, process: subprocess.Popen[bytes], victim: str) -> int | None:
         try:
@@ -121,11 +128,11 @@ def test_runs_killed_for_real_at_random_moments(monkeypatch: pytest.MonkeyPatch,
         patch.setattr(LocalSpark.sparkContext, "defaultParallelism", len(os.sched_getaffinity(0)))
         undisturbed = Night.undisturbed(world)
     _start_afresh(world)
-    killer = Killer(world.command, tmp_path, random.Random(SEED))
+    killer = Killer(world.command, tmp_path, world.root / "home" / "runs", random.Random(SEED))
     ended = 0
     try:
         while killer.kills.total() < KILLS or not ended:
-            code = killer.run()
+            code = killer.run(spare=killer.kills.total() >= KILLS)
             undisturbed.check_what_readers_see()
             if code is None:
                 continue
