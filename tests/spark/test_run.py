@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pyspark.sql import SparkSession
@@ -335,7 +336,9 @@ def test_a_rollback_brings_back_what_stood_before(ferry: Ferry) -> None:
 
 
 @pytest.mark.parametrize("step", [migrate, rescale, validate], ids=["migrate", "rescale", "validate"])
-def test_a_run_that_was_stopped_goes_on_where_it_was(step: str, ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_stopped_goes_on_where_it_was(
+    step: ModuleType, ferry: Ferry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
 
     def stopped(*_: object, **__: object) -> None:

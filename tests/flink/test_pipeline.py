@@ -1,0 +1,204 @@
+"""A job's savepoint goes through the whole pipeline; real Flink restores what comes out, in a job of the new shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.session import session
+from stateferry.cli import main
+from stateferry.runs import runs_of
+from tests.flink.harness import FlinkHarness, Line, Made
+from tests.flink.jars import VERSIONS
+from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
+from tests.flink.judge import Change, Make, check_restored, with_parallelism
+from tests.flink.scenarios import BACKENDS, SCENARIOS, legacy
+from tests.legacy_states import LegacyState, UserMap
+
+# Making, migrating and restoring a savepoint takes ten seconds, on a busy machine several times as long.
+pytestmark = [pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(600)]
+
+Flink = Callable[[str], FlinkHarness]
+DAY = 86_400_000
+LEGACY, NEW, FLAG = "mainState", "newMainState", "isMigratedState"
+OPTIONS = ("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> Iterator[None]:
+    """One Spark session for all runs: each finds it and uses it."""
+    with session("pipeline and Flink"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def whole(max_parallelism: int, *, ttl: str | None) -> Job:
+    """A job in the midst of its own migration, with all that must come through untouched beside it."""
+    (main_,) = legacy("Map{0-9}<String,Long>", keys=60, ttl=ttl).operators
+    timers = Timers(event=1, processing=1, far=1)
+    offsets = (
+        OperatorState("offsets", "Tuple2<String,Long>", elements=11),
+        OperatorState("rules", "Map{2-4}<String,Long>", mode="BROADCAST", elements=2),
+    )
+    states = (*main_.states, State("other", "Person"), State("list", "Long", kind="LIST"))
+    beside = State("windowed", "Map<String,Long>", namespace="TimeWindow", namespaces=2)
+    operators = (
+        replace(main_, states=states, timers=timers, operator_states=offsets),
+        Operator("beside", key="Tuple2<String,Long>", keys=20, states=(beside,), timers=Timers(event=1)),
+        Operator("plain", type="plain", operator_states=offsets),
+    )
+    return Job(operators, parallelism=3, max_parallelism=max_parallelism)
+
+
+def ferried(source: Path, target: Path, *options: object) -> None:
+    command = ["run", "--savepoint", source, "--target", target, *OPTIONS, *options]
+    assert main([str(part) for part in command]) == 0
+
+
+def expected(lines: Sequence[Line], *, live: Callable[[Line], bool] = lambda _: True) -> list[Line]:
+    """What the job of the new shape is to find."""
+    found = []
+    for line in lines:
+        if line["state"] == LEGACY:
+            shared = {name: value for name, value in line.items() if name != "value"} | {"state": NEW}
+            entries = line["value"].items() if isinstance(line["value"], dict) else line["value"]
+            found += [shared | {"user_key": key, "value": value} for key, value in entries]
+        elif line["state"] != FLAG:
+            found.append(line)
+    return [line for line in found if line["state"] != NEW or live(line)]
+
+
+def of_new_shape(job: Job) -> Job:
+    """The job, with what was migrated and the flag no longer in its code."""
+    operators = (
+        replace(operator, states=tuple(state for state in operator.states if state.name not in (LEGACY, FLAG)))
+        for operator in job.operators
+    )
+    return replace(job, operators=tuple(operators))
+
+
+def ttl_options(job: Job) -> tuple[object, ...]:
+    return ("--ttl", "30d", "--keep-expired") if job.operators[0].states[0].ttl else ()
+
+
+# From max parallelism, parallelism wanted, max parallelism wanted.
+LAYOUTS = {
+    "same": (128, None, None),
+    "smaller": (128, 2, None),
+    "larger": (128, 5, None),
+    "128-to-256": (128, None, 256),
+    "300-to-128": (300, None, 128),
+    "4096-to-100": (4096, 4, 100),
+}
+CASES = [
+    pytest.param(version, BACKENDS[(i + j) % 2], name, id=f"{name}-{version}-{BACKENDS[(i + j) % 2]}")
+    for i, name in enumerate(LAYOUTS)
+    for j, version in enumerate(VERSIONS)
+]
+
+
+@pytest.mark.parametrize(("version", "backend", "layout"), CASES)
+def test_the_new_job_finds_every_entry_and_all_else_untouched(
+    version: str, backend: str, layout: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    from_max, parallelism, to_max = LAYOUTS[layout]
+    # Versions and backends see both, in turn.
+    ttl = "stamped" if backend == "rocksdb" else None
+    job = replace(whole(from_max, ttl=ttl), backend=backend)
+    source = made(version, job)
+    wanted: tuple[object, ...] = () if parallelism is None else ("--parallelism", parallelism)
+    wanted += () if to_max is None else ("--max-parallelism", to_max)
+    ferried(source.path, tmp_path / "new", *wanted, *ttl_options(job))
+    started = of_new_shape(job) if to_max is None else Change(max_parallelism=to_max).job(of_new_shape(job))
+    if parallelism is not None:
+        # Only the migrated operator was asked to change; the job may start as it likes.
+        started = with_parallelism(started, parallelism)
+    found = Made(tmp_path / "new", expected(source.lines))
+    check_restored(flink(version), tmp_path / "new", started, found, moved=to_max is not None)
+
+
+TYPES = {
+    "legacy-untouched": ("2.3.0", "hashmap"),
+    "legacy-string-long": ("1.20.0", "rocksdb"),
+    "legacy-integer-row-ttl": ("1.20.0", "hashmap"),
+    "legacy-tuple-pojo": ("2.3.0", "rocksdb"),
+    "legacy-long-string-nulls-ttl": ("1.20.0", "rocksdb"),
+    "legacy-pojo-list-ttl": ("2.3.0", "hashmap"),
+}
+
+
+@pytest.mark.parametrize("scenario", TYPES)
+def test_types_and_nulls_come_through(scenario: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    version, backend = TYPES[scenario]
+    job = replace(SCENARIOS[scenario], backend=backend)
+    source = made(version, job)
+    ferried(source.path, tmp_path / "new", *ttl_options(job))
+    found = Made(tmp_path / "new", expected(source.lines))
+    check_restored(flink(version), tmp_path / "new", of_new_shape(job), found, moved=False)
+
+
+@pytest.mark.parametrize(("version", "backend"), list(zip(VERSIONS, BACKENDS, strict=True)))
+def test_exactly_what_has_expired_is_gone(version: str, backend: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    job = replace(whole(128, ttl="stamped"), backend=backend)
+    source = made(version, job)
+    stamps = sorted(line["timestamp"] for line in source.lines if line["state"] in (LEGACY, NEW))
+    # On the very millisecond: what was last touched then has expired, what was touched one later hasn't.
+    now = stamps[len(stamps) // 2] + 30 * DAY
+    ferried(source.path, tmp_path / "new", "--ttl", "30d", "--now", now)
+    left = expected(source.lines, live=lambda line: int(line["timestamp"]) + 30 * DAY > now)
+    gone = len(expected(source.lines)) - len(left)
+    assert 0 < gone < len(left)
+    check_restored(flink(version), tmp_path / "new", of_new_shape(job), Made(tmp_path / "new", left), moved=False)
+
+
+def test_a_second_night_publishes_what_a_first_one_would(flink: Flink, tmp_path: Path, home: Path) -> None:
+    first = LegacyState({f"key-{i:03}": ({f"u{j}": i + j for j in range(4)}, 0) for i in range(300)})
+    changed: dict[str, tuple[UserMap, int]] = {"key-007": ({"u0": -1, "new": None}, 0), "key-100": ({}, 0)}
+    changed["more"] = ({"u": 1}, 0)
+    second = first.with_changes(
+        blobs={key: blob for key, blob in {**first.blobs, **changed}.items() if key != "key-200"},
+        rows={"key-200": {"u0": (5, 0)}},
+        flags={"key-200": 0},
+        checkpoint_id=2,
+    )
+    nights = [tmp_path / "first", tmp_path / "second"]
+    for night, state in zip(nights, (first, second), strict=True):
+        state.write(str(night))
+        ferried(night, tmp_path / f"{night.name}-new")
+    written = [counts["rows written"] for counts in migrate_counts(home)]
+    # Of the keys changed: two entries, none, one, and one row of the job's own.
+    assert written == [4, 1200]
+    ferried(nights[1], tmp_path / "afresh", "--job", "afresh")
+    assert content(tmp_path / "second-new") == content(tmp_path / "afresh")
+    job = Job((Operator("main", key="String", states=(State(NEW, "Map<String,Long>", kind="MAP"),)),), parallelism=1)
+    restored = flink("2.3.0").restore(tmp_path / "second-new", job)
+    assert restored.problems == []
+    entries = {(line["key"], line["user_key"]): line["value"] for line in restored.lines}
+    assert len(restored.lines) == len(entries)
+    assert entries == second_content(second)
+
+
+def second_content(state: LegacyState) -> dict[tuple[str, str], object]:
+    rows = {(key, name): row[0] for key, of_key in state.rows.items() for name, row in of_key.items()}
+    blobs = {(key, name): value for key, blob in state.blobs.items() for name, value in blob[0].items()}
+    return blobs | rows
+
+
+def migrate_counts(home: Path) -> list[dict[str, int]]:
+    """Of each run, the newest first."""
+    facts = [json.loads(one.folder.child("steps").child("migrate.json").read())["facts"] for one in runs_of(str(home))]
+    return [one["counts"]["main/newMainState"] for one in facts]
+
+
+def content(savepoint: Path) -> list[bytes]:
+    """To the byte: files are named by what they hold and where they belong."""
+    return [file.read_bytes() for file in sorted(savepoint.iterdir())]

@@ -1,0 +1,158 @@
+"""The steps of a run as applications of their own, given to spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import cut_over, migrate, rescale, snapshot, step, validate
+from spark_jobs.session import LOOPBACK, session
+from spark_jobs.tasks import Measure, run_tasks
+from spark_jobs.watching import Progress
+from stateferry.errors import DamagedError
+from stateferry.runs import Run
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
+from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+pytestmark = pytest.mark.spark
+
+STEPS = (snapshot, migrate, rescale, validate, cut_over)
+STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """A plan's file, for a run that nothing has been done of."""
+    STATE.write(str(tmp_path / "source"))
+    state = {"legacy": LEGACY, "new": NEW, "flag": FLAG}
+    values = {
+        "job": "orders",
+        "run_id": "first",
+        "now": 0,
+        "source": str(tmp_path / "source"),
+        "target": str(tmp_path / "target"),
+        "home": str(tmp_path / "home"),
+        "operators": [{"operator": "main", "states": [state]}],
+    }
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(values))
+    return file
+
+
+def the_run(plan: Path) -> Run:
+    return Run.open(Location.of(str(plan.parent / "home" / "runs" / "orders" / "first")))
+
+
+def in_this_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the steps use the tests' session, and leaves it running."""
+    monkeypatch.setattr(step, "submitted_session", lambda _: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+
+
+def test_step_after_step_publishes(
+    spark: SparkSession, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_this_process(spark, monkeypatch)
+    target = plan.parent / "target"
+    assert rescale.main(["--plan", str(plan)]) == 1
+    assert "rescale comes after snapshot, migrate" in capsys.readouterr().err
+    for module in STEPS[:-1]:
+        assert module.main(["--plan", str(plan)]) == 0
+        assert not (target / "_metadata").exists()
+    run = the_run(plan)
+    assert run.state.value == "verified"
+    facts = {name: run.facts(name) for name in run.steps_done()}
+    # What is done is not done again, whatever way the run is named.
+    assert snapshot.main(["--run", run.folder.path]) == 0
+    assert {name: run.facts(name) for name in facts} == facts
+    assert cut_over.main(["--run", run.folder.path]) == 0
+    assert run.state.value == "published"
+    opened = Savepoint.open(str(target))
+    assert [state.name for state in opened.keyed_states(opened.operator("main"))] == [NEW]
+    capsys.readouterr()
+    for module in STEPS:
+        assert module.main(["--plan", str(plan)]) == 0
+        assert "nothing to do: run first is published" in capsys.readouterr().out
+
+
+def test_a_rehearsal_has_nothing_to_cut_over_to(
+    spark: SparkSession, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_this_process(spark, monkeypatch)
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"rehearse": True}))
+    for module in STEPS[:-1]:
+        assert module.main(["--plan", str(plan)]) == 0
+    assert cut_over.main(["--plan", str(plan)]) == 1
+    assert "is a rehearsal" in capsys.readouterr().err
+    assert not (plan.parent / "target").exists()
+
+
+def test_steps_must_agree_on_run_and_time(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = json.loads(plan.read_text())
+    plan.write_text(json.dumps({name: value for name, value in values.items() if name not in ("run_id", "now")}))
+    assert snapshot.main(["--plan", str(plan)]) == 2
+    assert "now and run_id missing" in capsys.readouterr().err
+    assert snapshot.main(["--plan", str(plan.parent / "none.json")]) == 2
+    assert not (plan.parent / "home").exists()
+
+
+def test_spark_submit_runs_a_step(plan: Path) -> None:
+    spark_home = Path(pyspark.__file__).parent
+    submit = [str(spark_home / "bin" / "spark-submit"), "--master", "local[1]"]
+    submit += ["--conf", f"spark.driver.bindAddress={LOOPBACK}", "--conf", f"spark.driver.host={LOOPBACK}"]
+    submit += ["--conf", "spark.ui.enabled=false"]
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home),
+        "SPARK_LOCAL_IP": LOOPBACK,
+    }
+    command = [*submit, str(snapshot.__file__), "--plan", str(plan)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "snapshot of run first is done" in done.stdout
+    run = the_run(plan)
+    assert run.steps_done() == ("snapshot",)
+    facts = run.facts("snapshot")
+    assert facts is not None
+    assert facts["states"]["main/mainState"]["entries"] == 1
+
+
+def test_the_librarys_errors_come_back_as_what_they_are(spark: SparkSession) -> None:
+    def damaged(number: int) -> int:
+        if number == 1:
+            raise DamagedError("an end", "none", file="f", key_group=3)
+        return number
+
+    with pytest.raises(DamagedError, match="f, key group 3: expected an end, found none") as raised:
+        run_tasks(spark, "test", [0, 1], damaged)
+    assert (raised.value.file, raised.value.key_group) == ("f", 3)
+
+
+def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
+    heard: list[Progress] = []
+    tenths: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
+    for count in (3, 2):
+        answers = run_tasks(spark, "count", range(count), lambda number: number * 10, heard.append, tenths)
+        assert answers == [number * 10 for number in range(count)]
+        last = heard[-1]
+        assert (last.done, last.total, last.unit, last.ended) == (count, count, "B", True)
+        assert last.amount == sum(range(count))
+    # A step that is done says so once, whatever ran under its name before.
+    assert sum(progress.ended for progress in heard) == 2
+
+
+def test_a_session_is_the_one_there_is(spark: SparkSession) -> None:
+    with session("another") as found:
+        assert found.sparkContext is spark.sparkContext
+    # Whoever found it leaves it running.
+    assert spark.range(3).count() == 3
