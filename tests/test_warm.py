@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 GOLDEN = Path(__file__).parent / "savepoints"
 READ = [
     "kinds-ttl-1.20-hashmap",
@@ -29,6 +31,7 @@ for name, kernel in warm.kernels():
 """
 
 
+@pytest.mark.slow
 def test_after_it_reading_compiles_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
 
