@@ -20,7 +20,7 @@ from stateferry.errors import RejectedError
 from stateferry.file_digest import DigestTask, digest_tasks
 from stateferry.publication import Publication, Record
 from stateferry.report import FileFingerprint, Report, SavepointFingerprint
-from stateferry.runs import Run
+from stateferry.runs import Run, runs_of
 from stateferry.savepoint.metadata import parse_metadata
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
@@ -67,6 +67,14 @@ class ToPublish:
         if not target.child(METADATA).exists():
             target.child(METADATA).write_atomically(self.metadata())
         remove_drafts(target)
+
+
+def published_run(home: str, publication: Publication) -> Run | None:
+    """The run that published, if its folder is still there."""
+    for one in runs_of(home, publication.job):
+        if one.run_id == publication.record.run_id and one.plan is not None:
+            return Run(one.plan, one.folder)
+    return None
 
 
 def publish(
