@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import hashing, moving, reading, sections, snappy, starting, walking
-from benchmarks.measuring import ENTRIES, ROUNDS, Scale, Subject, stay_on_one_core
+from benchmarks import hashing, moving, pipeline, reading, sections, snappy, starting, walking
+from benchmarks.measuring import ENTRIES, KEYS, ROUNDS, Scale, Subject, stay_on_one_core
 from benchmarks.report import circumstances, tables
 
 SUBJECTS: dict[str, Subject] = {
@@ -22,6 +22,7 @@ SUBJECTS: dict[str, Subject] = {
     "snappy": snappy.SUBJECT,
     "starting": starting.SUBJECT,
     "moving": moving.SUBJECT,
+    "pipeline": pipeline.SUBJECT,
 }
 _INTRODUCTION = """\
 # How fast it is
@@ -29,25 +30,26 @@ _INTRODUCTION = """\
 Medians of several rounds on one core, after one that doesn't count. "per CPU second" leaves out what the processor did
 for others and waits for the disk; "plain Python" is the same done value by value, on fewer entries, and "faster by"
 compares both by processor time. What is written is on disk when the clock stops; what is
-read is in memory already, unless a title says otherwise."""
+read is in memory already, unless a title says otherwise. Whole runs have all cores."""
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m benchmarks", description="Measure, on one core.")
     parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"which: {', '.join(SUBJECTS)} (all)")
     parser.add_argument("--entries", type=int, default=ENTRIES, help="map entries of each (%(default)s)")
+    parser.add_argument("--keys", type=int, default=KEYS, help="keys with 100 entries of a whole run (%(default)s)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of each measurement (%(default)s)")
     parser.add_argument("--folder", help="where savepoints are made up (the system's folder for temporary files)")
     parser.add_argument("--out", type=Path, help="where the tables go too (benchmarks/results.md if all is measured)")
     options = parser.parse_args(argv)
     if unknown := set(options.subjects) - set(SUBJECTS):
         parser.error(f"there is no subject {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")
-    if options.entries < 1 or options.rounds < 1:
-        parser.error("entries and rounds are at least 1")
+    if min(options.entries, options.rounds, options.keys) < 1:
+        parser.error("entries, rounds and keys are at least 1")
     core = stay_on_one_core()
     parts = [_INTRODUCTION]
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        scale = Scale(Path(folder), options.entries, options.rounds)
+        scale = Scale(Path(folder), options.entries, options.rounds, options.keys)
         for name in options.subjects or SUBJECTS:
             subject = SUBJECTS[name]
             parts.append(f"## {subject.title}\n\n{tables(subject.measure(scale))}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 ENTRIES = 4_000_000
 ROUNDS = 5
+KEYS = 500_000
 
 
 class WrongResultError(Exception):
@@ -24,6 +25,8 @@ class Scale:
     folder: Path
     entries: int = ENTRIES
     rounds: int = ROUNDS
+    # Of the savepoint for a whole run.
+    keys: int = KEYS
 
     @property
     def twin_entries(self) -> int:
@@ -92,11 +95,46 @@ class Duration:
 
 
 @dataclass(frozen=True, slots=True)
+class Execution:
+    """A command from start to end: by the clock, by the processors' time for all its processes, and the most memory
+    that these had together."""
+
+    seconds: float
+    cpu_seconds: float
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Executions of something; `speed` compares it with another, by the median and by processor time."""
+
+    what: str
+    executions: tuple[Execution, ...]
+    speed: tuple[float, float] | None = None
+    goal: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(one.seconds for one in self.executions)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return statistics.median(one.cpu_seconds for one in self.executions)
+
+    @property
+    def memory(self) -> int:
+        return max(one.memory for one in self.executions)
+
+    def faster_than(self, other: Comparison) -> tuple[float, float]:
+        return other.seconds / self.seconds, other.cpu_seconds / max(self.cpu_seconds, 1e-3)
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """One table of results."""
 
     title: str
-    measure: Callable[[Scale], Iterable[Rate | Duration]]
+    measure: Callable[[Scale], Iterable[Rate | Duration | Comparison]]
 
 
 def timed(

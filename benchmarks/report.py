@@ -10,22 +10,27 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.measuring import Duration, Rate
+from benchmarks.measuring import Comparison, Duration, Rate
 
 _PACKAGES = ("numpy", "numba", "pyarrow", "cramjam")
 _RATE_HEADER = ("", "measured on", "million/s", "best", "per CPU second", "goal", "plain Python", "faster by")
 _DURATION_HEADER = ("", "seconds", "best", "goal", "")
+_COMPARISON_HEADER = ("", "seconds", "best", "processor seconds", "memory", "times as fast", "by processor", "goal")
 
 
-def tables(lines: Iterable[Rate | Duration]) -> str:
-    """One table of rates or of durations, or one of each."""
-    rates, durations = [], []
+def tables(lines: Iterable[Rate | Duration | Comparison]) -> str:
+    """One table of each kind that there is."""
+    comparisons, rates, durations = [], [], []
     for line in lines:
         if isinstance(line, Rate):
             rates.append(_rate_row(line))
+        elif isinstance(line, Comparison):
+            comparisons.append(_comparison_row(line))
         else:
             durations.append(_duration_row(line))
     made = []
+    if comparisons:
+        made.append(_table(_COMPARISON_HEADER, comparisons))
     if rates:
         made.append(_table(_RATE_HEADER, rates))
     if durations:
@@ -54,6 +59,18 @@ def _duration_row(duration: Duration) -> tuple[str, ...]:
         f"{min(duration.seconds):.2f}",
         _goal(duration.is_reached, "≤", duration.at_most, 1),
         duration.note,
+    )
+
+
+def _comparison_row(line: Comparison) -> tuple[str, ...]:
+    return (
+        line.what,
+        f"{line.seconds:.1f}",
+        f"{min(one.seconds for one in line.executions):.1f}",
+        f"{line.cpu_seconds:.1f}",
+        f"{line.memory / 1e9:.1f} GB",
+        *((f"{ratio:.2f}" for ratio in line.speed) if line.speed else ("", "")),
+        line.goal,
     )
 
 

@@ -1,0 +1,180 @@
+"""`stateferry run` from its process's start to its end, beside the same conversion by Flink's State Processor API."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import state_processor
+from benchmarks.executing import ALL_CORES, execute
+from benchmarks.measuring import Comparison, Duration, Execution, Scale, Subject, expect
+from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
+from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
+from stateferry.savepoint.key_group_file import WINDOW
+from stateferry.savepoint.reader import Savepoint
+from stateferry.survey import survey
+
+_ROUNDS = 3
+_TIMES_PEER, _MOST_MEMORY = {500_000: 3.0, 5_000_000: 5.0}, 4e9
+_CHANGED_EVERY = 100
+_STEPS = ("snapshot", "migrate", "rescale", "validate")
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """One run and what its steps took and counted."""
+
+    execution: Execution
+    steps: dict[str, float]
+    rows_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Savepoints and homes in a folder; what is done with is removed, for a run writes three times what it reads."""
+
+    folder: Path
+    keys: int
+
+    @property
+    def plain(self) -> DemoState:
+        return DemoState(self.keys, ENTRIES_PER_KEY, 0, None, NOW, parallelism=4, max_parallelism=128, seed=1)
+
+    def source(self, name: str, state: DemoState) -> Path:
+        path = self.folder / name
+        if not path.exists():
+            write_demo_savepoint(str(path), state)
+        return path
+
+    def peer(self, source: Path) -> Execution:
+        scratch, target = self.folder / "rocksdb", self.folder / "by-peer"
+        command = state_processor.command(source, target, scratch, self.plain.max_parallelism)
+        try:
+            done = execute(command, self.folder / "peer.log")
+            self._expect_entries(target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(target, ignore_errors=True)
+        return done
+
+    def night(
+        self, source: Path, *options: str, home: str = "home", rehearse: bool = True, cores: Iterable[int] = ALL_CORES
+    ) -> Night:
+        """A rehearsal leaves nothing; a run that publishes leaves its home, for the next night."""
+        path, target = self.folder / home, self.folder / f"target-of-{source.name}"
+        command = [str(Path(sys.executable).with_name("stateferry")), "run"]
+        command += ["--savepoint", str(source), "--target", str(target), "--operator", OPERATOR, "--now", str(NOW)]
+        command += ["--legacy-state", MAIN_STATE, "--new-state", NEW_MAIN_STATE, "--flag-state", IS_MIGRATED_STATE]
+        command += [*options, *(["--rehearse"] if rehearse else [])]
+        done = execute(command, self.folder / "run.log", cores=cores, environment={"STATEFERRY_HOME": str(path)})
+        newest = max((path / "runs").glob("*/*"), key=os.path.getmtime)
+        facts = {step: json.loads((newest / "steps" / f"{step}.json").read_text())["facts"] for step in _STEPS}
+        written = sum(state.get("rows written", 0) for state in facts["migrate"]["counts"].values())
+        result = newest / "staged" if rehearse else target
+        if "--ttl" not in options:
+            self._expect_entries(result)
+        shutil.rmtree(path if rehearse else result)
+        return Night(done, {step: float(facts[step]["seconds"]) for step in _STEPS}, written)
+
+    def _expect_entries(self, result: Path) -> None:
+        found = 0
+        for operator in survey(Savepoint.open(str(result))):
+            for state in operator.keyed.states if operator.keyed else ():
+                found += state.entries if state.state.name == NEW_MAIN_STATE else 0
+        expect(found, self.keys * ENTRIES_PER_KEY, f"entries in {result}")
+
+    def next_night(self, source: Path) -> tuple[Path, int]:
+        """The same savepoint with another value in one key of a hundred, and how many these are."""
+        path, count = self.folder / "next-night", 0
+        shutil.copytree(source, path)
+        savepoint = Savepoint.open(str(path))
+        window = np.empty(WINDOW, np.uint8)
+        for operator in savepoint.keyed_operators():
+            for file in savepoint.open_files(operator):
+                bytes_ = np.memmap(path / file.name.rpartition("/")[2], np.uint8, "r+")
+                for key_group in file.handle.range:
+                    for section in file.sections(key_group, window):
+                        # The last byte of a blob is the lowest of its last value.
+                        chosen = section.ends[::_CHANGED_EVERY]
+                        bytes_[section.base + chosen - 1] ^= 1
+                        count += len(chosen)
+                bytes_.flush()
+        return path, count
+
+
+def measure(scale: Scale) -> Iterator[Comparison | Duration]:
+    bench = Bench(scale.folder, scale.keys)
+    source = bench.source("plain", bench.plain)
+    peers, nights = [], []
+    for _ in range(min(scale.rounds, _ROUNDS)):
+        peers.append(bench.peer(source))
+        nights.append(bench.night(source))
+    peer = Comparison(f"State Processor API of Flink {state_processor.FLINK}", tuple(peers))
+    ours = _beside(Comparison("stateferry run --rehearse", tuple(night.execution for night in nights)), peer)
+    wanted = _TIMES_PEER.get(scale.keys)
+    yield peer
+    yield replace(ours, goal=_goal(ours, wanted)) if wanted else ours
+    yield from _variants(bench, source, ours)
+    yield from _steps(nights)
+    yield from _next_night(bench, source)
+
+
+def _beside(one: Comparison, other: Comparison) -> Comparison:
+    return replace(one, speed=one.faster_than(other))
+
+
+def _goal(ours: Comparison, times: float) -> str:
+    assert ours.speed is not None
+    reached = ours.speed[0] >= times and ours.memory <= _MOST_MEMORY
+    return f"≥ {times:g}, ≤ {_MOST_MEMORY / 1e9:g} GB {'reached' if reached else 'MISSED'}"
+
+
+def _variants(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparison]:
+    """Each once, beside the plain run."""
+    moved = bench.night(source, "--max-parallelism", str(2 * bench.plain.max_parallelism))
+    one_core = bench.night(source, cores=(0,))
+    with_ttl = bench.source("ttl", replace(bench.plain, ttl=TTL))
+    stamped = bench.night(with_ttl, "--ttl", str(TTL))
+    shutil.rmtree(with_ttl)
+    for what, night, slowest in (
+        ("max parallelism doubled, beside the plain run", moved, 2.0),
+        ("on one core", one_core, None),
+        ("with time to live", stamped, 2.0),
+    ):
+        line = _beside(Comparison(what, (night.execution,)), ours)
+        assert line.speed is not None
+        goal = f"≥ {1 / slowest:g}" if slowest else f"≤ {1 / 1.6:.2f}"
+        reached = line.speed[0] >= 1 / slowest if slowest else line.speed[0] <= 1 / 1.6
+        yield replace(line, goal=f"{goal} {'reached' if reached else 'MISSED'}")
+
+
+def _steps(nights: list[Night]) -> Iterator[Duration]:
+    for step in _STEPS:
+        yield Duration(f"of the plain run: {step}", tuple(night.steps[step] for night in nights))
+    rest = tuple(night.execution.seconds - sum(night.steps.values()) for night in nights)
+    yield Duration("of the plain run: starting, stopping, and between the steps", rest)
+
+
+def _next_night(bench: Bench, source: Path) -> Iterator[Duration]:
+    first = bench.night(source, home="nights", rehearse=False)
+    changed, count = bench.next_night(source)
+    second = bench.night(changed, home="nights", rehearse=False)
+    share = first.steps["migrate"] / 5
+    for what, night, at_most in (("first night", first, None), ("second night, 1 % changed", second, share)):
+        note = f"{night.rows_written:,} rows written, the whole run {night.execution.seconds:.1f} seconds"
+        yield Duration(f"{what}: migrate", (night.steps["migrate"],), at_most, note)
+    expect(second.rows_written, count * ENTRIES_PER_KEY, "rows written in the second night")
+    shutil.rmtree(bench.folder / "nights")
+    shutil.rmtree(changed)
+
+
+SUBJECT = Subject(
+    "A whole run beside Flink's State Processor API, String -> Long, 100 entries a key, on all cores", measure
+)

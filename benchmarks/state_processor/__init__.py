@@ -1,0 +1,34 @@
+"""The peer: the same conversion by Flink's own State Processor API, written for speed as far as that API goes.
+
+`python -m benchmarks.state_processor` pins its jars anew after a change of version.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.executing import ALL_CORES
+from tests.flink.jars import Program, java_tool
+
+FLINK = "2.3.0"
+# More memory didn't make it faster: RocksDB's files stay in the system's cache anyway.
+_HEAP_MB, _ROCKSDB_MB = 640, 256
+# Where Kryo looks, which the API uses for its own records.
+_OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.time", "java.net", "java.nio")
+_HERE = Path(__file__).parent
+
+PROGRAM = Program(
+    FLINK,
+    ("flink-streaming-java", "flink-clients", "flink-statebackend-rocksdb", "flink-state-processor-api"),
+    _HERE / "jars.sha256",
+    (_HERE / "java",),
+)
+
+
+def command(source: Path, target: Path, scratch: Path, max_parallelism: int) -> list[str]:
+    """As many subtasks as there are cores."""
+    scratch.mkdir()
+    options = [f"-Xmx{_HEAP_MB}m", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED)]
+    arguments = [source, target, scratch, len(ALL_CORES), _ROCKSDB_MB, max_parallelism]
+    java = [java_tool("java"), *options, "-cp", PROGRAM.class_path(), "stateferry.benchmark.Convert"]
+    return [*java, *map(str, arguments)]

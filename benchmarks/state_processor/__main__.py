@@ -1,0 +1,3 @@
+from benchmarks.state_processor import PROGRAM
+
+PROGRAM.pin()

@@ -1,0 +1,72 @@
+"""The benchmark of whole runs: it measures what it starts, and its peer does the work that ours does."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.executing import FailedError, execute
+from benchmarks.measuring import Comparison, Execution, WrongResultError
+from benchmarks.pipeline import Bench
+from benchmarks.report import tables
+from stateferry.demo import MAIN_STATE
+from stateferry.savepoint.entries import read_entries
+from stateferry.savepoint.reader import Savepoint
+
+KEYS = 700
+_CHILD = (
+    "import time; held = bytearray(80_000_000); end = time.process_time() + 0.5\nwhile time.process_time() < end: 0"
+)
+_PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_CHILD!r}], check=True)"
+
+
+def test_all_processes_count(tmp_path: Path) -> None:
+    began = time.perf_counter()
+    done = execute([sys.executable, "-c", _PARENT], tmp_path / "log")
+    assert 0.5 < done.seconds < time.perf_counter() - began
+    assert 0.1 < done.cpu_seconds < 30
+    assert done.memory > 80_000_000
+
+
+def test_a_command_that_fails_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(FailedError, match="ended with 3:\nwhy"):
+        execute([sys.executable, "-c", "import sys; print('why'); sys.exit(3)"], tmp_path / "log")
+
+
+def test_comparisons_are_shown_by_median_and_most_memory() -> None:
+    slow = Comparison("slow", tuple(Execution(seconds, 30, 10**9) for seconds in (50, 60, 90)))
+    fast = Comparison("fast", tuple(Execution(seconds, 10, memory) for seconds, memory in ((20, 1), (30, 2 * 10**9))))
+    assert slow.faster_than(fast) == (25 / 60, 1 / 3)
+    *_, row = tables([slow, Comparison("fast", fast.executions, fast.faster_than(slow))]).splitlines()
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        "fast", "25.0", "20.0", "10.0", "2.0 GB", "2.40", "3.00", "",
+    ]  # fmt: skip
+
+
+def test_another_night_differs_in_every_hundredth_key_of_a_section(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, KEYS)
+    source = bench.source("plain", bench.plain)
+    changed, count = bench.next_night(source)
+    before, after = _values(source), _values(changed)
+    different = [key for key, value in before.items() if after[key] != value]
+    assert len(before) == KEYS
+    assert 0 < count == len(different) <= 128
+    assert all(before[key][:-1] == after[key][:-1] for key in different)
+
+
+def _values(path: Path) -> dict[str, list[tuple[str, int]]]:
+    savepoint = Savepoint.open(str(path))
+    (operator,) = savepoint.keyed_operators()
+    entries = read_entries(savepoint, operator, savepoint.state(operator, MAIN_STATE))
+    return {entry.key: entry.value for entry in entries}
+
+
+@pytest.mark.flink
+def test_the_peer_writes_every_entry(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, KEYS)
+    assert bench.peer(bench.source("plain", bench.plain)).memory > 0
+    with pytest.raises(WrongResultError):
+        Bench(tmp_path, KEYS + 1).peer(tmp_path / "plain")
