@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,14 @@ from numba.core.dispatcher import Dispatcher
 
 import stateferry
 from stateferry import columns, walker
-from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.demo import (
+    IS_MIGRATED_STATE,
+    MAIN_STATE,
+    NEW_MAIN_STATE,
+    OPERATOR,
+    DemoState,
+    write_demo_savepoint,
+)
 from stateferry.java_hash import hash_codes
 from stateferry.java_values import BigDecimal, LocalTime, PojoValue
 from stateferry.savepoint.batches import read_batches
@@ -37,6 +45,7 @@ from stateferry.types import (
     SetType,
 )
 from stateferry.values import encode
+from stateferry.warm_migration import migrate
 
 _KEYS: tuple[tuple[FlinkType, Any], ...] = (
     (Scalar.BOOLEAN, True),
@@ -73,6 +82,10 @@ def warm() -> None:
         rewrite(Savepoint.open(source), larger, Layout(max_parallelism=256))
         for name in (source, larger):
             read_all(Savepoint.open(name))
+        for name, demo in (("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None))):
+            write_demo_savepoint(f"{folder}/{name}", demo)
+            states = (MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE)
+            migrate(f"{folder}/{name}", OPERATOR, states, f"{folder}/of-{name}", _DEMO.now)
     for type_, value in _VALUES:
         columns.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))
