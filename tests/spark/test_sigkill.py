@@ -69,17 +69,23 @@ class Killer:
                 return self._kill(process, victim)
 
     def _wait_until_done(self, step: str | None, process: subprocess.Popen[bytes]) -> None:
-        """Time alone would say little on a machine that is busy."""
+        """Until the step is done and Spark's workers are there: time alone would say little on a machine that is
+        busy."""
         began = time.monotonic()
-        while step is not None and process.poll() is None and not list(self.runs.glob(f"*/*/steps/{step}.json")):
+        while step is not None and process.poll() is None:
+            if list(self.runs.glob(f"*/*/steps/{step}.json")) and any(map(_is_worker, self._family(process))):
+                return
             assert time.monotonic() - began < _LONGEST_RUN, self.said()
-            time.sleep(0.02)
+            time.sleep(0.05)
+
+    def _family(self, process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+        try:
+            return psutil.Process(process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
 
     def _kill(self, process: subprocess.Popen[bytes], victim: str) -> int | None:
-        try:
-            family = psutil.Process(process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return process.wait(_LONGEST_RUN)
+        family = self._family(process)
         self._met += family
         workers = [one for one in family if _is_worker(one)]
         if victim == "worker" and workers:
@@ -143,7 +149,7 @@ def test_runs_killed_for_real_at_random_moments(monkeypatch: pytest.MonkeyPatch,
     finally:
         killer.see_all_end()
     sys.stdout.write(f"kills: {dict(killer.kills)}; {ended} runs came to their end\n")
-    assert len(killer.kills) > 1
+    assert KILLS < 20 or len(killer.kills) == 3
 
 
 def _start_afresh(world: World) -> None:
