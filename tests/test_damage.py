@@ -123,6 +123,140 @@ def test_every_flipped_bit_of_metadata(tmp_path: Path, version: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "case", ["operator-state-2.3-rocksdb", "finished-2.3-rocksdb", "several-operators-2.3-hashmap"]
+)
+def test_a_flipped_bit_in_the_metadata_of_flink_is_named_or_changes_nothing_seen_twice(case: str) -> None:
+    data = (GOLDEN / case / "_metadata").read_bytes()
+    true_metadata = in_sight(parse_metadata(data, "_metadata"))
+    chosen = random.Random(5)
+    for position in chosen.sample(range(len(data)), 200):
+        flipped = replaced(data, position, bytes([data[position] ^ 1 << chosen.randrange(8)]))
+        metadata = refused_or(partial(parse_metadata, flipped, "_metadata"))
+        if metadata is not None and in_sight(metadata) != true_metadata:
+            found = refused_or(partial(contents, checked(GOLDEN / case, metadata)))
+            assert found is None or found == contents_of(GOLDEN / case)
+
+
+def checked(folder: Path, metadata: Metadata) -> Savepoint:
+    return replace(Savepoint.open(str(folder)), metadata=metadata)
+
+
+@pytest.mark.parametrize("case", ["legacy-2.3-rocksdb", "operator-state-2.3-rocksdb", "legacy-ttl-inlined-2.3-hashmap"])
+def test_metadata_cut_anywhere_before_its_properties_is_damage(case: str) -> None:
+    data = (GOLDEN / case / "_metadata").read_bytes()
+    properties = len(parse_metadata(data, "_metadata").properties)
+    for size in range(0, len(data) - properties + 4, 1 if len(data) < 5000 else 17):
+        with pytest.raises(DamagedError) as caught:
+            parse_metadata(data[:size], "_metadata")
+        assert caught.value.file == "_metadata"
+        assert caught.value.offset is not None
+        assert caught.value.offset <= size
+
+
+LIES = tuple(bytes.fromhex(lie) for lie in ("7fffffff", "ffffffff", "80000000", "7fffffffffffffff", "ffff"))
+
+
+def test_numbers_that_lie_cost_no_memory(tmp_path: Path) -> None:
+    savepoint = write_sample(tmp_path / "s", parallelism=1, max_parallelism=2, keys=3)
+    data = (tmp_path / "s" / "_metadata").read_bytes()
+    file = KeyedFile.of(savepoint, 0)
+    contents(savepoint)
+    tracemalloc.start()
+    try:
+        for lie in LIES:
+            for position in range(len(data)):
+                refused_or(partial(parse_metadata, replaced(data, position, lie)[: len(data)], "_metadata"))
+            for position in range(0, file.header_end, 11):
+                refused_or(file.damaged(replaced(file.data, position, lie)).everything)
+            for position in range(file.header_end, len(file.data), 5):
+                refused_or(file.damaged(replaced(file.data, position, lie)).everything)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+# Keyed state files
+
+
+@dataclass(frozen=True)
+class KeyedFile:
+    """One subtask's keyed state file, held in memory where it can be damaged."""
+
+    savepoint: Savepoint
+    operator: Operator
+    subtask: Subtask
+    handle: KeyedHandle
+    data: bytes
+
+    @classmethod
+    def of(cls, savepoint: Savepoint, index: int, operator: str = UID) -> KeyedFile:
+        found = savepoint.operator(operator)
+        (subtask,) = (subtask for subtask in found.subtasks if subtask.index == index)
+        assert subtask.managed_keyed is not None
+        with KeyGroupFile(savepoint.folder, subtask.managed_keyed, found.max_parallelism, index) as file:
+            data = bytes(file.file.read_at(file.size, 0))
+        return cls(savepoint, found, subtask, subtask.managed_keyed, data)
+
+    def damaged(self, data: bytes, offsets: tuple[int, ...] | None = None) -> KeyedFile:
+        offsets = self.handle.offsets if offsets is None else offsets
+        handle = replace(self.handle, offsets=offsets, stream=InlineBytes("x", data))
+        subtask = replace(self.subtask, managed_keyed=handle)
+        operator = replace(self.operator, subtasks=(subtask,))
+        savepoint = Savepoint(self.savepoint.folder, replace(self.savepoint.metadata, operators=(operator,)))
+        return KeyedFile(savepoint, operator, subtask, handle, data)
+
+    def open(self) -> KeyGroupFile:
+        return KeyGroupFile(self.savepoint.folder, self.handle, self.operator.max_parallelism, self.subtask.index)
+
+    def everything(self) -> list[str]:
+        """All entries, without the names of their states."""
+        with self.open() as file:
+            savepoint = OneFile(self.savepoint.folder, self.savepoint.metadata, file)
+            states = savepoint.keyed_states(self.operator)
+            return [repr(entry) for state in states for entry in read_entries(savepoint, self.operator, state)]
+
+    @cached_property
+    def header_end(self) -> int:
+        return min(offset for offset in self.handle.offsets if offset)
+
+
+@dataclass(frozen=True)
+class OneFile(Savepoint):
+    """Reads a file that is open, again and again."""
+
+    file: KeyGroupFile
+
+    def open_files(self, operator: Operator) -> Iterator[KeyGroupFile]:
+        yield self.file
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_cut_at_any_byte_is_damage(tmp_path: Path, compressed: bool) -> None:
+    file = KeyedFile.of(
+        write_sample(tmp_path / "s", parallelism=1, max_parallelism=3, keys=2, compressed=compressed), 0
+    )
+    assert file.damaged(file.data).everything()
+    for size in range(len(file.data)):
+        with pytest.raises(DamagedError):
+            file.damaged(file.data[:size]).everything()
+
+
+@pytest.mark.parametrize("bits", [1, pytest.param(8, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+def test_every_flipped_byte_of_a_header(tmp_path: Path, bits: int) -> None:
+    file = KeyedFile.of(write_sample(tmp_path / "s", parallelism=1, max_parallelism=2, keys=3), 0)
+    truth, seen, chosen = Counter(file.everything()), 0, random.Random(13)
+    for position in range(file.header_end):
+        for bit in chosen.sample(range(8), bits):
+            flipped = replaced(file.data, position, bytes([file.data[position] ^ 1 << bit]))
+            found = refused_or(file.damaged(flipped).everything)
+            seen += found is None
+            # The names of states are all that may change unseen.
+            assert found is None or Counter(found) == truth
+    # Beside the names, what timers say of their keys: the header said it before.
+    assert seen > 0.9 * bits * file.header_end
+
+
+@pytest.mark.parametrize(
     "case",
     [
         pytest.param("composites-2.3-rocksdb", marks=pytest.mark.slow),
