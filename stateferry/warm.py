@@ -19,6 +19,7 @@ from numba.core.dispatcher import Dispatcher
 
 import stateferry
 from stateferry import columns, walker
+from stateferry.content import Account
 from stateferry.demo import (
     IS_MIGRATED_STATE,
     MAIN_STATE,
@@ -82,10 +83,13 @@ def warm() -> None:
         rewrite(Savepoint.open(source), larger, Layout(max_parallelism=256))
         for name in (source, larger):
             read_all(Savepoint.open(name))
-        for name, demo in (("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None))):
+        # Arrays of one entry are another type to numba.
+        single = replace(_DEMO, keys=20, entries=1)
+        for name, demo in (("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None)), ("single", single)):
             write_demo_savepoint(f"{folder}/{name}", demo)
             states = (MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE)
             migrate(f"{folder}/{name}", OPERATOR, states, f"{folder}/of-{name}", _DEMO.now)
+    Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     for type_, value in _VALUES:
         columns.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))

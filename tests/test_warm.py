@@ -18,13 +18,22 @@ READ = [
     "windows-1.20-rocksdb",
 ]
 
-# Reads everything in every way there is, and prints the kernels that weren't in the cache.
+MIGRATED = ["legacy-2.3-rocksdb", "legacy-ttl-1.20-rocksdb", "legacy-tuple-pojo-2.3-rocksdb"]
+
+# Reads in every way there is, migrates the others, and prints the kernels that weren't in the cache.
 SCRIPT = """
 import sys
-from stateferry import warm
+import tempfile
+from pathlib import Path
+from stateferry import warm, warm_migration
 from stateferry.savepoint.reader import Savepoint
 for savepoint in sys.argv[1:]:
-    warm.read_all(Savepoint.open(savepoint))
+    if not Path(savepoint).name.startswith("legacy"):
+        warm.read_all(Savepoint.open(savepoint))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            names = ("mainState", "newMainState", "isMigratedState")
+            warm_migration.migrate(savepoint, "main", names, folder, 10**12)
 for name, kernel in warm.kernels():
     if kernel.stats.cache_misses:
         print(name, list(kernel.stats.cache_misses))
@@ -32,7 +41,7 @@ for name, kernel in warm.kernels():
 
 
 @pytest.mark.slow
-def test_after_it_reading_compiles_nothing(tmp_path: Path) -> None:
+def test_after_it_reading_and_migrating_compile_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
 
     def run(*arguments: str) -> str:
@@ -40,4 +49,4 @@ def test_after_it_reading_compiles_nothing(tmp_path: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
     assert "kernels are ready" in run("-m", "stateferry.warm")
-    assert run("-c", SCRIPT, *(str(GOLDEN / case) for case in READ)) == ""
+    assert run("-c", SCRIPT, *(str(GOLDEN / case) for case in (*READ, *MIGRATED))) == ""
