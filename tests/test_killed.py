@@ -176,6 +176,7 @@ def first_night(tmp_path: Path) -> Night:
     return Night.undisturbed(World.of(tmp_path, ("--parallelism", "3")))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_first_run_killed_before_any_of_its_effects(first_night: Night, capsys: pytest.CaptureFixture[str]) -> None:
     points = first_night.points
@@ -195,6 +196,7 @@ def _second_nights(tmp_path: Path) -> Iterator[World]:
     yield world.night("tuesday", "third", "--max-parallelism", "300")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_run_after_another_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # A rebuild differs from a night that goes on in little: a part of its effects will do.
