@@ -60,7 +60,8 @@ class Killer:
             if spare:
                 return process.wait(_LONGEST_RUN)
             victim = self.random.choice(("driver and JVM", "driver", "worker"))
-            before = self.random.choice((None, "claim", *_STEPS))
+            # Before the first step there are no workers.
+            before = self.random.choice(("claim", *_STEPS) if victim == "worker" else (None, "claim", *_STEPS))
             delay = self.random.uniform(0, 4 if before is None else 1)
             self._wait_until_done(before, process)
             try:
@@ -136,15 +137,17 @@ def test_runs_killed_for_real_at_random_moments(monkeypatch: pytest.MonkeyPatch,
     _start_afresh(world)
     killer = Killer(world.command, tmp_path, world.root / "home" / "runs", random.Random(SEED))
     ended = 0
+    enough = killer.random.randint(4, 9)
     try:
         while killer.kills.total() < KILLS or not ended:
-            code = killer.run(spare=killer.kills.total() >= KILLS)
+            code = killer.run(spare=killer.kills.total() >= min(enough, KILLS))
             undisturbed.check_what_readers_see()
             if code is None:
                 continue
             assert code == 0, f"after {dict(killer.kills)}: {killer.said()}"
             assert world.result() == undisturbed.after, f"after {dict(killer.kills)}"
             ended += 1
+            enough = killer.kills.total() + killer.random.randint(4, 9)
             _start_afresh(world)
     finally:
         killer.see_all_end()
