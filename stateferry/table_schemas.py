@@ -53,9 +53,6 @@ ORIGIN, IS_MIGRATED, FINGERPRINT, ENTRIES = "origin", "is_migrated", "fingerprin
 # What rows are found by: the columns whose smallest and largest values are kept for each file and row group.
 BOUNDED = (CHUNK, KEY_GROUP, KEY, KEY_RAW, TIMESTAMP, RUN)
 
-# Data files say that these are never absent: nothing has to be written, or read, of where they are.
-_ALWAYS_THERE = {CHUNK, KEY_GROUP, KEY_RAW, NAMESPACE_RAW, USER_KEY_RAW, IS_NULL, RUN}
-
 _NOW = "unix_millis(current_timestamp())"
 
 
@@ -148,9 +145,7 @@ def _key_columns(rules: Rules) -> list[tuple[str, pa.DataType | None]]:
 
 
 def _schema(*columns: tuple[str, pa.DataType | None]) -> pa.Schema:
-    return pa.schema(
-        [pa.field(name, type_, name not in _ALWAYS_THERE) for name, type_ in columns if type_ is not None]
-    )
+    return pa.schema([(name, type_) for name, type_ in columns if type_ is not None])
 
 
 def current_entries_sql(tables: StateTables, rules: Rules, *, now: str = _NOW, version: str | None = None) -> str:
