@@ -41,8 +41,11 @@ format: $(VENV)/.made ## Put the code in order: formatting and the lint rules wi
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.made ## Measure the kernels on one core, beside their plain-Python twins
+bench: $(VENV)/.made check-java ## Measure kernels beside plain Python, whole runs beside Flink's State Processor API
 	$(BIN)/python -m benchmarks
+
+bench-large: $(VENV)/.made check-java ## Whole runs beside the State Processor API on 5,000,000 keys: 9 GB, 60 GB of disk
+	$(BIN)/python -m benchmarks pipeline --keys 5000000 --rounds 1 --out benchmarks/results-large.md
 
 demo: check-jre $(VENV)/.made ## Migrate a demo savepoint: snapshot, tables, new savepoint, proof, publication
 	rm -rf $(DEMO)
