@@ -11,7 +11,6 @@ from benchmarks.executing import ALL_CORES
 from tests.flink.jars import Program, java_tool
 
 FLINK = "2.3.0"
-# More memory didn't make it faster: RocksDB's files stay in the system's cache anyway.
 _HEAP_MB, _ROCKSDB_MB = 640, 256
 # Where Kryo looks, which the API uses for its own records.
 _OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.time", "java.net", "java.nio")

@@ -47,7 +47,7 @@ public final class Convert {
         settings.setString("rest.bind-address", "127.0.0.1");
         settings.setString("rest.address", "127.0.0.1");
         settings.setString("rest.bind-port", "0");
-        // What is written is read once and thrown away: packing it doesn't pay.
+        // What RocksDB writes here is read once and thrown away.
         settings.setString("state.backend.rocksdb.compression.per.level", "NO_COMPRESSION");
         int parallelism = Integer.parseInt(args[3]);
         StreamExecutionEnvironment environment =
