@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from benchmarks.measuring import Rate, Scale, Subject, expect, timed
 from benchmarks.sections import demo, made_up
-from stateferry.java_hash import hash_codes
+from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import assign_to_key_group
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import Layout, rewrite
-from stateferry.types import FlinkType, Scalar, TupleType
-from stateferry.values import encode
-from stateferry.walker import Bytes, Positions
+from stateferry.serializers.types import FlinkType, Scalar, TupleType
+from stateferry.serializers.walker import Bytes, Positions
+from stateferry.values.values import encode
 from tests import naive_java_hash
 
 MAX_PARALLELISM = 1024

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from benchmarks.measuring import Duration, Scale, Subject, expect
 from benchmarks.sections import demo, made_up
-from stateferry.java_hash import hash_codes
+from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups, operator_indexes_for_key_groups
 from stateferry.rescale_plan import RescalePlan, plan_rescale
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
-from stateferry.types import FlinkType
+from stateferry.serializers.types import FlinkType
 
 NEW_PARALLELISM = 6
 # Reading from disk takes its time.

@@ -27,8 +27,8 @@ from stateferry.savepoint.header import (
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.writer import SavepointWriter
-from stateferry.snapshots import map_snapshot, simple_snapshot
-from stateferry.types import Scalar
+from stateferry.serializers.snapshots import map_snapshot, simple_snapshot
+from stateferry.serializers.types import Scalar
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from benchmarks.measuring import Rate, Scale, Subject, Timing, timed
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
-from stateferry.map_migration import MigrateMaps
-from stateferry.migration import Rules
+from stateferry.migration.map_migration import MigrateMaps
+from stateferry.migration.rules import Rules
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import Layout, rewrite
+from stateferry.serializers.types import Scalar
 from stateferry.ttl import expired
-from stateferry.types import Scalar
-from stateferry.values import encode
+from stateferry.values.values import encode
 
 ENTRIES_PER_KEY = 100
 GOAL = 15e6

@@ -15,9 +15,9 @@ from benchmarks.sections import demo, made_up
 GOAL = 2.0
 _WALK = """
 import numpy as np
-from stateferry.types import MapType, Scalar
-from stateferry.values import encode
-from stateferry.walker import walk_entries
+from stateferry.serializers.types import MapType, Scalar
+from stateferry.values.values import encode
+from stateferry.serializers.walker import walk_entries
 type_ = MapType(Scalar.STRING, Scalar.LONG)
 data = np.frombuffer(encode(type_, [("a", 1), ("b", None)]), np.uint8).copy()
 print(len(walk_entries(type_, data, np.zeros(1, np.int64), np.array([len(data)])).starts))

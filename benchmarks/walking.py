@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.measuring import Rate, Scale, Subject, Timing, expect, timed
-from stateferry.java_values import RowValue
-from stateferry.types import FlinkType, MapType, RowType, Scalar, TupleType
-from stateferry.values import encode
-from stateferry.walker import Bytes, Positions, walk_entries
+from stateferry.serializers.types import FlinkType, MapType, RowType, Scalar, TupleType
+from stateferry.serializers.walker import Bytes, Positions, walk_entries
+from stateferry.values.java_values import RowValue
+from stateferry.values.values import encode
 from tests import naive
 
 ENTRIES_PER_BLOB = 100

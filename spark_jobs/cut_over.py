@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
-from stateferry.control import Control, Lease
 from stateferry.errors import RejectedError
-from stateferry.file_digest import DigestTask, digest_tasks
-from stateferry.publication import Publication, Record
-from stateferry.report import FileFingerprint, Report, SavepointFingerprint
-from stateferry.runs import Run, runs_of
+from stateferry.runs.control import Control, Lease
+from stateferry.runs.file_digest import DigestTask, digest_tasks
+from stateferry.runs.publication import Publication, Record
+from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
+from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.metadata import parse_metadata
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stateferry.staging import FileTask, SendTask, SentEntries, add_counts, counts_of
+from stateferry.migration.staging import FileTask, SendTask, SentEntries, add_counts, counts_of
 
 # One row is what a task has for one key group and state of one operator.
 _SENT = pa.schema(

@@ -10,10 +10,17 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
-from stateferry.plan_check import ResolvedPlan
-from stateferry.table_chunk import Facts
-from stateferry.table_schemas import StateTables
-from stateferry.tables import TableHome, TableSnapshots, advance_main, commit_migrate, migrate_chunk, plan_migrate
+from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.tables.chunk import Facts
+from stateferry.tables.migrate import (
+    TableHome,
+    TableSnapshots,
+    advance_main,
+    commit_migrate,
+    migrate_chunk,
+    plan_migrate,
+)
+from stateferry.tables.schemas import StateTables
 
 _ROWS: Measure[Facts] = Measure("rows", lambda facts: int(facts["counts"].get("rows written", 0)))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from stateferry.plan_check import ResolvedPlan
 from stateferry.rescale_plan import RescalePlan, plan_rescale
+from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.metadata import Operator
 
 

@@ -14,19 +14,19 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import cut_over, migrate, movement, rescale, snapshot, validate
 from spark_jobs.watching import Watch
-from stateferry.control import LEASE_MS, Control, Lease
 from stateferry.errors import RejectedError, StateferryError
-from stateferry.plan_check import ResolvedPlan, target_content
-from stateferry.publication import Publication
-from stateferry.report import Report
-from stateferry.run_states import RunState
-from stateferry.runs import Run
+from stateferry.migration.staging import with_absolute_files
+from stateferry.runs.control import LEASE_MS, Control, Lease
+from stateferry.runs.plan_check import ResolvedPlan, target_content
+from stateferry.runs.publication import Publication
+from stateferry.runs.report import Report
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.runs.space import check_room, estimate
 from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
-from stateferry.space import check_room, estimate
-from stateferry.staging import with_absolute_files
-from stateferry.table_schemas import StateTables
+from stateferry.tables.schemas import StateTables
 
 Facts = dict[str, Any]
 CUT_OVER = "cut_over"

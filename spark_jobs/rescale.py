@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.staging_job import stage_files
 from spark_jobs.watching import Watch
-from stateferry.plan_check import ResolvedPlan
+from stateferry.migration.staging import StagedFile, add_counts, assemble
+from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.metadata import Metadata
-from stateferry.staging import StagedFile, add_counts, assemble
 
 
 @dataclass(frozen=True, slots=True)

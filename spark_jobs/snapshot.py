@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.errors import StateferryError
-from stateferry.inventory import Inventory, InventoryTask, inventory_tasks, total
-from stateferry.migration import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
-from stateferry.plan_check import ResolvedPlan
+from stateferry.migration.inventory import Inventory, InventoryTask, inventory_tasks, total
+from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
+from stateferry.runs.plan_check import ResolvedPlan
 
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
 

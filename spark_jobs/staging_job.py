@@ -11,9 +11,9 @@ from spark_jobs.exchange import exchange
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch, watched
 from stateferry.key_groups import KeyGroupRange
+from stateferry.migration.staging import FileTask, SendTask, StagedFile, file_tasks
 from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.rewrite import OperatorRewrite
-from stateferry.staging import FileTask, SendTask, StagedFile, file_tasks
 
 
 def stage_files(

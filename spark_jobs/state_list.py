@@ -11,7 +11,7 @@ from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
-from stateferry.types import type_name
+from stateferry.serializers.types import type_name
 
 SCHEMA = pa.schema(
     [

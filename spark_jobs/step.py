@@ -18,13 +18,13 @@ from spark_jobs.commands.progress_lines import ProgressLines
 from spark_jobs.cut_over import ToPublish
 from spark_jobs.pipeline import Pipeline, now_ms
 from spark_jobs.session import submitted_session
-from stateferry.control import Control
 from stateferry.errors import UsageError
 from stateferry.exit_codes import exit_code_of
-from stateferry.plan import plan_of_json
-from stateferry.plan_check import resolve
-from stateferry.run_states import ENDED
-from stateferry.runs import Run
+from stateferry.runs.control import Control
+from stateferry.runs.plan import plan_of_json
+from stateferry.runs.plan_check import resolve
+from stateferry.runs.run_states import ENDED
+from stateferry.runs.runs import Run
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 

@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
-from stateferry.check_result import Check
-from stateferry.checks import open_staged, run_check, validate
-from stateferry.judgement import TableAccount
-from stateferry.keyed_check import Facts
-from stateferry.plan_check import ResolvedPlan
-from stateferry.promise import Promise
+from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.validation.check_result import Check
+from stateferry.validation.checks import open_staged, run_check, validate
+from stateferry.validation.judgement import TableAccount
+from stateferry.validation.keyed_check import Facts
+from stateferry.validation.promise import Promise
 
 _BYTES: Measure[Facts] = Measure("B", lambda facts: int(facts.get("size", 0)))
 

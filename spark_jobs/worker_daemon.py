@@ -4,7 +4,10 @@ forked from it has to."""
 from pyspark.daemon import manager
 
 from spark_jobs import exchange, savepoint_source, tasks
-from stateferry import checks, file_digest, inventory, staging, tables
+from stateferry.migration import inventory, staging
+from stateferry.runs import file_digest
+from stateferry.tables import migrate as tables
+from stateferry.validation import checks
 
 PRELOADED = (exchange, savepoint_source, tasks, checks, file_digest, inventory, staging, tables)
 

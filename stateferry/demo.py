@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stateferry.errors import UsageError
-from stateferry.java_hash import hash_codes
+from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import check_layout, key_group_prefix_bytes, ranges
 from stateferry.savepoint.header import (
@@ -29,8 +29,8 @@ from stateferry.savepoint.header import (
 from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator, Subtask
 from stateferry.savepoint.reader import operator_id
 from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
-from stateferry.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
-from stateferry.types import Scalar
+from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from stateferry.serializers.types import Scalar
 
 OPERATOR = "main"
 MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE = "mainState", "newMainState", "isMigratedState"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stateferry import hash_kernels
+from stateferry.hashing import kernels as hash_kernels
 from stateferry.key_groups import check_layout, check_parallelism
 
 

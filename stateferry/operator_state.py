@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-from stateferry.java_hash_map import order_of_compute_if_absent, order_of_put
+from stateferry.hashing.hash_map import order_of_compute_if_absent, order_of_put
 from stateferry.key_groups import check_parallelism
 
 

@@ -15,7 +15,7 @@ from stateferry.savepoint.metadata import InlineBytes, Operator, StreamHandle
 from stateferry.savepoint.operator_file import broadcast_entries
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
-from stateferry.types import FlinkType
+from stateferry.serializers.types import FlinkType
 
 BytesRead = Callable[[int], None]
 Counts = npt.NDArray[np.int64]

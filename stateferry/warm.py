@@ -18,8 +18,7 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 import stateferry
-from stateferry import columns, walker
-from stateferry.content import Account
+from stateferry.columns import columns
 from stateferry.demo import (
     IS_MIGRATED_STATE,
     MAIN_STATE,
@@ -28,13 +27,12 @@ from stateferry.demo import (
     DemoState,
     write_demo_savepoint,
 )
-from stateferry.java_hash import hash_codes
-from stateferry.java_values import BigDecimal, LocalTime, PojoValue
+from stateferry.hashing.java_hash import hash_codes
 from stateferry.savepoint.batches import read_batches
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import Layout, rewrite
-from stateferry.survey import survey
-from stateferry.types import (
+from stateferry.serializers import walker
+from stateferry.serializers.types import (
     ArrayType,
     FlinkType,
     ListType,
@@ -45,7 +43,10 @@ from stateferry.types import (
     Scalar,
     SetType,
 )
-from stateferry.values import encode
+from stateferry.survey import survey
+from stateferry.validation.content import Account
+from stateferry.values.java_values import BigDecimal, LocalTime, PojoValue
+from stateferry.values.values import encode
 from stateferry.warm_migration import migrate
 
 _KEYS: tuple[tuple[FlinkType, Any], ...] = (

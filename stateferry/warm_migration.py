@@ -7,15 +7,15 @@ import logging
 import os
 from importlib.util import find_spec
 
-from stateferry.checks import validate
-from stateferry.inventory import inventory_tasks, total
-from stateferry.map_migration import MigrateMaps
-from stateferry.migration import Contradiction, Rules
-from stateferry.promise import Promise
+from stateferry.migration.inventory import inventory_tasks, total
+from stateferry.migration.map_migration import MigrateMaps
+from stateferry.migration.rules import Contradiction, Rules
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.state import KeyedState
+from stateferry.validation.checks import validate
+from stateferry.validation.promise import Promise
 
 
 def migrate(source: str, operator: str, names: tuple[str, str, str], folder: str, now: int) -> None:
@@ -57,7 +57,7 @@ def _rewrite_and_check(
 
 
 def _keep_in_tables(savepoint: Savepoint, operator: Operator, rules: Rules, folder: str) -> None:
-    from stateferry.tables import TableHome, advance_main, commit_migrate, migrate_chunk, plan_migrate
+    from stateferry.tables.migrate import TableHome, advance_main, commit_migrate, migrate_chunk, plan_migrate
 
     os.makedirs(folder)
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)

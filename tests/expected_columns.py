@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stateferry.arrow_types import CLASS, known_subclasses, pojo_fields
-from stateferry.java_values import LocalDate
+from stateferry.columns.arrow_types import CLASS, known_subclasses, pojo_fields
 from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.types import (
+from stateferry.serializers.types import (
     ArrayType,
     EitherType,
     EnumType,
@@ -32,6 +31,7 @@ from stateferry.types import (
     SetType,
     TupleType,
 )
+from stateferry.values.java_values import LocalDate
 from tests.test_columns import comparable, epoch_day, micros, plain, unrepresentable
 
 SAVEPOINTS = Path(__file__).parent / "savepoints"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stateferry.java_hash import hash_codes
+from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import KeyGroupRange, key_group_prefix_bytes
-from stateferry.migration import Contradiction, Rules
+from stateferry.migration.rules import Contradiction, Rules
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
@@ -22,10 +22,10 @@ from stateferry.savepoint.header import (
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.savepoint.writer import SavepointWriter
-from stateferry.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from stateferry.serializers.types import MapType, Scalar
 from stateferry.ttl import expired
-from stateferry.types import MapType, Scalar
-from stateferry.values import encode
+from stateferry.values.values import encode
 
 LEGACY, NEW, FLAG = "mainState", "newMainState", "isMigratedState"
 UserMap = Mapping[str, object]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spark_jobs import cut_over, migrate, session, snapshot, staging_job, validate
-from stateferry.staging import FileTask, SendTask, SentEntries, add_counts, counts_of
+from stateferry.migration.staging import FileTask, SendTask, SentEntries, add_counts, counts_of
 
 
 class LocalSpark:

@@ -8,24 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from stateferry.java_values import (
-    BigDecimal,
-    EitherValue,
-    Instant,
-    LocalDate,
-    LocalDateTime,
-    LocalTime,
-    PojoValue,
-    RowKind,
-    RowValue,
-    Singleton,
-    SqlTimestamp,
-    TimerValue,
-    TimeWindow,
-    TtlValue,
-    Variant,
-)
-from stateferry.types import (
+from stateferry.serializers.types import (
     ArrayType,
     EitherType,
     EnumType,
@@ -44,7 +27,24 @@ from stateferry.types import (
     TtlType,
     TupleType,
 )
-from stateferry.values import decode
+from stateferry.values.java_values import (
+    BigDecimal,
+    EitherValue,
+    Instant,
+    LocalDate,
+    LocalDateTime,
+    LocalTime,
+    PojoValue,
+    RowKind,
+    RowValue,
+    Singleton,
+    SqlTimestamp,
+    TimerValue,
+    TimeWindow,
+    TtlValue,
+    Variant,
+)
+from stateferry.values.values import decode
 
 _BYTE, _SHORT = st.integers(-(2**7), 2**7 - 1), st.integers(-(2**15), 2**15 - 1)
 _INTEGER, _LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)

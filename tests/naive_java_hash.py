@@ -11,7 +11,17 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from stateferry.types import EitherType, FlinkType, ListType, MapType, NullableType, RowType, Scalar, SetType, TupleType
+from stateferry.serializers.types import (
+    EitherType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    RowType,
+    Scalar,
+    SetType,
+    TupleType,
+)
 
 Value = Any
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from stateferry import values
 from stateferry.key_groups import assign_to_key_group, key_group_prefix_bytes, ranges
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import (
@@ -24,7 +23,7 @@ from stateferry.savepoint.header import (
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.savepoint.writer import SavepointWriter
-from stateferry.snapshots import (
+from stateferry.serializers.snapshots import (
     SerializerSnapshot,
     list_snapshot,
     map_snapshot,
@@ -32,7 +31,8 @@ from stateferry.snapshots import (
     timer_snapshot,
     ttl_snapshot,
 )
-from stateferry.types import MapType, Scalar
+from stateferry.serializers.types import MapType, Scalar
+from stateferry.values import values
 
 UID = "main"
 PROPERTIES = b"\xac\xed\x00\x05\x70"

@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from stateferry.migration import Rules
+from stateferry.migration.rules import Rules
 from stateferry.savepoint.reader import Savepoint
-from stateferry.table_reads import chunk_files, read_current
-from stateferry.tables import (
+from stateferry.tables.migrate import (
     MigrateStep,
     TableHome,
     TableSnapshots,
@@ -22,7 +21,8 @@ from stateferry.tables import (
     migrate_chunk,
     plan_migrate,
 )
-from stateferry.values import decode_whole
+from stateferry.tables.reads import chunk_files, read_current
+from stateferry.values.values import decode_whole
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 

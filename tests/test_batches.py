@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateferry import values
 from stateferry.errors import DamagedError, RefusedError, StateferryError
-from stateferry.java_values import Singleton, TimerValue, TtlValue
 from stateferry.savepoint.batches import record_batch, schema
 from stateferry.savepoint.rows import Rows
 from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.types import (
+from stateferry.serializers.types import (
     FlinkType,
     ListType,
     MapType,
@@ -30,6 +28,8 @@ from stateferry.types import (
     TtlType,
     TupleType,
 )
+from stateferry.values import values
+from stateferry.values.java_values import Singleton, TimerValue, TtlValue
 from tests.expected_columns import rows_of
 from tests.naive import flink_types, present_values, values_of
 from tests.test_columns import NotRepresentableError, expected

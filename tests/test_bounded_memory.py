@@ -21,7 +21,7 @@ from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
-from stateferry.snapshots import map_snapshot
+from stateferry.serializers.snapshots import map_snapshot
 from stateferry.survey import survey
 from tests.samples import LONG, PROPERTIES, STRING, UID, keyed_meta, keys_of
 

@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry import check_kernels
-from stateferry.check_result import Check, Outcome
-from stateferry.checks import open_staged, plan_checks, run_check, run_here, validate
-from stateferry.content import Account
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.java_hash import hash_codes
-from stateferry.judgement import TableAccount
+from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_groups import KeyGroupRange, assign_to_key_group
-from stateferry.map_migration import MigrateMaps
-from stateferry.migration import Contradiction, NullsCannotBeKeptError, Rules
-from stateferry.promise import Promise
+from stateferry.migration.map_migration import MigrateMaps
+from stateferry.migration.rules import Contradiction, NullsCannotBeKeptError, Rules
 from stateferry.savepoint.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
 from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
 from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.savepoint.rewrite import Layout, rewrite
-from stateferry.snapshots import map_snapshot
-from stateferry.types import Scalar
+from stateferry.serializers.snapshots import map_snapshot
+from stateferry.serializers.types import Scalar
+from stateferry.validation import kernels as check_kernels
+from stateferry.validation.check_result import Check, Outcome
+from stateferry.validation.checks import open_staged, plan_checks, run_check, run_here, validate
+from stateferry.validation.content import Account
+from stateferry.validation.judgement import TableAccount
+from stateferry.validation.promise import Promise
 from tests.saboteur import Groups, Row, Saboteur
 
 GOLDEN = Path(__file__).parent / "savepoints"

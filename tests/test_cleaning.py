@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from stateferry.cli import main
-from stateferry.control import Control
-from stateferry.runs import runs_of
+from stateferry.runs.control import Control
+from stateferry.runs.runs import runs_of
 from stateferry.savepoint.reader import METADATA, Savepoint
-from stateferry.table_commits import branch_of
-from stateferry.table_schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from stateferry.tables.commits import branch_of
+from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from tests.kill_points import Picture, watched
 from tests.local_spark import without_spark
 from tests.test_killed import NOW, World

@@ -16,12 +16,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from stateferry import column_arrays, java_text, values
-from stateferry.arrow_types import ROW_KINDS, known_subclasses, pojo_fields, subclass_field
-from stateferry.columns import arrow_type, decode, decode_list_state
+from stateferry.columns import arrays as column_arrays
+from stateferry.columns.arrow_types import ROW_KINDS, known_subclasses, pojo_fields, subclass_field
+from stateferry.columns.columns import arrow_type, decode, decode_list_state
 from stateferry.errors import DamagedError, RefusedError, StateferryError
-from stateferry.java_values import Instant, LocalDate, LocalDateTime, LocalTime, PojoValue, SqlTimestamp
-from stateferry.types import (
+from stateferry.serializers.types import (
     ArrayType,
     EitherType,
     EnumType,
@@ -40,6 +39,8 @@ from stateferry.types import (
     TtlType,
     TupleType,
 )
+from stateferry.values import java_text, values
+from stateferry.values.java_values import Instant, LocalDate, LocalDateTime, LocalTime, PojoValue, SqlTimestamp
 from tests.naive import flink_types, values_of
 
 Positions = npt.NDArray[np.int64]

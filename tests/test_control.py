@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.control import (
+from stateferry.errors import RejectedError, UsageError
+from stateferry.runs.control import (
     Control,
     LeaseHeldError,
     LeaseLostError,
     OlderSourceError,
     PublicationConflictError,
 )
-from stateferry.errors import RejectedError, UsageError
-from stateferry.processes import Process
-from stateferry.publication import Publication, Record
+from stateferry.runs.processes import Process
+from stateferry.runs.publication import Publication, Record
 
 JOB = "orders"
 
@@ -144,7 +144,7 @@ def test_a_lease_that_was_let_go_publishes_nothing(control: Control) -> None:
 
 def test_a_run_comes_back_after_its_process_was_killed(uri: str, control: Control) -> None:
     code = (
-        "import sys; from stateferry.control import Control\n"
+        "import sys; from stateferry.runs.control import Control\n"
         f"Control({uri!r}, lambda: 1_700_000_000_000).acquire({JOB!r}, 'one'); print('held', flush=True); input()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

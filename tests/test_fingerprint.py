@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stateferry import fingerprint
-from stateferry.fingerprint import fingerprint_of
+from stateferry.migration.staging import with_absolute_files
+from stateferry.runs import fingerprint
+from stateferry.runs.fingerprint import fingerprint_of
 from stateferry.savepoint.metadata import InlineBytes, Metadata, RelativeFile
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
-from stateferry.staging import with_absolute_files
 from stateferry.survey import bytes_to_read
 
 GOLDEN = Path(__file__).parent / "savepoints"

@@ -20,8 +20,8 @@ from stateferry.savepoint.header import (
 )
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import StateKind, keyed_states
-from stateferry.snapshots import SerializerSnapshot, map_snapshot
-from stateferry.types import OpaqueType, Scalar
+from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot
+from stateferry.serializers.types import OpaqueType, Scalar
 from tests.samples import LONG, METAS, STRING, keyed_meta, timers_meta
 
 GOLDEN = sorted(folder.parent for folder in (Path(__file__).parent / "savepoints").glob("*/_metadata"))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.java_hash import hash_codes, unstable_reason
+from stateferry.hashing.java_hash import hash_codes, unstable_reason
 from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.types import (
+from stateferry.serializers.types import (
     ArrayType,
     EitherType,
     EnumType,

@@ -12,14 +12,14 @@ import pytest
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from stateferry.cli import main
-from stateferry.control import Control
 from stateferry.errors import UsageError
-from stateferry.plan import plan_of
-from stateferry.plan_check import resolve
+from stateferry.runs.control import Control
+from stateferry.runs.plan import plan_of
+from stateferry.runs.plan_check import resolve
 from stateferry.savepoint.reader import METADATA, Savepoint
-from stateferry.table_commits import TableHome
-from stateferry.table_reads import chunk_files, read_current
-from stateferry.table_schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from stateferry.tables.commits import TableHome
+from stateferry.tables.reads import chunk_files, read_current
+from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from tests.kill_points import KillPoints, Picture, watched
 from tests.local_spark import without_spark
 

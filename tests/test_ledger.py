@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.key_index import KeyIndex, lanes_of_parts
-from stateferry.ledger import KeyStates, Ledger, fingerprint_array, run_starts
-from stateferry.migration import Lanes, key_lanes
+from stateferry.migration.rules import Lanes, key_lanes
 from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.types import Scalar
-from stateferry.values import encode
+from stateferry.serializers.types import Scalar
+from stateferry.tables.key_index import KeyIndex, lanes_of_parts
+from stateferry.tables.ledger import KeyStates, Ledger, fingerprint_array, run_starts
+from stateferry.values.values import encode
 
 
 def lanes(*pairs: tuple[int, int]) -> Lanes:

@@ -11,13 +11,13 @@ import pytest
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.errors import PlanError, RefusedError, UsageError
 from stateferry.key_groups import KeyGroupRange
-from stateferry.migration import Contradiction
-from stateferry.plan import plan_of
-from stateferry.plan_check import ResolvedPlan, TargetContent, contradictions, planned, resolve, target_content
+from stateferry.migration.rules import Contradiction
+from stateferry.migration.staging import file_tasks
+from stateferry.runs.plan import plan_of
+from stateferry.runs.plan_check import ResolvedPlan, TargetContent, contradictions, planned, resolve, target_content
 from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import rewrite
-from stateferry.staging import file_tasks
 
 GOLDEN = Path(__file__).parent / "savepoints"
 MAIN_ID = "075411a2d1ef617c7b2ad2770050b24f"

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stateferry import values
 from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
 from stateferry.key_groups import KeyGroupRange, assign_to_key_group, ranges
 from stateferry.savepoint import batches
@@ -31,13 +30,14 @@ from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.savepoint.writer import SavepointWriter
-from stateferry.snapshots import map_snapshot, simple_snapshot
-from stateferry.types import (
+from stateferry.serializers.snapshots import map_snapshot, simple_snapshot
+from stateferry.serializers.types import (
     OpaqueType,
     PojoType,
     Scalar,
     opaque_parts,
 )
+from stateferry.values import values
 from tests.expected_columns import SAVEPOINTS, expected_lines, expected_rows, rows_of, unordered
 from tests.test_columns import NotRepresentableError, expected
 

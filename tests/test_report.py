@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.check_result import Check, Outcome
 from stateferry.errors import DamagedError
-from stateferry.report import FileFingerprint, Report, SavepointFingerprint
-from stateferry.report_text import key_group_text, show_report
+from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
+from stateferry.runs.report_text import key_group_text, show_report
 from stateferry.savepoint.storage import Location
+from stateferry.validation.check_result import Check, Outcome
 
 SOURCE = SavepointFingerprint("/in", 7, {"_metadata": FileFingerprint(5, "00000000000000ff")})
 STAGED = SavepointFingerprint("/out", 7, {"_metadata": FileFingerprint(6, "ffffffffffffffff")})

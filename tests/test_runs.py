@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.errors import PlanError, RejectedError, StateferryError, UsageError
-from stateferry.plan import MigrationPlan, plan_of
-from stateferry.retention import Retention, removable
-from stateferry.run_states import RunState
-from stateferry.runs import Run, RunSummary, asked_for_before, folder_name, runs_of
+from stateferry.runs.plan import MigrationPlan, plan_of
+from stateferry.runs.retention import Retention, removable
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run, RunSummary, asked_for_before, folder_name, runs_of
 from stateferry.savepoint.storage import Location
 
 NOW = 1_700_000_000_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.reader import Savepoint
-from stateferry.snapshots import (
+from stateferry.serializers.snapshots import (
     SerializerSnapshot,
     SnapshotParser,
     list_snapshot,
@@ -22,7 +22,7 @@ from stateferry.snapshots import (
     timer_snapshot,
     ttl_snapshot,
 )
-from stateferry.types import (
+from stateferry.serializers.types import (
     ArrayType,
     EitherType,
     EnumType,

@@ -9,11 +9,11 @@ import pytest
 
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.errors import PlanError
-from stateferry.plan import plan_of
-from stateferry.plan_check import ResolvedPlan, resolve
+from stateferry.runs.plan import plan_of
+from stateferry.runs.plan_check import ResolvedPlan, resolve
+from stateferry.runs.space import check_room, estimate, free_bytes
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import rewrite
-from stateferry.space import check_room, estimate, free_bytes
 
 
 def resolved(source: Path, ttl: int | None = None, **more: object) -> ResolvedPlan:

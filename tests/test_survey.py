@@ -36,9 +36,9 @@ from stateferry.savepoint.metadata import (
 )
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.writer import SavepointWriter
-from stateferry.snapshots import SerializerSnapshot, simple_snapshot, ttl_snapshot
+from stateferry.serializers.snapshots import SerializerSnapshot, simple_snapshot, ttl_snapshot
+from stateferry.serializers.types import Scalar
 from stateferry.survey import bytes_to_read, survey
-from stateferry.types import Scalar
 
 PROPERTIES = b"\xac\xed\x00\x05\x70"
 UID = bytes(range(16))

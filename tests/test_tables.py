@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stateferry.migration import Contradiction, ContradictionsError, NullsCannotBeKeptError
-from stateferry.tables import VanishedKeysError, advance_main, commit_migrate, migrate_chunk, remove_attempts
-from stateferry.types import Scalar
+from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError
+from stateferry.serializers.types import Scalar
+from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk, remove_attempts
 from tests.legacy_states import LegacyState
 from tests.table_nights import Nights, ledger_rows
 
@@ -185,7 +185,7 @@ def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nigh
     facts = [migrate_chunk(chunk) for chunk in step.chunks]
     # As if the driver had died between the two tables' commits.
     entries = nights.home.catalog().load_table(step.entries.identifier)
-    from stateferry.table_commits import commit_run
+    from stateferry.tables.commits import commit_run
 
     files = [fact["entries"]["path"] for fact in facts if fact["entries"]]
     commit_run(entries, step.mark, step.entries.base, files, replace=False)

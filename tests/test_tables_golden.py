@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from stateferry import values
-from stateferry.migration import Rules
+from stateferry.migration.rules import Rules
 from stateferry.savepoint.reader import Savepoint
-from stateferry.tables import advance_main, commit_migrate, migrate_chunk, plan_migrate
-from stateferry.types import Scalar
-from stateferry.value_json import value_json
+from stateferry.serializers.types import Scalar
+from stateferry.tables.migrate import advance_main, commit_migrate, migrate_chunk, plan_migrate
+from stateferry.values import values
+from stateferry.values.value_json import value_json
 from tests.table_nights import Nights, current_rows
 
 GOLDEN = Path(__file__).parent / "savepoints"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.types import (
+from stateferry.serializers.types import (
     ArrayType,
     EitherType,
     EnumType,
@@ -30,7 +30,7 @@ from stateferry.types import (
     simple_name,
     type_name,
 )
-from stateferry.values import encode
+from stateferry.values.values import encode
 from tests.naive import flink_types, values_of
 
 KRYO = OpaqueType("com.acme.Thing", "serialized by Kryo")

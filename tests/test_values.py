@@ -13,24 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
-from stateferry.java_values import (
-    BigDecimal,
-    EitherValue,
-    Instant,
-    LocalDate,
-    LocalDateTime,
-    LocalTime,
-    PojoValue,
-    RowKind,
-    RowValue,
-    Singleton,
-    SqlTimestamp,
-    TimerValue,
-    TimeWindow,
-    TtlValue,
-    Variant,
-)
-from stateferry.types import (
+from stateferry.serializers.types import (
     ArrayType,
     EitherType,
     EnumType,
@@ -50,8 +33,25 @@ from stateferry.types import (
     TupleType,
     children,
 )
-from stateferry.value_json import value_json
-from stateferry.values import decode, decode_whole, decoder, encode
+from stateferry.values.java_values import (
+    BigDecimal,
+    EitherValue,
+    Instant,
+    LocalDate,
+    LocalDateTime,
+    LocalTime,
+    PojoValue,
+    RowKind,
+    RowValue,
+    Singleton,
+    SqlTimestamp,
+    TimerValue,
+    TimeWindow,
+    TtlValue,
+    Variant,
+)
+from stateferry.values.value_json import value_json
+from stateferry.values.values import decode, decode_whole, decoder, encode
 from tests.naive import flink_types, list_elements, list_state_elements, map_entries, values_of
 
 ANIMAL_FIELDS = (PojoField("legs", Scalar.INTEGER), PojoField("name", Scalar.STRING))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateferry import walker
 from stateferry.errors import DamagedError, RefusedError, StateferryError
-from stateferry.types import (
+from stateferry.serializers import walker
+from stateferry.serializers.types import (
     ArrayType,
     FlinkType,
     ListType,
@@ -25,7 +25,7 @@ from stateferry.types import (
     SetType,
     TupleType,
 )
-from stateferry.values import decode, encode
+from stateferry.values.values import decode, encode
 from tests import naive
 
 GAP = b"\xee" * 3

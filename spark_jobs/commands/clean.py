@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spark_jobs.commands.places import add_place_options, catalog_of
 
 if TYPE_CHECKING:
-    from stateferry.cleaning import Cleaning
+    from stateferry.runs.cleaning import Cleaning
 
 _DESCRIPTION = """\
 Remove runs by a retention rule, with their staged savepoints and the state files of targets that they never made a
@@ -40,13 +40,13 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     from spark_jobs.pipeline import now_ms
-    from stateferry.cleaning import Cleaning
-    from stateferry.control import Control
     from stateferry.durations import parse_duration
     from stateferry.errors import RejectedError, UsageError
-    from stateferry.retention import Retention
-    from stateferry.runs import runs_of
-    from stateferry.table_commits import TableHome
+    from stateferry.runs.cleaning import Cleaning
+    from stateferry.runs.control import Control
+    from stateferry.runs.retention import Retention
+    from stateferry.runs.runs import runs_of
+    from stateferry.tables.commits import TableHome
 
     if options.keep < 0:
         raise UsageError(f"expected --keep to be 0 or more, found {options.keep}")
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _clean(cleaning: Cleaning) -> None:
-    from stateferry.plan import new_run_id
+    from stateferry.runs.plan import new_run_id
 
     if cleaning.dry_run:
         _show(cleaning)

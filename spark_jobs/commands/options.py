@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stateferry.errors import UsageError
 
 if TYPE_CHECKING:
-    from stateferry.plan import MigrationPlan
+    from stateferry.runs.plan import MigrationPlan
 
 _STATE_OPTIONS = ("legacy_state", "new_state")
 
@@ -42,7 +42,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 
 def plan_values_of(options: argparse.Namespace) -> dict[str, Any]:
     """What the plan file and the options say; what neither says is left out."""
-    from stateferry.plan import plan_values
+    from stateferry.runs.plan import plan_values
 
     values: dict[str, Any] = {}
     if options.plan is not None:
@@ -86,6 +86,6 @@ def _operator(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
-    from stateferry.plan_check import planned
+    from stateferry.runs.plan_check import planned
 
     return planned(plan_values_of(options))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from spark_jobs.commands.places import add_place_options, catalog_of
 
 if TYPE_CHECKING:
-    from stateferry.control import Control
-    from stateferry.publication import Publication
+    from stateferry.runs.control import Control
+    from stateferry.runs.publication import Publication
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
@@ -28,10 +28,10 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     from spark_jobs.cut_over import ToPublish, published_run
     from spark_jobs.pipeline import now_ms
-    from stateferry.control import Control
     from stateferry.errors import RejectedError
-    from stateferry.plan import new_run_id
-    from stateferry.run_states import RunState
+    from stateferry.runs.control import Control
+    from stateferry.runs.plan import new_run_id
+    from stateferry.runs.run_states import RunState
 
     home, catalog_uri = catalog_of(options)
     with Control(catalog_uri) as control:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 def _left_unfinished(home: str, control: Control, job: str) -> Publication | None:
     """A publication that was undone by a rollback that was killed then: to roll back again must not undo another."""
     from spark_jobs.cut_over import published_run
-    from stateferry.run_states import RunState
+    from stateferry.runs.run_states import RunState
 
     standing = control.standing(job)
     for one in control.history(job):

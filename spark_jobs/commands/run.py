@@ -10,9 +10,9 @@ from spark_jobs.commands.options import add_plan_options, plan_of_options
 
 if TYPE_CHECKING:
     from spark_jobs.pipeline import Pipeline
-    from stateferry.control import Control
-    from stateferry.plan_check import ResolvedPlan
-    from stateferry.runs import Run
+    from stateferry.runs.control import Control
+    from stateferry.runs.plan_check import ResolvedPlan
+    from stateferry.runs.runs import Run
 
 _DESCRIPTION = """\
 Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. Nothing is published
@@ -37,10 +37,10 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     from spark_jobs.pipeline import now_ms
-    from stateferry.control import Control
-    from stateferry.plan_check import resolve
-    from stateferry.run_states import RunState
-    from stateferry.runs import Run, asked_for_before
+    from stateferry.runs.control import Control
+    from stateferry.runs.plan_check import resolve
+    from stateferry.runs.run_states import RunState
+    from stateferry.runs.runs import Run, asked_for_before
     from stateferry.savepoint.reader import Savepoint
 
     plan = plan_of_options(options)
@@ -73,7 +73,7 @@ def _stands(run: Run, control: Control) -> bool:
 
 def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
     from spark_jobs.cut_over import ToPublish
-    from stateferry.plan_check import target_content
+    from stateferry.runs.plan_check import target_content
 
     if resolved.plan.rehearse:
         return
@@ -85,7 +85,7 @@ def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
 
 def _check_age(resolved: ResolvedPlan, control: Control) -> None:
     """What couldn't be published in the end isn't begun; the tables may well be told of an older savepoint."""
-    from stateferry.control import check_age
+    from stateferry.runs.control import check_age
 
     standing = control.standing(resolved.plan.job)
     if not resolved.plan.rehearse and standing is not None:
@@ -96,7 +96,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from spark_jobs.commands.progress_lines import ProgressLines
     from spark_jobs.pipeline import Pipeline
     from spark_jobs.session import session
-    from stateferry.report_text import show_report
+    from stateferry.runs.report_text import show_report
 
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
@@ -115,8 +115,8 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
 
 
 def _show_failed_report(run: Run) -> None:
-    from stateferry.report import Report
-    from stateferry.report_text import show_report
+    from stateferry.runs.report import Report
+    from stateferry.runs.report_text import show_report
 
     if run.report.exists():
         report = Report.read(run.report)

@@ -22,7 +22,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.runs import runs_of
+    from stateferry.runs.runs import runs_of
 
     home, _ = catalog_of(options)
     found: list[dict[str, Any]] = [

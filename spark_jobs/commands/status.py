@@ -24,7 +24,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.control import Control
+    from stateferry.runs.control import Control
 
     _, catalog_uri = catalog_of(options)
     jobs: dict[str, dict[str, Any]] = {}

@@ -31,10 +31,10 @@ def run(options: argparse.Namespace) -> int:
     from spark_jobs import validate
     from spark_jobs.commands.progress_lines import ProgressLines
     from spark_jobs.session import session
-    from stateferry.check_result import Outcome
-    from stateferry.plan_check import resolve
-    from stateferry.report_text import show_checks
+    from stateferry.runs.plan_check import resolve
+    from stateferry.runs.report_text import show_checks
     from stateferry.savepoint.reader import Savepoint
+    from stateferry.validation.check_result import Outcome
 
     plan = plan_of_options(options)
     resolved = resolve(plan, Savepoint.open(plan.source))

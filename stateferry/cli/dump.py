@@ -70,8 +70,8 @@ def _check_key_group(key_group: int | None, operator: Operator) -> None:
 
 def _line_of(state: KeyedState) -> Callable[[Entry], str]:
     from stateferry.savepoint.state import StateKind
-    from stateferry.types import ListType, Scalar
-    from stateferry.value_json import json_text
+    from stateferry.serializers.types import ListType, Scalar
+    from stateferry.values.value_json import json_text
 
     key = json_text(state.key)
     namespace = None if state.namespace is Scalar.VOID_NAMESPACE else json_text(state.namespace)

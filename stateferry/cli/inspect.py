@@ -54,7 +54,7 @@ def _facts(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dict[
 
 
 def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
-    from stateferry.types import type_name
+    from stateferry.serializers.types import type_name
 
     operator = survey.operator
     keyed = survey.keyed and {
@@ -79,7 +79,7 @@ def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
 
 
 def _state_facts(survey: StateSurvey) -> dict[str, Any]:
-    from stateferry.types import type_name
+    from stateferry.serializers.types import type_name
 
     state, largest = survey.state, survey.largest_key_group
     return {

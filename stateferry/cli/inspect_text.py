@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stateferry.savepoint.reader import Savepoint
+from stateferry.serializers.types import Scalar, type_name
 from stateferry.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
-from stateferry.types import Scalar, type_name
 
 # A file or a pipe has no width: wide enough for any table.
 _WIDTH_OF_A_FILE = 240

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from stateferry import columns, walker
-from stateferry.arrow_types import arrow_type
-from stateferry.column_scalars import blocks_array
+from stateferry.columns import columns
+from stateferry.columns.arrow_types import arrow_type
+from stateferry.columns.scalars import blocks_array
 from stateferry.errors import DamagedError, RefusedError, UsageError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.chunks import Chunk, plan_chunks
@@ -30,8 +30,18 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rows import Rows, gather
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
 from stateferry.savepoint.storage import Location
-from stateferry.types import FlinkType, NullableType, OpaqueType, PojoType, Scalar, TupleType, children, type_name
-from stateferry.walker import Flags, Positions
+from stateferry.serializers import walker
+from stateferry.serializers.types import (
+    FlinkType,
+    NullableType,
+    OpaqueType,
+    PojoType,
+    Scalar,
+    TupleType,
+    children,
+    type_name,
+)
+from stateferry.serializers.walker import Flags, Positions
 
 ROWS_PER_BATCH = 1 << 16
 BYTES_PER_BATCH = WINDOW

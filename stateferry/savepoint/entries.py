@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from stateferry.codec import Decode, present, read_flag
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.java_values import TtlValue
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.savepoint.key_group_file import WINDOW, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.types import FlinkType, TimerType
-from stateferry.values import codec, decoder
+from stateferry.serializers.types import FlinkType, TimerType
+from stateferry.values.codec import Decode, present, read_flag
+from stateferry.values.java_values import TtlValue
+from stateferry.values.values import codec, decoder
 
 _LENGTH_BYTES = 4
 _DELIMITER = 0x2C

@@ -18,9 +18,9 @@ from enum import IntEnum
 
 from stateferry.binary import ByteReader, ByteWriter
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.snapshot_merge import merge_snapshots
-from stateferry.snapshots import SerializerSnapshot, SnapshotParser, follow
-from stateferry.types import opaque_parts
+from stateferry.serializers.snapshot_merge import merge_snapshots
+from stateferry.serializers.snapshots import SerializerSnapshot, SnapshotParser, follow
+from stateferry.serializers.types import opaque_parts
 
 VERSION = 6
 SNAPSHOT_VERSION = 2

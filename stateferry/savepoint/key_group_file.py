@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stateferry import kernels
 from stateferry.errors import DamagedError
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents
@@ -30,7 +29,8 @@ from stateferry.savepoint.membership import Membership
 from stateferry.savepoint.metadata import KeyedHandle
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
-from stateferry.walker import Positions, failed, new_failure
+from stateferry.serializers import kernels
+from stateferry.serializers.walker import Positions, failed, new_failure
 
 WINDOW = 4 << 20
 _MOST_ENTRIES = 1 << 16

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from stateferry.errors import DamagedError
-from stateferry.java_hash import hash_codes, unstable_reason
+from stateferry.hashing.java_hash import hash_codes, unstable_reason
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import BackendKind, KeyedHeader
-from stateferry.types import FlinkType, RowType, TimerType, children
-from stateferry.walker import Positions, skip_runs
+from stateferry.serializers.types import FlinkType, RowType, TimerType, children
+from stateferry.serializers.walker import Positions, skip_runs
 
 _TIMER_TIMESTAMP = 8
 

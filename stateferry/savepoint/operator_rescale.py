@@ -25,7 +25,7 @@ from stateferry.savepoint.metadata import Operator, OperatorHandle, PartitionedS
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.savepoint.writer import SavepointWriter
-from stateferry.snapshots import SnapshotParser
+from stateferry.serializers.snapshots import SnapshotParser
 
 VERSION = 6
 _COPY = 4 << 20

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from stateferry.errors import PlanError, RefusedError
-from stateferry.java_hash import unstable_reason
+from stateferry.hashing.java_hash import unstable_reason
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections
@@ -26,7 +26,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.scatter import Scatter
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
 from stateferry.savepoint.writer import SavepointWriter
-from stateferry.types import OpaqueType, type_name
+from stateferry.serializers.types import OpaqueType, type_name
 
 
 @dataclass(frozen=True, slots=True)

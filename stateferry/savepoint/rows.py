@@ -17,7 +17,7 @@ from stateferry.errors import DamagedError
 from stateferry.rescale_plan import KeyGroupExtent
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.key_group_file import KeyGroupFile, Section
-from stateferry.walker import Positions
+from stateferry.serializers.walker import Positions
 
 # What is at least this part of a portion is handed on as it lies.
 _LARGE = 4

@@ -11,7 +11,7 @@ import numpy as np
 
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import GroupedEntries
-from stateferry.walker import Positions
+from stateferry.serializers.walker import Positions
 
 
 class Scatter:

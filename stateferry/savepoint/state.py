@@ -15,7 +15,7 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.types import (
+from stateferry.serializers.types import (
     FlinkType,
     ListType,
     MapType,

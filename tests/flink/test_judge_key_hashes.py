@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from stateferry import key_group_arrays, key_groups
 from stateferry.binary import ByteReader
-from stateferry.java_hash import hash_codes, unstable_reason
-from stateferry.snapshots import SnapshotParser
-from stateferry.types import FlinkType
+from stateferry.hashing.java_hash import hash_codes, unstable_reason
+from stateferry.serializers.snapshots import SnapshotParser
+from stateferry.serializers.types import FlinkType
 from tests.flink.harness import FlinkHarness
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]

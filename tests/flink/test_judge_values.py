@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.snapshots import SerializerSnapshot, SnapshotParser
-from stateferry.types import FlinkType, Scalar, children, fixed_length, opaque_parts
-from stateferry.value_json import value_json
-from stateferry.values import decode, decode_whole, encode
+from stateferry.serializers.snapshots import SerializerSnapshot, SnapshotParser
+from stateferry.serializers.types import FlinkType, Scalar, children, fixed_length, opaque_parts
+from stateferry.values.value_json import value_json
+from stateferry.values.values import decode, decode_whole, encode
 from tests.flink.harness import FlinkHarness
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]

@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.session import session
 from stateferry.cli import main
-from stateferry.runs import runs_of
+from stateferry.runs.runs import runs_of
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers

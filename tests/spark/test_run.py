@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import cut_over, migrate, rescale, validate
 from stateferry.cli import main
-from stateferry.control import Control
-from stateferry.migration import Contradiction, Rules
-from stateferry.report import Report
-from stateferry.runs import Run, runs_of
+from stateferry.migration.rules import Contradiction, Rules
+from stateferry.runs.control import Control
+from stateferry.runs.report import Report
+from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
-from stateferry.types import Scalar
+from stateferry.serializers.types import Scalar
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 pytestmark = pytest.mark.spark
@@ -461,7 +461,7 @@ def test_a_damaged_source_is_damage_and_nothing_is_written(ferry: Ferry) -> None
 
 
 def test_no_room_is_said_before_anything_is_written(ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stateferry.space.free_bytes", lambda _: 10)
+    monkeypatch.setattr("stateferry.runs.space.free_bytes", lambda _: 10)
     said = ferry.run(ferry.source(BEGUN), ferry.target())
     assert (said.code, "bytes free" in said.error) == (2, True)
     assert not ferry.target().exists()

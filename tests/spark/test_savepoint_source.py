@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from stateferry import values
 from stateferry.savepoint import batches
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
-from stateferry.types import Scalar
+from stateferry.serializers.types import Scalar
+from stateferry.values import values
 from tests.expected_columns import SAVEPOINTS, expected_lines, expected_rows, unordered
 from tests.test_columns import plain
 

@@ -17,7 +17,7 @@ from spark_jobs.session import LOOPBACK, session
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Progress
 from stateferry.errors import DamagedError
-from stateferry.runs import Run
+from stateferry.runs.runs import Run
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState

@@ -1,0 +1,1 @@
+"""Many values at once, as Arrow columns."""

@@ -1,0 +1,159 @@
+"""The Arrow type of each of Flink's types, chosen so that Spark SQL reads it as one expects.
+
+| Flink | Arrow |
+|---|---|
+| Boolean, Byte, Short, Integer, Long, Float, Double, and the `...Value` of each | bool, int8 to int64, float, double |
+| String, StringValue, Character, CharValue | string; a lone surrogate, which UTF-8 can't hold, becomes U+FFFD |
+| BigInteger, BigDecimal | string, exactly as Java prints it: neither has a bound that a decimal type could take |
+| Date, Instant, java.sql.Date, Time and Timestamp | timestamp[us, UTC]; nanoseconds are cut off toward the past |
+| LocalDateTime | timestamp[us] without a zone, cut off likewise |
+| LocalDate | date32 |
+| LocalTime | string as `LocalTime.toString` prints it, to the nanosecond (it sorts as the times do) |
+| Enum | string: the constant's name |
+| byte[], Bitmap | binary |
+| List, Set, T[], long[], String[] and the like | list |
+| Map | map; a null key, which Arrow can't hold, is refused |
+| Tuple, Row | struct of f0, f1, ...; a row with a kind ends with `kind`: INSERT, UPDATE_AFTER and so on |
+| POJO | struct of its fields; with known subclasses also of theirs (null where a value has them not) and `class` |
+| Either | struct of left, right, one of them null |
+| Variant | struct of value, metadata: binary, as Spark's own variants are |
+| Ttl | struct of timestamp (int64, milliseconds), value |
+| Timer | struct of timestamp (int64, milliseconds), key, namespace |
+| TimeWindow | struct of start, end: int64 milliseconds, for windows may reach to the end of time |
+| Void, NullValue, VoidNamespace, GlobalWindow, Tuple0 | bool, always null: tables can't store Arrow's null type |
+
+A date or time outside what its Arrow type can hold is refused with its place; `raw=true` reads it as bytes.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from stateferry.errors import RefusedError
+from stateferry.serializers.types import (
+    ArrayType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoType,
+    PrimitiveArrayType,
+    RowType,
+    Scalar,
+    SetType,
+    TimerType,
+    TtlType,
+    TupleType,
+    opaque_parts,
+)
+
+INSTANT = pa.timestamp("us", tz="UTC")
+LOCAL_DATE_TIME = pa.timestamp("us")
+TIME_WINDOW = pa.struct([("start", pa.int64()), ("end", pa.int64())])
+VARIANT = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
+ROW_KINDS = ("INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "DELETE")
+KIND = "kind"
+CLASS = "class"
+
+_SCALARS: dict[Scalar, pa.DataType] = {
+    Scalar.BOOLEAN: pa.bool_(),
+    Scalar.BYTE: pa.int8(),
+    Scalar.SHORT: pa.int16(),
+    Scalar.INTEGER: pa.int32(),
+    Scalar.LONG: pa.int64(),
+    Scalar.FLOAT: pa.float32(),
+    Scalar.DOUBLE: pa.float64(),
+    Scalar.CHARACTER: pa.string(),
+    Scalar.STRING: pa.string(),
+    Scalar.BIG_INTEGER: pa.string(),
+    Scalar.BIG_DECIMAL: pa.string(),
+    Scalar.DATE: INSTANT,
+    Scalar.SQL_DATE: INSTANT,
+    Scalar.SQL_TIME: INSTANT,
+    Scalar.SQL_TIMESTAMP: INSTANT,
+    Scalar.INSTANT: INSTANT,
+    Scalar.LOCAL_DATE: pa.date32(),
+    Scalar.LOCAL_TIME: pa.string(),
+    Scalar.LOCAL_DATE_TIME: LOCAL_DATE_TIME,
+    Scalar.VOID: pa.bool_(),
+    Scalar.TUPLE0: pa.bool_(),
+    Scalar.VARIANT: VARIANT,
+    Scalar.BITMAP: pa.binary(),
+    Scalar.BOOLEAN_VALUE: pa.bool_(),
+    Scalar.BYTE_VALUE: pa.int8(),
+    Scalar.SHORT_VALUE: pa.int16(),
+    Scalar.INT_VALUE: pa.int32(),
+    Scalar.LONG_VALUE: pa.int64(),
+    Scalar.FLOAT_VALUE: pa.float32(),
+    Scalar.DOUBLE_VALUE: pa.float64(),
+    Scalar.CHAR_VALUE: pa.string(),
+    Scalar.STRING_VALUE: pa.string(),
+    Scalar.NULL_VALUE: pa.bool_(),
+    Scalar.VOID_NAMESPACE: pa.bool_(),
+    Scalar.TIME_WINDOW: TIME_WINDOW,
+    Scalar.GLOBAL_WINDOW: pa.bool_(),
+}
+
+
+def arrow_type(type_: FlinkType) -> pa.DataType:
+    match type_:
+        case Scalar():
+            return _SCALARS[type_]
+        case PrimitiveArrayType(Scalar.BYTE):
+            return pa.binary()
+        case PrimitiveArrayType(element) | ListType(element) | SetType(element) | ArrayType(element):
+            return pa.list_(arrow_type(element))
+        case MapType(key, value):
+            return pa.map_(arrow_type(key), arrow_type(value))
+        case TupleType(fields):
+            return pa.struct(_numbered(fields))
+        case RowType(fields, has_kind):
+            kind = [pa.field(KIND, pa.string())] if has_kind else []
+            return pa.struct(_numbered(fields) + kind)
+        case PojoType():
+            return pa.struct(pojo_fields(type_))
+        case NullableType(value):
+            return arrow_type(value)
+        case EitherType(left, right):
+            return pa.struct([("left", arrow_type(left)), ("right", arrow_type(right))])
+        case EnumType():
+            return pa.string()
+        case TtlType(value):
+            return pa.struct([("timestamp", pa.int64()), ("value", arrow_type(value))])
+        case TimerType(key, namespace):
+            parts = [("timestamp", pa.int64()), ("key", arrow_type(key)), ("namespace", arrow_type(namespace))]
+            return pa.struct(parts)
+        case OpaqueType(class_name, reason):
+            raise RefusedError(f"{class_name} is {reason}: its values have no columns; read the state with raw=true")
+
+
+def _numbered(fields: tuple[FlinkType, ...]) -> list[pa.Field]:
+    return [pa.field(f"f{number}", arrow_type(field)) for number, field in enumerate(fields)]
+
+
+def pojo_fields(type_: PojoType) -> list[pa.Field]:
+    """The POJO's own fields; if it has subclasses, what only they have, and `class`."""
+    fields = {field.name: arrow_type(field.type) for field in type_.fields}
+    subclasses = known_subclasses(type_)
+    for subclass in subclasses:
+        for field in pojo_fields(subclass):
+            fields[subclass_field(subclass, field, fields.get(field.name))] = field.type
+    if subclasses:
+        # The last one, also if a subclass with subclasses brought it along.
+        fields.pop(CLASS, None)
+        fields[CLASS] = pa.string()
+    return [pa.field(name, field_type) for name, field_type in fields.items()]
+
+
+def subclass_field(subclass: PojoType, field: pa.Field, taken: pa.DataType | None) -> str:
+    """What a subclass's field is called; `taken` is the type that its name already stands for in the base."""
+    return field.name if taken in (None, field.type) else f"{field.name}_{subclass.class_name}"
+
+
+def known_subclasses(type_: PojoType) -> list[PojoType]:
+    """Those whose values have columns: a subclass that Kryo writes is refused only where a value of it turns up."""
+    candidates = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
+    return [subclass for subclass in candidates if isinstance(subclass, PojoType) and not opaque_parts(subclass)]

@@ -1,0 +1,1 @@
+"""Java's hash codes of keys, from their bytes."""

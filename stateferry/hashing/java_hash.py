@@ -1,0 +1,260 @@
+"""Java's `hashCode` of keys from their serialized bytes, a whole column at a time.
+
+The hash of a key is that of the object Flink would read from the bytes. It says the key group of every key whose class
+hashes by content; `unstable_reason` names the types whose hash another JVM, or code that is not here, would know.
+
+| type | hash |
+|---|---|
+| Tuple | 31 * h + field; null is 0; begins with the first field |
+| List | 31 * h + element, from 1 |
+| Set, Map | sum of the elements; of key xor value |
+| Either | that of the value |
+| Row | 31 * kind + (31 * h + field, from 1), fields hashed deeply |
+| deeply | null is 0; a list as above, of deep elements; a map from 1; anything else 31 + its hash |
+
+A row hashes by position. One that a job fills by field name only has another hash in that job: its present key group
+tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stateferry.errors import DamagedError, RefusedError
+from stateferry.hashing.kernels import Bytes, Codes, Positions
+from stateferry.hashing.scalars import HASHED_SCALARS, Hashes, Rows, hash_scalars
+from stateferry.serializers.types import (
+    ArrayType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoType,
+    PrimitiveArrayType,
+    RowType,
+    Scalar,
+    SetType,
+    TimerType,
+    TtlType,
+    TupleType,
+    children,
+    type_name,
+)
+
+_TUPLE_CLASS = "org.apache.flink.api.java.tuple.Tuple"
+_ROW_KIND_BITS = 2
+# Small enough that all columns of a block stay in the processor's cache.
+_ROWS_PER_BLOCK = 1 << 14
+
+
+def unstable_reason(type_: FlinkType) -> str | None:
+    """Why the hash of such a key can't be told from its bytes, or None if it can."""
+    match type_:
+        case EnumType():
+            return f"an enum ({type_.class_name}) hashes by identity, differently in every JVM"
+        case ArrayType() | PrimitiveArrayType():
+            return f"an array ({type_name(type_)}) hashes by identity, differently in every JVM"
+        case PojoType():
+            return f"the hash of {type_.class_name} is that class's own code"
+        case OpaqueType():
+            return (
+                f"the hash of {type_.class_name} is that class's own code, and its bytes can't be read: {type_.reason}"
+            )
+        case TupleType(fields, class_name) if class_name != f"{_TUPLE_CLASS}{len(fields)}":
+            return f"the hash of {class_name} may be that class's own code"
+        case Scalar() if type_ not in HASHED_SCALARS:
+            return f"a {type_.label} is no key whose hash follows from its bytes"
+        case TtlType() | TimerType():
+            return f"a {type_name(type_)} is no key"
+    return next((reason for child in children(type_) if (reason := unstable_reason(child))), None)
+
+
+def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions) -> Codes:
+    """The `hashCode` of each key, whose bytes are `data[start:end]`.
+
+    Raises `DamagedError`, with the offset in `data`, unless a key's bytes are one value of the type and no more.
+    """
+    reason = unstable_reason(type_)
+    if reason is not None:
+        raise RefusedError(
+            f"expected keys whose hash follows from their bytes, found {type_name(type_)}: {reason}; "
+            "keep the max parallelism, then no key changes its key group"
+        )
+    if len(starts) != len(ends):
+        raise ValueError(f"{len(starts)} starts and {len(ends)} ends")
+    codes = np.empty(len(starts), dtype=np.int32)
+    shared = _read_only(data)
+    for first in range(0, len(starts), _ROWS_PER_BLOCK):
+        block = slice(first, first + _ROWS_PER_BLOCK)
+        rows = Rows(shared, starts[block].astype(np.int64), ends[block].astype(np.int64))
+        _check_inside(rows)
+        hashes = _hash(type_, rows)
+        _check_finished(type_, rows, hashes)
+        codes[block] = hashes.codes
+    return codes
+
+
+def _read_only(data: Bytes) -> Bytes:
+    """One compiled loop then serves memory maps and ordinary arrays alike."""
+    view = np.ascontiguousarray(data).view()
+    view.flags.writeable = False
+    return view
+
+
+def _check_inside(rows: Rows) -> None:
+    good = (rows.cursors >= 0) & (rows.cursors <= rows.ends) & (rows.ends <= len(rows.data))
+    if not good.all():
+        bad = int(np.argmin(good))
+        raise DamagedError(
+            f"a key within the {len(rows.data)} bytes read", f"one from {rows.cursors[bad]} to {rows.ends[bad]}"
+        )
+
+
+def _check_finished(type_: FlinkType, rows: Rows, hashes: Hashes) -> None:
+    if not np.array_equal(rows.cursors, rows.ends):
+        bad = int(np.argmax(rows.cursors != rows.ends))
+        cursor, end = int(rows.cursors[bad]), int(rows.ends[bad])
+        raise DamagedError(f"the end of a key of type {type_name(type_)}", f"{end - cursor} more bytes", offset=cursor)
+    if not hashes.present.all():
+        cursor = int(rows.ends[int(np.argmin(hashes.present))])
+        raise DamagedError(f"a key of type {type_name(type_)}", "null, which is no key", offset=cursor)
+
+
+def _hash(type_: FlinkType, rows: Rows) -> Hashes:
+    """Hashes the next value of every row and moves the rows behind it."""
+    match type_:
+        case Scalar():
+            return hash_scalars(type_, rows)
+        case TupleType(fields):
+            return _hash_tuple(fields, rows)
+        case RowType():
+            return _hash_row(type_, rows)
+        case ListType(element):
+            return _hash_list(element, rows, deep=False)
+        case SetType(element):
+            return _hash_set(element, rows)
+        case MapType(key, value):
+            return _hash_map(key, value, rows, deep=False)
+        case NullableType():
+            return _hash_nullable(type_, rows, deep=False)
+        case EitherType():
+            return _hash_either(type_, rows)
+        case _:
+            raise RefusedError(f"no hash is known for {type_name(type_)}")
+
+
+def _deep_hash(type_: FlinkType, rows: Rows) -> Hashes:
+    """What a row makes of a field: Flink's `RowUtils` looks into lists and maps and adds 31 to all else but null."""
+    match type_:
+        case ListType(element):
+            return _hash_list(element, rows, deep=True)
+        case MapType(key, value):
+            return _hash_map(key, value, rows, deep=True)
+        case NullableType():
+            return _hash_nullable(type_, rows, deep=True)
+    hashes = _hash(type_, rows)
+    return Hashes(np.where(hashes.present, hashes.codes + np.int32(31), np.int32(0)), hashes.present)
+
+
+def _hash_tuple(fields: tuple[FlinkType, ...], rows: Rows) -> Hashes:
+    codes = np.zeros(len(rows), dtype=np.int32)
+    for field in fields:
+        codes = codes * np.int32(31) + _hash(field, rows).codes
+    return _present(codes)
+
+
+def _hash_row(type_: RowType, rows: Rows) -> Hashes:
+    kind_bits = _ROW_KIND_BITS if type_.has_kind else 0
+    mask = np.empty((len(rows), (kind_bits + len(type_.fields) + 7) // 8), dtype=np.uint8)
+    for position in range(mask.shape[1]):
+        mask[:, position] = rows.integers(1, "the mask of a row").astype(np.uint8)
+    bits = np.unpackbits(mask, axis=1).astype(np.bool_)
+    unused = bits[:, kind_bits + len(type_.fields) :]
+    rows.check_values(~np.any(unused, axis=1), "the mask of a row without further bits", mask.shape[1])
+    codes = np.full(len(rows), 1, dtype=np.int32)
+    for position, field in enumerate(type_.fields, start=kind_bits):
+        codes = codes * np.int32(31) + _hash_chosen(field, rows, ~bits[:, position], deep=True).codes
+    if type_.has_kind:
+        # The kind's lower bit comes first.
+        codes += np.int32(31) * (bits[:, 0] + np.int32(2) * bits[:, 1])
+    return _present(codes)
+
+
+def _hash_list(element: FlinkType, rows: Rows, *, deep: bool) -> Hashes:
+    codes = np.full(len(rows), 1, dtype=np.int32)
+    for active, part in _rounds(rows, "the size of a list"):
+        hashes = _deep_hash(element, part) if deep else _hash(element, part)
+        codes[active] = codes[active] * np.int32(31) + hashes.codes
+    return _present(codes)
+
+
+def _hash_set(element: FlinkType, rows: Rows) -> Hashes:
+    codes = np.zeros(len(rows), dtype=np.int32)
+    for active, part in _rounds(rows, "the size of a set"):
+        null = part.booleans("the null flag of an element")
+        codes[active] += _hash_chosen(element, part, ~null).codes
+    return _present(codes)
+
+
+def _hash_map(key: FlinkType, value: FlinkType, rows: Rows, *, deep: bool) -> Hashes:
+    codes = np.full(len(rows), 1 if deep else 0, dtype=np.int32)
+    for active, part in _rounds(rows, "the size of a map"):
+        keys = _deep_hash(key, part) if deep else _hash(key, part)
+        null = part.booleans("the null flag of a value")
+        codes[active] += keys.codes ^ _hash_chosen(value, part, ~null, deep=deep).codes
+    return _present(codes)
+
+
+def _hash_nullable(type_: NullableType, rows: Rows, *, deep: bool) -> Hashes:
+    null = rows.booleans("the null flag of a value")
+    padded = np.flatnonzero(null)
+    part = rows.subset(padded)
+    part.skip(type_.padding, "the padding of a null")
+    rows.resume(padded, part)
+    return _hash_chosen(type_.value, rows, ~null, deep=deep)
+
+
+def _hash_either(type_: EitherType, rows: Rows) -> Hashes:
+    is_left = rows.booleans("the side of an Either")
+    left = _hash_chosen(type_.left, rows, is_left)
+    right = _hash_chosen(type_.right, rows, ~is_left)
+    rows.check_values(left.present | right.present, "a value that isn't null in an Either", 1)
+    return _present(left.codes + right.codes)
+
+
+def _rounds(rows: Rows, what: str) -> Iterator[tuple[NDArray[np.intp], Rows]]:
+    """Reads the size of every row's collection, then deals out all first elements, all second ones, and so on."""
+    sizes = rows.integers(4, what)
+    rows.check_values((sizes >= 0) & (sizes <= rows.ends - rows.cursors), f"{what}, not above the bytes that follow", 4)
+    active = np.flatnonzero(sizes)
+    element = 0
+    while len(active):
+        part = rows.subset(active)
+        yield active, part
+        rows.resume(active, part)
+        element += 1
+        active = active[sizes[active] > element]
+
+
+def _hash_chosen(type_: FlinkType, rows: Rows, chosen: NDArray[np.bool_], *, deep: bool = False) -> Hashes:
+    """Hashes the next value of the chosen rows; in the others there is none: null."""
+    hash_rows = _deep_hash if deep else _hash
+    if chosen.all():
+        return hash_rows(type_, rows)
+    hashes = Hashes(np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.bool_))
+    active = np.flatnonzero(chosen)
+    part = rows.subset(active)
+    found = hash_rows(type_, part)
+    rows.resume(active, part)
+    hashes.codes[active], hashes.present[active] = found.codes, found.present
+    return hashes
+
+
+def _present(codes: Codes) -> Hashes:
+    return Hashes(codes, np.ones(len(codes), dtype=np.bool_))

@@ -1,0 +1,117 @@
+"""What a savepoint holds, chunk by chunk, before anything is written: counted, and found to be understood to its
+last byte.
+
+A chunk's inventory says for each state and key group how many entries and bytes there are, and for each legacy state
+what its migration would meet: expired blobs, contradictions, nulls that can't be kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stateferry.migration.rules import (
+    NO_KEYS,
+    Contradiction,
+    KeySets,
+    Rules,
+    kept_entries,
+    kept_rows,
+    key_sets,
+    null_under_ttl,
+    read_blobs,
+)
+from stateferry.savepoint.chunks import Chunk, plan_chunks
+from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.state import KeyedState, keyed_states
+from stateferry.savepoint.storage import Location
+
+
+@dataclass(slots=True)
+class Inventory:
+    """Entries and bytes by operator id, state and key group; counts of what a migration meets by operator and state."""
+
+    entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    met: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+
+    def add(self, other: Inventory) -> None:
+        self.entries.update(other.entries)
+        self.sizes.update(other.sizes)
+        for state, counts in other.met.items():
+            self.met.setdefault(state, Counter()).update(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryTask:
+    """One chunk of one operator; `states` are all the operator's by name."""
+
+    folder: Location
+    operator: str
+    chunk: Chunk
+    rules: Sequence[Rules]
+    states: dict[str, KeyedState]
+
+    def take(self) -> Inventory:
+        inventory = Inventory()
+        window = np.empty(WINDOW, np.uint8)
+        for part in self.chunk.parts:
+            with KeyGroupFile(self.folder, part.handle, self.chunk.max_parallelism, part.subtask) as file:
+                states = keyed_states(file.header, file.name)
+                for key_group in part.key_groups:
+                    self._count(GroupSections(file, key_group, states, window), inventory)
+        return inventory
+
+    def _count(self, group: GroupSections, inventory: Inventory) -> None:
+        here = {state.name for state in group.states}
+        sets = {rules.legacy.name: self._key_sets(group, rules, here) for rules in self.rules}
+        for state, section in group:
+            key = (self.operator, state.name, group.key_group)
+            inventory.entries[key] += len(section)
+            inventory.sizes[key] += len(section.raw)
+            for rules in self.rules:
+                met = inventory.met.setdefault((self.operator, rules.legacy.name), Counter())
+                if state.name == rules.legacy.name:
+                    _examine(section, rules, sets[rules.legacy.name], met)
+                elif state.name == rules.new_name:
+                    kept_rows(section, rules, sets[rules.legacy.name], met)
+
+    def _key_sets(self, group: GroupSections, rules: Rules, here: set[str]) -> KeySets:
+        if rules.legacy.name not in here or not here & {rules.new_name, rules.flag_name}:
+            return NO_KEYS
+        return key_sets(group, rules, self.states.get(rules.flag_name) if rules.flag_name else None)
+
+
+def _examine(section: Section, rules: Rules, sets: KeySets, met: Counter[str]) -> None:
+    """Counts what the conversion would refuse, instead of refusing it."""
+    blobs = read_blobs(section, rules)
+    stops = rules.on_contradiction is Contradiction.STOP
+    keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
+    if rules.legacy.ttl and null_under_ttl(rules.map_type.value) is None:
+        met["unrepresentable nulls"] += int((keep & blobs.nulls()).sum())
+
+
+def inventory_tasks(
+    source: Savepoint,
+    operator: Operator,
+    rules: Sequence[Rules],
+    *,
+    target_bytes: int,
+    at_least: int = 1,
+) -> list[InventoryTask]:
+    states = {state.name: state for state in source.keyed_states(operator)}
+    chunks = plan_chunks(operator, target_bytes=target_bytes, at_least=at_least)
+    return [InventoryTask(source.folder, operator.hex_id, chunk, rules, states) for chunk in chunks]
+
+
+def total(inventories: Iterable[Inventory]) -> Inventory:
+    summed = Inventory()
+    for inventory in inventories:
+        summed.add(inventory)
+    return summed

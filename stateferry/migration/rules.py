@@ -1,0 +1,405 @@
+"""From `ValueState<Map>` to `MapState`: which blobs become rows, and who wins where the job has begun to do it itself.
+
+"Flag" and "rows" are those of the savepoint, with expiry applied first:
+
+| flag | blob | rows | what the new state gets |
+|---|---|---|---|
+| set | - | any | the rows as they stand |
+| - | there | none | the blob's entries |
+| - | there | some | the rows, and the blob's entries whose user key has no row |
+| set | there | any | a contradiction: by the rule the blob's entries (`blob`) or the rows (`rows`); counted always |
+| - | - | some | the rows as they stand |
+
+Every entry of a blob inherits the blob's timestamp. Everything here works on one key group at a time and keeps of it no
+more than 16 bytes for each key that has a flag or rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stateferry.errors import DamagedError, RefusedError, RejectedError, StateferryError
+from stateferry.migration import kernels as row_kernels
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.grouped import GroupedEntries, grouped
+from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.state import KeyedState
+from stateferry.serializers.types import FlinkType, MapType, Scalar, type_name
+from stateferry.serializers.walker import Flags, Positions, split_keys, walk_entries
+from stateferry.ttl import expired_array
+from stateferry.values.values import encode
+
+Hashes = npt.NDArray[np.uint64]
+_STAMP = 8
+
+
+class Contradiction(Enum):
+    """What becomes of a key that is flagged as migrated and still has a blob."""
+
+    STOP = "stop"
+    BLOB = "blob"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How one legacy state is migrated: its names in the savepoint and what the plan says of them."""
+
+    legacy: KeyedState
+    new_name: str
+    flag_name: str | None
+    ttl: int | None
+    now: int
+    keep_expired: bool = False
+    drop_unrepresentable_nulls: bool = False
+    on_contradiction: Contradiction = Contradiction.STOP
+
+    @property
+    def map_type(self) -> MapType:
+        if not isinstance(self.legacy.value, MapType):
+            raise RefusedError(f"state {self.legacy.name} can't be migrated: {self.legacy.why_not_migratable}")
+        return self.legacy.value
+
+    @property
+    def drops_expired(self) -> bool:
+        return self.ttl is not None and not self.keep_expired
+
+
+class ContradictionsError(RejectedError):
+    """Keys that are flagged as migrated and still have a blob, and no rule who wins."""
+
+
+class NullsCannotBeKeptError(RejectedError):
+    """Entries whose null the new state can't hold."""
+
+
+def null_under_ttl(value: FlinkType) -> bytes | None:
+    """What the value's serializer writes for null, if it can: with TTL a MapState has no other place for it."""
+    try:
+        return encode(value, None)
+    except (StateferryError, TypeError, AttributeError, ValueError):
+        return None
+
+
+_SEEDS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)
+Lanes = tuple[Hashes, Hashes]
+
+
+def key_lanes(data: Buffer, starts: Positions, ends: Positions) -> Lanes:
+    """Twice 64 bits that stand for each key: two keys that are alike in both are taken for the same."""
+    return tuple(_hash_each(data, starts, ends, np.full(len(starts), seed, np.uint64)) for seed in _SEEDS)  # type: ignore[return-value]
+
+
+def _hash_each(data: Buffer, starts: Positions, ends: Positions, seeds: Hashes) -> Hashes:
+    out = np.empty(len(starts), np.uint64)
+    row_kernels.hash_each(data, starts, ends, seeds, out)
+    return out
+
+
+def as_keys(lanes: Lanes) -> pa.Array:
+    together = np.stack(lanes, axis=1)
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(together), [None, pa.py_buffer(together)])
+
+
+def key_hashes(data: Buffer, starts: Positions, ends: Positions) -> pa.Array:
+    return as_keys(key_lanes(data, starts, ends))
+
+
+def members(keys: pa.Array, of: pa.Array) -> Flags:
+    if len(of) == 0:
+        return np.zeros(len(keys), np.bool_)
+    found: Flags = pc.is_in(keys, value_set=of).to_numpy(zero_copy_only=False)
+    return found
+
+
+_NO_KEYS = pa.array([], pa.binary(16))
+
+
+@dataclass(frozen=True, slots=True)
+class KeySets:
+    """Of one key group: the keys with a flag and a blob; the rows, as key and user key, that stand against a blob."""
+
+    contradictory: pa.Array
+    superseding: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class Blobs:
+    """A section of the legacy state, taken apart: keys without their key group, timestamps if there are any,
+    entries."""
+
+    section: Section
+    key_starts: Positions
+    key_ends: Positions
+    stamps: Positions
+    timestamps: Positions
+    counts: Positions
+    firsts: Positions
+    entries: Positions
+    flags: Positions
+    ends: Positions
+
+    def per_entry(self, of_blobs: Flags) -> Flags:
+        return np.repeat(of_blobs, self.counts)
+
+    def keys(self) -> pa.Array:
+        return key_hashes(self.section.data, self.key_starts, self.key_ends)
+
+    def pairs(self) -> pa.Array:
+        """Key and user key of each entry."""
+        first, second = key_lanes(self.section.data, self.key_starts, self.key_ends)
+        return as_keys((self._spread(first), self._spread(second)))
+
+    def _spread(self, seeds: Hashes) -> Hashes:
+        out = np.empty(len(self.entries), np.uint64)
+        row_kernels.spread_hash(self.section.data, self.entries, self.flags, self.counts, seeds, out)
+        return out
+
+    def nulls(self) -> Flags:
+        found: Flags = self.section.data[self.flags] == 1
+        return found
+
+
+def read_blobs(section: Section, rules: Rules) -> Blobs:
+    data, starts = section.data, section.value_starts
+    stamped = rules.legacy.ttl
+    with section.locating():
+        timestamps = read_timestamps(data, starts, section.ends) if stamped else np.empty(0, np.int64)
+        found = walk_entries(rules.map_type, data, starts + (_STAMP if stamped else 0), section.ends)
+        for position in np.flatnonzero(found.stops != section.ends)[:1]:
+            raise DamagedError(
+                "the end of the map",
+                f"{section.ends[position] - found.stops[position]} more bytes",
+                offset=int(found.stops[position]),
+            )
+    firsts = np.cumsum(found.counts) - found.counts
+    return Blobs(
+        section,
+        section.key_starts + section.file.prefix,
+        section.key_ends,
+        starts,
+        timestamps,
+        found.counts,
+        firsts,
+        found.starts,
+        found.key_ends,
+        found.ends,
+    )
+
+
+def read_timestamps(data: Buffer, starts: Positions, ends: Positions) -> Positions:
+    for short in np.flatnonzero(ends - starts < _STAMP)[:1]:
+        raise DamagedError("a timestamp of 8 bytes", f"{ends[short] - starts[short]} bytes", offset=int(starts[short]))
+    out = np.empty(len(starts), np.int64)
+    row_kernels.read_i64(data, starts, out)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class MapRows:
+    """A section of the new state, taken apart: where each row's key and namespace lie, its timestamp, what stays."""
+
+    section: Section
+    key_starts: Positions
+    key_ends: Positions
+    timestamps: Positions
+    live: Flags
+
+    def keys(self) -> pa.Array:
+        return key_hashes(self.section.data, self.key_starts, self.key_ends)
+
+    def live_keys(self) -> pa.Array:
+        """The keys with a row that stays; a key's rows lie together, so few are hashed."""
+        starts, ends = self.key_starts[self.live], self.key_ends[self.live]
+        runs = np.empty(len(starts), np.int64)
+        runs = runs[: row_kernels.find_runs(self.section.data, starts, ends, runs)]
+        return key_hashes(self.section.data, starts[runs], ends[runs]).unique()
+
+    def pairs(self) -> pa.Array:
+        """Key and user key together, as `Blobs.pairs` has them."""
+        first, second = key_lanes(self.section.data, self.key_starts, self.key_ends)
+        data, starts, ends = self.section.data, self.key_ends, self.section.key_ends
+        return as_keys((_hash_each(data, starts, ends, first), _hash_each(data, starts, ends, second)))
+
+
+def read_rows(section: Section, rules: Rules) -> MapRows:
+    legacy, data = rules.legacy, section.data
+    starts = section.key_starts + section.file.prefix
+    with section.locating():
+        split = split_keys(legacy.key, legacy.namespace, legacy.has_suffixes, data, starts, section.key_ends)
+        if legacy.ttl:
+            # A null flag comes first; under TTL only a row that somebody wrote by hand has it set, and no timestamp.
+            timestamps = read_timestamps(data, section.value_starts + 1, section.ends)
+        else:
+            timestamps = np.empty(0, np.int64)
+    return MapRows(section, starts, split.rests, timestamps, is_live(timestamps, rules, len(section)))
+
+
+def is_live(timestamps: Positions, rules: Rules, count: int) -> Flags:
+    """What hasn't expired, or is kept although it has."""
+    if rules.ttl is None or not rules.drops_expired:
+        return np.ones(count, np.bool_)
+    live: Flags = ~expired_array(timestamps, rules.ttl, rules.now)
+    return live
+
+
+def read_flags(section: Section, flag: KeyedState, rules: Rules) -> pa.Array:
+    """The keys whose flag is set and alive."""
+    stand = flags_that_stand(section, flag, rules)
+    starts = section.key_starts + section.file.prefix
+    return key_hashes(section.data, starts[stand], section.key_ends[stand])
+
+
+def flags_that_stand(section: Section, flag: KeyedState, rules: Rules) -> Flags:
+    """Which flags are set and alive."""
+    data, values = section.data, section.value_starts
+    live = np.ones(len(section), np.bool_)
+    if flag.ttl:
+        with section.locating():
+            live = is_live(read_timestamps(data, values, section.ends), rules, len(section))
+        values = values + _STAMP
+    if flag.value is Scalar.BOOLEAN:
+        live &= data[np.minimum(values, len(data) - 1)] == 1
+    return live
+
+
+def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: KeyedState | None) -> KeySets:
+    """What the blobs of a key group, or of several, have to heed; `flag` is the state of that name if the savepoint has
+    it. The group is gone through as often as it takes."""
+    flagged, with_rows, blobs = [_NO_KEYS], [_NO_KEYS], [_NO_KEYS]
+    for state, section in group:
+        if flag is not None and state.name == rules.flag_name:
+            flagged.append(read_flags(section, flag, rules))
+        elif state.name == rules.new_name:
+            with_rows.append(read_rows(section, rules).live_keys())
+        elif state.name == rules.legacy.name:
+            blobs.append(_live_blob_keys(section, rules))
+    all_blobs = pa.concat_arrays(blobs)
+    contradictory = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(flagged))))
+    both = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(with_rows))))
+    both = both.filter(pa.array(~members(both, contradictory)))
+    superseding = [_NO_KEYS]
+    if len(both):
+        for state, section in group:
+            if state.name == rules.new_name:
+                rows = read_rows(section, rules)
+                superseding.append(rows.pairs().filter(pa.array(members(rows.keys(), both) & rows.live)))
+    return KeySets(contradictory, pa.concat_arrays(superseding))
+
+
+def _live_blob_keys(section: Section, rules: Rules) -> pa.Array:
+    live = np.ones(len(section), np.bool_)
+    if rules.legacy.ttl:
+        with section.locating():
+            live = is_live(read_timestamps(section.data, section.value_starts, section.ends), rules, len(section))
+    starts = section.key_starts + section.file.prefix
+    return key_hashes(section.data, starts[live], section.key_ends[live])
+
+
+NO_KEYS = KeySets(_NO_KEYS, _NO_KEYS)
+
+
+def kept_rows(section: Section, rules: Rules, sets: KeySets, counts: Counter[str]) -> npt.NDArray[np.int64]:
+    """Which rows of the new state stand, by index."""
+    return standing(read_rows(section, rules), rules, sets, counts)
+
+
+def standing(rows: MapRows, rules: Rules, sets: KeySets, counts: Counter[str]) -> npt.NDArray[np.int64]:
+    keep = rows.live
+    counts["rows read"] += len(keep)
+    counts["rows expired"] += int((~keep).sum())
+    _count_future(rows.timestamps, rules, counts)
+    if rules.on_contradiction is Contradiction.BLOB:
+        replaced = members(rows.keys(), sets.contradictory) & keep
+        counts["rows replaced by a blob"] += int(replaced.sum())
+        keep = keep & ~replaced
+    kept: npt.NDArray[np.int64] = np.flatnonzero(keep)
+    counts["rows kept"] += len(kept)
+    return kept
+
+
+def _count_future(timestamps: Positions, rules: Rules, counts: Counter[str]) -> None:
+    counts["timestamps in the future"] += int((timestamps > rules.now).sum())
+
+
+def convert(
+    section: Section, rules: Rules, sets: KeySets, new_id: int, targets: Positions, prefix: int, counts: Counter[str]
+) -> GroupedEntries:
+    """The rows that a section of blobs becomes; `targets` are the key groups to which the blobs go."""
+    blobs = read_blobs(section, rules)
+    keep = kept_entries(blobs, rules, sets, counts)
+    stamped = rules.legacy.ttl
+    null = null_under_ttl(rules.map_type.value) if stamped else b""
+    if stamped and null is None:
+        nulls = keep & blobs.nulls()
+        refuse_or_drop(int(nulls.sum()), rules, counts)
+        keep = keep & ~nulls
+    order = np.argsort(targets, kind="stable")
+    out = np.empty(_most_bytes(blobs, prefix, len(null or b"")) + row_kernels.SLACK, np.uint8)
+    piece_ends, last_rows = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    null_bytes = np.array(bytearray(null or b""), np.uint8)
+    written = row_kernels.write_rows(
+        section.data, blobs.key_starts, blobs.key_ends, blobs.stamps, blobs.firsts, blobs.counts, order, targets,
+        prefix, blobs.entries, blobs.flags, blobs.ends, keep, stamped, null_bytes, out, piece_ends, last_rows,
+    )  # fmt: skip
+    counts["rows written"] += int(written)
+    return grouped(new_id, out[: piece_ends[-1]], targets[order], piece_ends, last_rows)
+
+
+def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
+    live = is_live(blobs.timestamps, rules, len(blobs.counts))
+    counts["blobs"] += len(blobs.counts)
+    counts["blob entries"] += len(blobs.entries)
+    counts["empty maps"] += int((live & (blobs.counts == 0)).sum())
+    counts["blobs expired"] += int((~live).sum())
+    counts["blob entries expired"] += int(blobs.counts[~live].sum())
+    _count_future(blobs.timestamps, rules, counts)
+    live = live & _against_flags(blobs, live, rules, sets, counts)
+    keep = blobs.per_entry(live)
+    if len(sets.superseding):
+        superseded = members(blobs.pairs(), sets.superseding) & keep
+        counts["blob entries superseded"] += int(superseded.sum())
+        keep = keep & ~superseded
+    return keep
+
+
+def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
+    """Which blobs stand although their keys may be flagged."""
+    if len(sets.contradictory) == 0:
+        return live
+    contradictory = members(blobs.keys(), sets.contradictory) & live
+    counts["contradictions"] += int(contradictory.sum())
+    if rules.on_contradiction is Contradiction.BLOB:
+        return live
+    if rules.on_contradiction is Contradiction.STOP and contradictory.any():
+        raise ContradictionsError(
+            f"state {rules.legacy.name}: {int(contradictory.sum())} keys of key group {blobs.section.key_group} are "
+            "flagged as migrated and still have a blob; choose a rule: on-contradiction blob or rows"
+        )
+    counts["blob entries dropped for rows"] += int(blobs.counts[contradictory].sum())
+    return live & ~contradictory
+
+
+def refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
+    if nulls and not rules.drop_unrepresentable_nulls:
+        raise NullsCannotBeKeptError(
+            f"state {rules.legacy.name}: {nulls} entries have a null that {type_name(rules.map_type.value)} with TTL "
+            "can't hold in a MapState; drop them (drop-unrepresentable-nulls), or make the value nullable in both jobs"
+        )
+    counts["unrepresentable nulls dropped"] += nulls
+
+
+def _most_bytes(blobs: Blobs, prefix: int, null: int) -> int:
+    """What the rows of all entries take at most: found without a look at any entry, and memory that isn't written to
+    costs nothing."""
+    stamp = _STAMP + null if len(blobs.timestamps) else 0
+    each = 8 + prefix + stamp + blobs.key_ends - blobs.key_starts
+    return int((blobs.counts * each).sum() + (blobs.section.ends - blobs.stamps).sum())

@@ -1,0 +1,1 @@
+"""Runs: their plan, lease, publication, folder and report."""

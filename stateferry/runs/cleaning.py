@@ -1,0 +1,132 @@
+"""Cleaning up after a job: what no publication, no run that may go on and no reader needs any more.
+
+| goes, when it is old enough | stays |
+|---|---|
+| runs with their staged savepoints | the newest runs; the published one and the one that a rollback brings back |
+| state files in the target of such a run | every folder with a `_metadata`, and every target that was ever published |
+| branches of runs that are gone | `main`, branches of other names |
+| snapshots of the tables | heads of what stays, and what a standing publication or its predecessor names |
+| data and metadata files that no snapshot names | all others |
+
+Who cleans has the job's lease. Whatever goes is gone in an order that a later run or another cleaning can go on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stateferry.runs.control import Control
+from stateferry.runs.retention import Retention, removable
+from stateferry.runs.runs import Run, RunSummary, runs_of
+from stateferry.savepoint.reader import METADATA
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.writer import is_state_file
+from stateferry.tables.cleaning import TableCleaning, tables_of
+from stateferry.tables.commits import TableHome
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Something that goes; `size` is in bytes, as far as it has one."""
+
+    what: str
+    name: str
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """Of one job. Nothing is removed on a dry run, which needs no lease."""
+
+    home: str
+    job: str
+    control: Control
+    tables: TableHome
+    rule: Retention
+    now: int
+    dry_run: bool = False
+
+    def clean(self) -> Iterator[Removal]:
+        """Removes one thing after the other, and says what it was."""
+        runs = runs_of(self.home, self.job)
+        protected = self.control.protected_runs(self.job)
+        going = [run for run in removable(runs, protected, self.rule, self.now) if self._may_go(run)]
+        staying = [run for run in runs if run not in going]
+        in_use = self._targets_in_use(staying)
+        for run in going:
+            yield from self._target(run, in_use)
+            yield self._run(run)
+        standing_runs = {run.run_id for run in staying} | protected
+        yield from self._tables(standing_runs)
+
+    def _may_go(self, run: RunSummary) -> bool:
+        if run.changes:
+            return True
+        # Killed as it began, or it begins just now; a plan that can't be read is for people to look at.
+        begun = run.plan is not None or not run.folder.child("plan.json").exists()
+        return begun and run.folder.modified_at() + self.rule.younger_than_ms <= self.now
+
+    def _targets_in_use(self, staying: Sequence[RunSummary]) -> set[str]:
+        published = [one.record.target for one in self.control.history(self.job)]
+        return {_place(name) for name in (*published, *(run.plan.target for run in staying if run.plan))}
+
+    def _target(self, run: RunSummary, in_use: set[str]) -> Iterator[Removal]:
+        """What the run wrote into a target that it never made a savepoint."""
+        if run.plan is None or Run(run.plan, run.folder).facts("claim") is None:
+            return
+        target = Location.of(run.plan.target)
+        entries = target.entries()
+        if target.path in in_use or any(entry.name == METADATA for entry in entries):
+            return
+        left = [entry for entry in entries if is_state_file(entry.name)]
+        if not left:
+            return
+        size = sum(entry.size() for entry in left)
+        if not self.dry_run:
+            for entry in left:
+                entry.remove()
+            if len(left) == len(entries):
+                target.remove()
+        yield Removal("unpublished state files", target.shown, size)
+
+    def _run(self, run: RunSummary) -> Removal:
+        size = _size(run.folder)
+        if not self.dry_run:
+            # The plan last: a folder without one is taken for a run that never began.
+            for entry in run.folder.entries():
+                if entry.name != "plan.json":
+                    entry.remove()
+            run.folder.remove()
+        return Removal("run", run.folder.shown, size)
+
+    def _tables(self, standing_runs: set[str]) -> Iterator[Removal]:
+        before = self.now - self.rule.younger_than_ms
+        protected = self._protected_snapshots()
+        for table in tables_of(self.tables, self.job):
+            cleaning = TableCleaning(table, standing_runs, protected.get(".".join(table.name()), set()), before)
+            name = ".".join(table.name())
+            branches, snapshots, files = cleaning.branches(), cleaning.snapshots(), cleaning.files()
+            if not self.dry_run:
+                cleaning.remove()
+            yield from (Removal("branch", f"{name} {branch}") for branch in branches)
+            yield from (Removal("snapshot", f"{name} {snapshot}") for snapshot in snapshots)
+            yield from (Removal("table file", file.location.shown, file.size) for file in files)
+
+    def _protected_snapshots(self) -> dict[str, set[int]]:
+        standing = self.control.standing(self.job)
+        wanted = {standing.sequence, standing.previous} if standing is not None else set()
+        found: dict[str, set[int]] = {}
+        for one in self.control.history(self.job):
+            if one.sequence in wanted:
+                for table, snapshot in one.record.tables.items():
+                    found.setdefault(table, set()).add(snapshot)
+        return found
+
+
+def _place(name: str) -> str:
+    return Location.of(name).path
+
+
+def _size(folder: Location) -> int:
+    return sum(_size(entry) if entry.is_folder() else entry.size() for entry in folder.entries())

@@ -1,0 +1,308 @@
+"""Who may work on a job, and what of it is published: the lease and the publications, in the catalog's database.
+
+A run works under the job's lease, whose token grows each time the lease changes hands. Every publication compares the
+token with the newest one inside its own transaction, so a driver that lost its lease, and may not know it, can't
+publish. Times serve only to find out when a silent holder may be replaced: a clock that is wrong makes somebody wait,
+or lose the lease, and never lets two publish. With Postgres the time is the database's, for all drivers alike; a SQLite
+file belongs to one machine, and so does its clock.
+
+A publication is one record; which one stands is one row, replaced only by who knows what stood there before. History
+is kept: a rollback moves that row back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+from sqlalchemy import Connection, RowMapping, func, insert, select, update
+
+from stateferry.errors import RejectedError
+from stateferry.runs.control_tables import create_tables, engine_for, lease, publication, standing, upsert_nothing
+from stateferry.runs.processes import Process
+from stateferry.runs.publication import Publication, Record
+
+LEASE_MS = 60_000
+
+
+class LeaseHeldError(RejectedError):
+    """Another run, or the same one in another process, works on the job."""
+
+
+class LeaseLostError(RejectedError):
+    """The lease was let go, or somebody else has it by now."""
+
+
+class OlderSourceError(RejectedError):
+    """The source savepoint is older than the one whose publication stands."""
+
+
+class PublicationConflictError(RejectedError):
+    """Another publication stands than the one that was to be replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    job: str
+    run_id: str
+    token: int
+    holder: str
+    since: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """`standing` is the publication that stands again, if there was one before the undone one."""
+
+    undone: Publication
+    standing: Publication | None
+
+    @property
+    def restore_from(self) -> str:
+        """The savepoint of the publication that stands again, or else what the undone one was made from."""
+        return self.standing.record.target if self.standing is not None else self.undone.record.source
+
+
+class Control:
+    """Use as a context manager; each call is one transaction. `clock` gives milliseconds and is for tests."""
+
+    def __init__(self, catalog_uri: str, clock: Callable[[], int] | None = None) -> None:
+        self._engine = engine_for(catalog_uri)
+        self._clock = clock
+        create_tables(self._engine)
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.dispose()
+
+    def acquire(self, job: str, run_id: str, *, lease_ms: int = LEASE_MS, force: bool = False) -> Lease:
+        """The job's lease, for this process. A run gets it back from a process of its own, unless that still runs on
+        this machine; another run's must have been let go or expired. `force` is for who knows that the holder is
+        over."""
+        me = Process.this()
+        with self._engine.begin() as connection:
+            row = self._locked(connection, job)
+            now = self._now(connection)
+            if not force:
+                _check_free(row, run_id, me, now)
+            taken = Lease(job, run_id, row["token"] + 1, str(me), now, now + lease_ms)
+            connection.execute(
+                update(lease)
+                .where(lease.c.job == job)
+                .values(run_id=run_id, token=taken.token, holder=taken.holder, since=now, expires_at=taken.expires_at)
+            )
+            return taken
+
+    def renew(self, held: Lease, *, lease_ms: int = LEASE_MS) -> Lease:
+        """The same lease for longer; one that expired is still good as long as nobody took it."""
+        with self._engine.begin() as connection:
+            self._check_held(connection, held)
+            expires_at = self._now(connection) + lease_ms
+            connection.execute(update(lease).where(lease.c.job == held.job).values(expires_at=expires_at))
+            return Lease(held.job, held.run_id, held.token, held.holder, held.since, expires_at)
+
+    def release(self, held: Lease) -> None:
+        """Lets the lease go; if it is somebody else's by now, nothing happens."""
+        with self._engine.begin() as connection:
+            connection.execute(
+                update(lease)
+                .where(lease.c.job == held.job, lease.c.token == held.token)
+                .values(run_id=None, holder=None, since=None, expires_at=None)
+            )
+
+    def lease_of(self, job: str) -> Lease | None:
+        """Who has the job's lease; it may have expired."""
+        with self._engine.begin() as connection:
+            row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
+            return Lease(**row) if row is not None and row["run_id"] is not None else None
+
+    def publish(self, held: Lease, record: Record, *, replaces: int | None) -> Publication:
+        """Makes the record the one that stands, if the publication that stands now is `replaces`, by its sequence.
+
+        To publish once more what stands already is no error, so that a run that was killed may do it again.
+        """
+        with self._engine.begin() as connection:
+            self._check_held(connection, held)
+            before, version = self._standing(connection, held.job)
+            if before is not None and before.record.run_id == record.run_id and before.record == record:
+                return before
+            _check_follows(held.job, record, before, replaces)
+            published = Publication(
+                held.job,
+                self._last_sequence(connection, held.job) + 1,
+                None if before is None else before.sequence,
+                self._now(connection),
+                record,
+            )
+            connection.execute(
+                insert(publication).values(
+                    job=held.job,
+                    sequence=published.sequence,
+                    previous=published.previous,
+                    run_id=record.run_id,
+                    token=held.token,
+                    published_at=published.published_at,
+                    record=record.to_json(),
+                )
+            )
+            self._stand(connection, held.job, published.sequence, version)
+            return published
+
+    def rollback(self, held: Lease, *, undo: int) -> RolledBack:
+        """Brings back what stood before the publication `undo`, by its sequence. To undo again what is undone already
+        is no error."""
+        with self._engine.begin() as connection:
+            self._check_held(connection, held)
+            standing_now, version = self._standing(connection, held.job)
+            undone = self._publication(connection, held.job, undo)
+            if undone is None:
+                raise PublicationConflictError(f"job {held.job} has no publication {undo}: nothing to roll back")
+            before = self._publication(connection, held.job, undone.previous)
+            if undone.rolled_back_at is not None and standing_now == before:
+                return RolledBack(undone, before)
+            if standing_now != undone:
+                raise PublicationConflictError(
+                    f"job {held.job}: expected {_shown(undone)} to stand, found {_shown(standing_now)}: look at the "
+                    "status, then decide again"
+                )
+            connection.execute(
+                update(publication)
+                .where(publication.c.job == held.job, publication.c.sequence == undo)
+                .values(rolled_back_at=self._now(connection))
+            )
+            self._stand(connection, held.job, undone.previous, version)
+            return RolledBack(undone, before)
+
+    def standing(self, job: str) -> Publication | None:
+        with self._engine.begin() as connection:
+            return self._standing(connection, job)[0]
+
+    def history(self, job: str) -> tuple[Publication, ...]:
+        """Every publication there ever was, the oldest first."""
+        with self._engine.begin() as connection:
+            rows = connection.execute(
+                select(publication).where(publication.c.job == job).order_by(publication.c.sequence)
+            ).mappings()
+            return tuple(_publication(row) for row in rows)
+
+    def protected_runs(self, job: str) -> frozenset[str]:
+        """The runs whose work must stay: what is published, and what a rollback would bring back."""
+        now = self.standing(job)
+        before = [one for one in self.history(job) if now is not None and one.sequence == now.previous]
+        return frozenset(one.record.run_id for one in (*before, now) if one is not None)
+
+    def jobs(self) -> tuple[str, ...]:
+        """Every job that ever had a lease."""
+        with self._engine.begin() as connection:
+            return tuple(connection.execute(select(lease.c.job).order_by(lease.c.job)).scalars())
+
+    def _now(self, connection: Connection) -> int:
+        if self._clock is not None:
+            return self._clock()
+        if connection.dialect.name == "postgresql":
+            seconds = connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one()
+            return int(float(seconds) * 1000)
+        return time.time_ns() // 1_000_000
+
+    def _locked(self, connection: Connection, job: str) -> RowMapping:
+        """The job's lease, which nobody else changes until the transaction ends."""
+        connection.execute(upsert_nothing(connection, lease, job=job, token=0))
+        return connection.execute(select(lease).where(lease.c.job == job).with_for_update()).mappings().one()
+
+    def _check_held(self, connection: Connection, held: Lease) -> None:
+        row = self._locked(connection, held.job)
+        if row["token"] == held.token and row["run_id"] == held.run_id:
+            return
+        now = "nobody has it" if row["run_id"] is None else f"run {row['run_id']} has it ({row['holder']})"
+        raise LeaseLostError(
+            f"run {held.run_id} has lost the lease of job {held.job} (token {held.token}; the newest is "
+            f"{row['token']}, {now}): what it does can't be committed any more. Start the run "
+            "again, it goes on where it was"
+        )
+
+    def _standing(self, connection: Connection, job: str) -> tuple[Publication | None, int]:
+        """The publication that stands, and the version of the row that says so: 0 if there is none yet."""
+        row = connection.execute(select(standing).where(standing.c.job == job)).mappings().first()
+        if row is None:
+            return None, 0
+        return self._publication(connection, job, row["sequence"]), row["version"]
+
+    def _publication(self, connection: Connection, job: str, sequence: int | None) -> Publication | None:
+        if sequence is None:
+            return None
+        where = (publication.c.job == job, publication.c.sequence == sequence)
+        row = connection.execute(select(publication).where(*where)).mappings().first()
+        return None if row is None else _publication(row)
+
+    def _last_sequence(self, connection: Connection, job: str) -> int:
+        last = select(func.max(publication.c.sequence)).where(publication.c.job == job)
+        return connection.execute(last).scalar_one() or 0
+
+    def _stand(self, connection: Connection, job: str, sequence: int | None, version: int) -> None:
+        connection.execute(upsert_nothing(connection, standing, job=job, sequence=None, version=0))
+        changed = connection.execute(
+            update(standing)
+            .where(standing.c.job == job, standing.c.version == version)
+            .values(sequence=sequence, version=version + 1)
+        )
+        if changed.rowcount != 1:
+            raise PublicationConflictError(f"job {job}: another publication came in between: look at the status")
+
+
+def _check_free(row: RowMapping, run_id: str, me: Process, now: int) -> None:
+    if row["run_id"] is None or row["expires_at"] <= now:
+        return
+    holder = Process.parse(row["holder"])
+    if row["run_id"] == run_id and (holder == me or not holder.surely_runs()):
+        return
+    same = "the same run" if row["run_id"] == run_id else f"run {row['run_id']}"
+    raise LeaseHeldError(
+        f"job {row['job']} is being worked on by {same}: {holder.shown}, since {_time(row['since'])}, until "
+        f"{_time(row['expires_at'])} unless it is renewed. Wait for it, or end it"
+    )
+
+
+def _check_follows(job: str, record: Record, before: Publication | None, replaces: int | None) -> None:
+    if (None if before is None else before.sequence) != replaces:
+        expected = "nothing" if replaces is None else f"publication {replaces}"
+        raise PublicationConflictError(
+            f"job {job}: expected {expected} to stand, found {_shown(before)}: validate against what stands now, then "
+            "publish again"
+        )
+    if before is not None:
+        check_age(job, record.source, record.checkpoint_id, before)
+
+
+def check_age(job: str, source: str, checkpoint_id: int, standing_now: Publication) -> None:
+    if checkpoint_id < standing_now.record.checkpoint_id:
+        raise OlderSourceError(
+            f"job {job}: the source {source} is of checkpoint {checkpoint_id}, older than checkpoint "
+            f"{standing_now.record.checkpoint_id} of {_shown(standing_now)}: roll that back first, or, if the job was "
+            "started afresh and counts from 1 again, give it another job name"
+        )
+
+
+def _publication(row: RowMapping) -> Publication:
+    return Publication(
+        row["job"],
+        row["sequence"],
+        row["previous"],
+        row["published_at"],
+        Record.of_json(row["record"]),
+        row["rolled_back_at"],
+    )
+
+
+def _shown(one: Publication | None) -> str:
+    return "nothing" if one is None else f"publication {one.sequence} (run {one.record.run_id})"
+
+
+def _time(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))

@@ -1,0 +1,42 @@
+"""A savepoint's files to the byte, so that what was validated and what is published can be held to be the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mmh3
+
+from stateferry.runs.report import FileFingerprint
+from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, RelativeFile, StreamHandle
+from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
+
+_READ = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DigestTask:
+    """One file of the savepoint in `folder`."""
+
+    folder: Location
+    stream: AbsoluteFile | RelativeFile
+
+    def take(self) -> tuple[str, FileFingerprint]:
+        """By the name that `_metadata` has for it."""
+        file, _, size = open_stream(self.folder, self.stream)
+        hasher = mmh3.mmh3_x64_128()
+        with file:
+            while piece := file.read(_READ):
+                hasher.update(piece)
+        name = self.stream.path if isinstance(self.stream, RelativeFile) else self.stream.uri
+        return name, FileFingerprint(size, hasher.digest()[:8].hex())
+
+
+def digest_tasks(savepoint: Savepoint) -> list[DigestTask]:
+    """`_metadata`, and every file of the savepoint once; inlined state is in the former."""
+    streams: dict[StreamHandle, None] = {RelativeFile(METADATA, savepoint.folder.child(METADATA).size()): None}
+    for operator in savepoint.metadata.operators:
+        for subtask in operator.subtasks:
+            streams.update(dict.fromkeys(subtask.streams()))
+    return [DigestTask(savepoint.folder, stream) for stream in streams if not isinstance(stream, InlineBytes)]

@@ -1,0 +1,258 @@
+"""The migration plan: the only configuration of a run, and all of it. What is left out is filled in when it is planned
+and stays as it is for every re-run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
+
+from stateferry.durations import MAX_MILLISECONDS, parse_duration
+from stateferry.errors import PlanError, UsageError
+from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
+from stateferry.runs.plan_problems import problem_lines
+from stateferry.savepoint.chunks import TARGET_BYTES
+
+HOME_VARIABLE = "STATEFERRY_HOME"
+DEFAULT_HOME = "~/.stateferry"
+_RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
+_CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
+# What another request for the same work may have otherwise.
+_OF_THE_RUN = {"run_id", "now"}
+
+
+def _milliseconds(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return value
+    try:
+        return parse_duration(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def _place(value: object) -> object:
+    """A local path made absolute: a run that goes on may do so from another folder."""
+    if not isinstance(value, str) or not value.strip():
+        return value
+    if value.startswith("file:"):
+        return os.path.abspath("/" + unquote(value.removeprefix("file:")).lstrip("/"))
+    if "://" in value:
+        return value
+    return os.path.abspath(os.path.expanduser(value))
+
+
+Name = Annotated[StrictStr, Field(min_length=1)]
+Place = Annotated[Name, BeforeValidator(_place)]
+Parallelism = Annotated[StrictInt, Field(ge=1, le=UPPER_BOUND_MAX_PARALLELISM)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class StatePlan(_Model):
+    """One legacy `ValueState<Map>` and the `MapState` that it becomes."""
+
+    legacy: Name
+    new: Name
+    flag: Name | None = None
+    ttl_ms: Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS), BeforeValidator(_milliseconds)] | None = None
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> StatePlan:
+        if self.new == self.legacy:
+            raise ValueError(f"legacy and new state are both {self.new!r}: name the state of the new job's descriptor")
+        if self.flag in (self.legacy, self.new):
+            raise ValueError(f"flag {self.flag!r} is also the legacy or new state: name the flag's own state, or none")
+        return self
+
+
+class OperatorPlan(_Model):
+    """The states to migrate of one operator, which is named by its id, uid or unique name."""
+
+    operator: Name
+    states: Annotated[tuple[StatePlan, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _states_keep_apart(self) -> OperatorPlan:
+        names = [name for state in self.states for name in (state.legacy, state.new)]
+        problems = [
+            f"state {name!r} is named {names.count(name)} times in operator {self.operator!r}: "
+            "each legacy and each new state can be there once"
+            for name in dict.fromkeys(names)
+            if names.count(name) > 1
+        ]
+        # Two legacy states may share a flag: a job may have moved both at once.
+        problems += [
+            f"state {state.flag!r} of operator {self.operator!r} is a flag and a map: name another flag"
+            for state in self.states
+            if state.flag in names and state.flag not in (state.legacy, state.new)
+        ]
+        _raise(problems)
+        return self
+
+
+def new_run_id() -> str:
+    """By the time it was made, and unlike any other: `20260102T030405Z-1a2b3c`."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def default_home() -> str:
+    return os.environ.get(HOME_VARIABLE) or DEFAULT_HOME
+
+
+class MigrationPlan(_Model):
+    """`now` and times to live are in milliseconds; a parallelism of None leaves it as it is, and `parallelism` is that
+    of the migrated operators, `max_parallelism` that of the whole savepoint."""
+
+    job: Name
+    run_id: StrictStr = Field(default_factory=new_run_id)
+    source: Place
+    target: Place
+    now: Annotated[StrictInt, Field(ge=0, le=MAX_MILLISECONDS)] = Field(
+        default_factory=lambda: time.time_ns() // 1_000_000
+    )
+    operators: Annotated[tuple[OperatorPlan, ...], Field(min_length=1)]
+    parallelism: Parallelism | None = None
+    max_parallelism: Parallelism | None = None
+    rehearse: StrictBool = False
+    keep_expired: StrictBool = False
+    keep_legacy: StrictBool = False
+    drop_unrepresentable_nulls: StrictBool = False
+    on_contradiction: Literal["stop", "blob", "rows"] = "stop"
+    # Of the keys that the last run had: more of them gone is rather another savepoint.
+    vanish_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    # These three have defaults as well, below: the latter two follow from the first.
+    home: Place
+    catalog_uri: Name
+    warehouse: Place
+    chunk_bytes: Annotated[StrictInt, Field(ge=1 << 20, le=1 << 30)] = TARGET_BYTES
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_home(cls, values: object) -> object:
+        if not isinstance(values, Mapping):
+            return values
+        home = values.get("home", default_home())
+        base = str(_place(home)).rstrip("/")
+        return {"home": home, "catalog_uri": f"sqlite:///{base}/catalog.db", "warehouse": f"{base}/warehouse", **values}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> MigrationPlan:
+        _raise(list(self._problems()))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        if not _RUN_ID.fullmatch(self.run_id):
+            yield (
+                f"run_id: expected up to 100 letters, digits, '.', '_' or '-', found {self.run_id!r}: "
+                "give another one, or leave it out"
+            )
+        source, target = (_folder(name) for name in (self.source, self.target))
+        if f"{target}/".startswith(f"{source}/") or f"{source}/".startswith(f"{target}/"):
+            yield f"target {self.target} and source {self.source} lie one in the other: give the target its own folder"
+        for operator in _repeated([operator.operator for operator in self.operators]):
+            yield f"operators: {operator!r} is there more than once: put its states into one list"
+        if self.parallelism and self.max_parallelism and self.parallelism > self.max_parallelism:
+            yield (
+                f"parallelism {self.parallelism} is above max_parallelism {self.max_parallelism}: "
+                "lower the one or raise the other"
+            )
+        states = [state for operator in self.operators for state in operator.states]
+        if self.keep_expired and all(state.ttl_ms is None for state in states):
+            yield "keep_expired: no state has a ttl_ms, so none can expire: tell the ttl_ms, or leave keep_expired out"
+        if self.on_contradiction != "stop" and all(state.flag is None for state in states):
+            yield (
+                f"on_contradiction is {self.on_contradiction!r}, but only a flag can contradict a blob: "
+                "name the flag state (flag), or leave on_contradiction out"
+            )
+        if not self.catalog_uri.startswith(_CATALOGS):
+            yield (
+                f"catalog_uri: expected sqlite:////absolute/path.db or postgresql://host/database, found "
+                f"{self.catalog_shown!r}"
+            )
+
+    @property
+    def catalog_shown(self) -> str:
+        """The catalog's address without a password."""
+        return re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", self.catalog_uri)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that the plan says: facts of another plan are not this one's."""
+        return _digest(self.model_dump(mode="json"))
+
+    def is_asked_for_again_by(self, other: MigrationPlan) -> bool:
+        """Whether the other one wants the same work: what it left to be filled in is as this one has it."""
+        left_out = _OF_THE_RUN - other.model_fields_set
+        return self.model_dump(exclude=left_out) == other.model_dump(exclude=left_out)
+
+    def to_json(self) -> str:
+        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+
+
+def plan_of(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:
+    """The plan with these values; `origin` is how messages call it."""
+    try:
+        return MigrationPlan.model_validate(dict(values))
+    except ValidationError as error:
+        lines = problem_lines(error, (MigrationPlan, OperatorPlan, StatePlan))
+        raise PlanError("\n".join(f"{origin}: {line}" for line in lines)) from None
+
+
+def plan_values(text: str | bytes, origin: str = "the plan") -> dict[str, object]:
+    """What a plan's JSON says, not yet looked at."""
+    try:
+        values = json.loads(text, object_pairs_hook=_without_twins)
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{origin}: expected JSON, found something else: {error}") from None
+    if not isinstance(values, dict):
+        raise PlanError(f"{origin}: expected a JSON object, found {type(values).__name__}")
+    return values
+
+
+def plan_of_json(text: str | bytes, origin: str = "the plan") -> MigrationPlan:
+    return plan_of(plan_values(text, origin), origin)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for name in _repeated([name for name, _ in pairs]):
+        raise ValueError(f"{name!r} is there more than once in one object")
+    return dict(pairs)
+
+
+def _repeated(names: list[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if names.count(name) > 1]
+
+
+def _folder(name: str) -> str:
+    return name.rstrip("/").removesuffix("/_metadata").rstrip("/")
+
+
+def _digest(values: object) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _raise(problems: list[str]) -> None:
+    if problems:
+        raise ValueError("\n".join(problems))

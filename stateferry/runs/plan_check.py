@@ -1,0 +1,240 @@
+"""A plan held against the savepoint it names: what is to be done, in full, or a refusal, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from stateferry.durations import format_duration
+from stateferry.errors import PlanError, RefusedError, UsageError
+from stateferry.migration.map_migration import MigrateMaps
+from stateferry.migration.rules import Contradiction, Rules
+from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
+from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.rewrite import Layout, OperatorRewrite
+from stateferry.savepoint.state import KeyedState, StateKind
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.writer import is_state_file
+from stateferry.serializers.types import MapType, OpaqueType, type_name
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOperator:
+    """What the plan wants of one operator: the rules of each legacy state that is there, and those states whose
+    migration an earlier cut-over has finished. `states` are all the operator's keyed states by name."""
+
+    operator: Operator
+    states: dict[str, KeyedState]
+    rules: tuple[Rules, ...]
+    migrated_before: tuple[StatePlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPlan:
+    plan: MigrationPlan
+    source: Savepoint
+    operators: tuple[ResolvedOperator, ...]
+
+    @property
+    def layout(self) -> Layout:
+        parallelism = self.plan.parallelism
+        touched = {one.operator.id: parallelism for one in self.operators} if parallelism is not None else {}
+        return Layout(touched, self.plan.max_parallelism)
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Already migrated, and in the wanted layout."""
+        if any(one.rules for one in self.operators):
+            return False
+        return all(self.layout.of(operator) == operator for operator in self.source.metadata.operators)
+
+    @property
+    def what_was_done_before(self) -> str:
+        """For people: which states an earlier cut-over has migrated."""
+        return "; ".join(
+            f"{state.legacy} of {one.operator.label} is already migrated: the savepoint has {state.new} alone"
+            for one in self.operators
+            for state in one.migrated_before
+        )
+
+    def rewrites(self) -> list[OperatorRewrite]:
+        """Every operator on its way into the new savepoint; refuses what can't be done."""
+        transforms = {
+            one.operator.id: MigrateMaps(one.rules, one.states, self.plan.keep_legacy)
+            for one in self.operators
+            if one.rules
+        }
+        return [
+            OperatorRewrite.prepare(self.source, operator, self.layout, transforms.get(operator.id))
+            for operator in self.source.metadata.operators
+        ]
+
+
+def planned(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:
+    """The plan of these values; a job that isn't named is called after its first operator, as the savepoint has it, so
+    that naming the operator by id or by uid makes no other job."""
+    if values.get("job") is not None:
+        return plan_of(values, origin)
+    named_later = plan_of({**values, "job": "named later"}, origin)
+    wanted = named_later.operators[0].operator
+    operator = Savepoint.open(named_later.source).operator(wanted)
+    # Before version 5 a savepoint has neither: then what was asked for is the uid, or at least the id.
+    return plan_of({**values, "job": operator.name or operator.uid or wanted}, origin)
+
+
+def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
+    """What the plan comes to. Raises a `PlanError` with a line for each contradiction, or refuses by name what can't be
+    migrated at all."""
+    problems: list[str] = []
+    operators = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
+    ids = [one.operator.id for one in operators]
+    problems += [
+        f"operator {one.operator.label} is there more than once, by different names: put its states into one list"
+        for index, one in enumerate(operators)
+        if one.operator.id in ids[:index]
+    ]
+    if problems:
+        raise PlanError("\n".join(problems))
+    resolved = ResolvedPlan(plan, source, tuple(operators))
+    resolved.rewrites()
+    return resolved
+
+
+def _resolve_operator(
+    plan: MigrationPlan, wanted: OperatorPlan, source: Savepoint, problems: list[str]
+) -> ResolvedOperator:
+    operator = source.operator(wanted.operator)
+    states = {state.name: state for state in source.keyed_states(operator)}
+    _refuse_untouchable(operator, states)
+    rules: list[Rules] = []
+    migrated_before: list[StatePlan] = []
+    for state in wanted.states:
+        if state.legacy in states:
+            found = list(contradictions(state, states, operator))
+            problems += found
+            rules += [] if found else [_rules(plan, state, states[state.legacy])]
+        elif _is_migrated(states.get(state.new)):
+            migrated_before.append(state)
+        else:
+            known = ", ".join(states) or "none"
+            problems.append(
+                f"operator {operator.label} has no keyed state {state.legacy!r}, and no MapState {state.new!r} that it "
+                f"could have become. There are: {known}"
+            )
+    return ResolvedOperator(operator, states, tuple(rules), tuple(migrated_before))
+
+
+def _refuse_untouchable(operator: Operator, states: dict[str, KeyedState]) -> None:
+    if any(subtask.raw_keyed is not None for subtask in operator.subtasks):
+        raise RefusedError(
+            f"operator {operator.label} has raw keyed state, which only its own code understands: it can't be migrated"
+        )
+    for state in states.values():
+        if state.asynchronous:
+            raise RefusedError(
+                f"state {state.name} of operator {operator.label} is asynchronous (V2) state: it can't be migrated"
+            )
+
+
+def _is_migrated(new: KeyedState | None) -> bool:
+    return new is not None and new.kind is StateKind.MAP
+
+
+def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
+    return Rules(
+        legacy,
+        state.new,
+        state.flag,
+        state.ttl_ms,
+        plan.now,
+        keep_expired=plan.keep_expired,
+        drop_unrepresentable_nulls=plan.drop_unrepresentable_nulls,
+        on_contradiction=Contradiction(plan.on_contradiction),
+    )
+
+
+def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Operator) -> Iterator[str]:
+    """What the plan says of a legacy state that is there, and `states` say otherwise."""
+    legacy = states[state.legacy]
+    where = f"state {state.legacy} of operator {operator.label}"
+    if reason := legacy.why_not_migratable:
+        if legacy.kind is StateKind.VALUE and isinstance(legacy.value, MapType | OpaqueType):
+            raise RefusedError(f"{where} can't be migrated: {reason}")
+        yield f"{where} can't be migrated: it is {reason}. {_migratable(states)}"
+        return
+    yield from _ttl_contradictions(state, legacy, where)
+    if (new := states.get(state.new)) is not None:
+        yield from _against_new(legacy, new, operator)
+    if state.flag is not None and (flag := states.get(state.flag)) is not None:
+        if flag.kind is not StateKind.VALUE:
+            yield f"flag {flag.name} of operator {operator.label} is {flag.kind.value} state: a flag is a ValueState"
+        elif flag.namespace != legacy.namespace:
+            yield (
+                f"flag {flag.name} of operator {operator.label} is per {type_name(flag.namespace)}, {legacy.name} per "
+                f"{type_name(legacy.namespace)}: a flag says for one key and namespace that its map was moved"
+            )
+
+
+def _migratable(states: dict[str, KeyedState]) -> str:
+    names = [state.name for state in states.values() if state.why_not_migratable is None]
+    return f"Can be migrated: {', '.join(names) or 'none'}"
+
+
+def _ttl_contradictions(state: StatePlan, legacy: KeyedState, where: str) -> Iterator[str]:
+    if legacy.ttl and state.ttl_ms is None:
+        yield (
+            f"{where} has TTL, its values bear timestamps, but the plan has no ttl_ms: tell the duration of the job's "
+            "StateTtlConfig, which isn't in the savepoint"
+        )
+    if not legacy.ttl and state.ttl_ms is not None:
+        yield (
+            f"{where} has no TTL, its values bear no timestamps, but the plan has a ttl_ms of "
+            f"{format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the commonest way to make Flink "
+            "reject the restore"
+        )
+
+
+def _against_new(legacy: KeyedState, new: KeyedState, operator: Operator) -> Iterator[str]:
+    """Where the new state, which the job has begun to fill, can't be what the legacy one becomes. That its serializers
+    fit is found out when both are described as one."""
+    if new.kind is not StateKind.MAP:
+        yield f"state {new.name} of operator {operator.label} is {new.kind.value} state: the new state is a MapState"
+    elif new.ttl != legacy.ttl:
+        one, other = (legacy, new) if legacy.ttl else (new, legacy)
+        yield (
+            f"state {one.name} of operator {operator.label} has TTL, {other.name} has none: TTL on one side only is "
+            "the commonest way to make Flink reject the restore. Give both or neither TTL in the job, and take a new "
+            "savepoint"
+        )
+
+
+class TargetContent(Enum):
+    """What the target folder holds, as far as this run may go on there."""
+
+    NOTHING = "nothing"
+    FILES_OF_THIS_RUN = "files of this run"
+    THIS_PUBLICATION = "this publication"
+
+
+def target_content(target: str, *, claimed: bool, published_metadata: bytes | None = None) -> TargetContent:
+    """Refuses a target with anything else. `claimed` is whether this run has begun to write there before,
+    `published_metadata` the `_metadata` that it has published or will."""
+    folder = Location.of(target)
+    if folder.is_file():
+        raise UsageError(f"target {folder.shown} is a file; a savepoint is a folder: choose another target")
+    names = [entry.name for entry in folder.entries()]
+    foreign = sorted(name for name in names if name != METADATA and not is_state_file(name))
+    if foreign:
+        raise UsageError(f"target {folder.shown} is not empty, it holds {foreign[0]}: choose another target")
+    if METADATA in names:
+        if published_metadata is not None and folder.child(METADATA).read() == published_metadata:
+            return TargetContent.THIS_PUBLICATION
+        raise UsageError(f"target {folder.shown} already holds another savepoint: choose another target")
+    if names and not claimed:
+        raise UsageError(
+            f"target {folder.shown} holds state files of another run that never was published: let that run go on "
+            "(the same command as then), or remove them, or choose another target"
+        )
+    return TargetContent.FILES_OF_THIS_RUN if names else TargetContent.NOTHING

@@ -1,0 +1,114 @@
+"""A report for people: what was checked, what failed and where, and what it says in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stateferry.runs.report import Report
+from stateferry.validation.check_result import Check, Outcome
+
+# A file or a pipe has no width: wide enough for any table.
+_WIDTH_OF_A_FILE = 240
+_MOST_RANGES = 8
+_STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NOT_TELL: "yellow"}
+
+
+def show_report(report: Report, file: TextIO) -> None:
+    console = Console(file=file, width=None if file.isatty() else _WIDTH_OF_A_FILE, highlight=False)
+    console.print(_plain(f"run {report.run_id} of job {report.job}"))
+    console.print(_plain(f"{report.source.path} (checkpoint {report.source.checkpoint_id}) -> {report.staged.path}"))
+    for step, facts in report.facts.items():
+        for line in fact_lines(step, facts):
+            console.print(_plain(line), soft_wrap=True)
+    _show(console, report.checks)
+    if report.predictions:
+        parts = (f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
+        console.print(_plain(f"a cut-over is likely to take: {', '.join(parts)}"))
+    console.print(_verdict(report))
+
+
+def show_checks(checks: Iterable[Check], file: TextIO) -> None:
+    _show(Console(file=file, width=None if file.isatty() else _WIDTH_OF_A_FILE, highlight=False), tuple(checks))
+
+
+def _show(console: Console, checks: Sequence[Check]) -> None:
+    console.print(_checks(checks))
+    for check in checks:
+        if check.outcome is Outcome.FAILED:
+            _show_failure(console, check)
+
+
+def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    """The step's own figures on one line, those of each state on lines under it. Lists are for programs alone."""
+    own = _figures(facts)
+    yield f"{step}: {own}" if own else step
+    yield from _nested(facts, "  ")
+
+
+def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and value:
+            figures = _figures(value)
+            yield f"{indent}{name}: {figures}" if figures else f"{indent}{name}"
+            yield from _nested(value, f"{indent}  ")
+
+
+def _figures(facts: Mapping[str, Any]) -> str:
+    """What there is none of goes without saying."""
+    return ", ".join(_figure(name, value) for name, value in facts.items() if _is_said(value))
+
+
+def _is_said(value: object) -> bool:
+    return not isinstance(value, Mapping | list | tuple) and value is not None and (value != 0 or value is False)
+
+
+def _figure(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"{name} {value}"
+    return f"{value:,} {name}" if isinstance(value, int) else f"{value:,.1f} {name}"
+
+
+def _checks(checks: Iterable[Check]) -> Table:
+    table = Table("check", "outcome", "expected", "found")
+    for check in checks:
+        outcome = Text(check.outcome.value, _STYLES[check.outcome])
+        table.add_row(_plain(check.name), outcome, _plain(check.expected), _plain(check.actual))
+    return table
+
+
+def _show_failure(console: Console, check: Check) -> None:
+    where = f" in key groups {key_group_text(check.key_groups)}" if check.key_groups else ""
+    console.print(_plain(f"{check.name}: failed{where}", "bold"), soft_wrap=True)
+    for sample in check.samples:
+        console.print(_plain(f"  {sample}"), soft_wrap=True)
+
+
+def key_group_text(key_groups: Iterable[int]) -> str:
+    """Neighbours as ranges, and not more of them than a person reads: `3, 7-9, 12`."""
+    runs: list[tuple[int, int]] = []
+    numbered = enumerate(sorted(set(key_groups)))
+    for _, run in groupby(numbered, key=lambda pair: pair[1] - pair[0]):
+        groups = [group for _, group in run]
+        runs.append((groups[0], groups[-1]))
+    shown = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:_MOST_RANGES])
+    rest = sum(last - first + 1 for first, last in runs[_MOST_RANGES:])
+    return f"{shown} and {rest} more" if rest else shown
+
+
+def _verdict(report: Report) -> Text:
+    passed, failed, unsure = (report.count(outcome) for outcome in Outcome)
+    counts = f"{passed} checks passed, {failed} failed, {unsure} could not tell"
+    if report.is_green:
+        return _plain(f"green: {counts}", "bold green")
+    return _plain(f"red: {counts}; nothing may be published", "bold red")
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Names come from the savepoint: what they contain is neither markup nor control sequences."""
+    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), style)

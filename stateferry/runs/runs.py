@@ -1,0 +1,209 @@
+"""The folder of a run, which remembers how far it came, and all the runs under a home.
+
+| path under `runs/<job>/<run id>/` | holds |
+|---|---|
+| plan.json | the plan; there first |
+| state.json | the states it went through, each with time and reason |
+| steps/<step>.json | the facts of a step that is done, written when it is, with the plan's fingerprint |
+| report.json | what the validation found |
+| staged/ | the staged savepoint |
+
+Every file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stateferry.errors import PlanError, StateferryError, UsageError
+from stateferry.runs.plan import MigrationPlan, plan_of_json
+from stateferry.runs.run_states import ENDED, RunState, StateChange, changes_of_json, changes_to_json, check_change
+from stateferry.savepoint.storage import Location
+
+_PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
+_PLAN, _STATE, _STEPS, _REPORT, _STAGED = "plan.json", "state.json", "steps", "report.json", "staged"
+
+
+def folder_name(job: str) -> str:
+    """The job's name if any filesystem takes it for a folder's, else one that is like it and no other job has."""
+    if _PLAIN.fullmatch(job):
+        return job
+    like = re.sub(r"[^0-9A-Za-z_-]+", "-", job)[:60].strip("-")
+    return f"{like or 'job'}~{hashlib.sha256(job.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run and its folder; only who has the job's lease may change anything in it."""
+
+    plan: MigrationPlan
+    folder: Location
+
+    @classmethod
+    def create(cls, plan: MigrationPlan, now: int) -> Run:
+        """The plan's run, begun now if it wasn't before."""
+        folder = _runs(plan.home).child(folder_name(plan.job)).child(plan.run_id)
+        run = cls(plan, folder)
+        file = folder.child(_PLAN)
+        if file.exists():
+            if cls.open(folder).plan != plan:
+                raise PlanError(
+                    f"run {plan.run_id} of job {plan.job} is there already, with another plan ({file.shown}): "
+                    "give another run_id, or leave it out"
+                )
+        else:
+            folder.make_folder()
+            file.write_atomically(plan.to_json().encode())
+        if not run.changes():
+            run.enter(RunState.PLANNED, now)
+        return run
+
+    @classmethod
+    def open(cls, folder: Location) -> Run:
+        file = folder.child(_PLAN)
+        return cls(plan_of_json(file.read(), file.shown), folder)
+
+    @classmethod
+    def find(cls, home: str, job: str, run_id: str) -> Run:
+        """The run of this id, or the one that begins so and is the only one."""
+        of_job = runs_of(home, job)
+        found = [one for one in of_job if one.run_id == run_id] or [
+            one for one in of_job if one.run_id.startswith(run_id)
+        ]
+        if len(found) != 1:
+            known = ", ".join(one.run_id for one in of_job) or "none"
+            how_many = "no run" if not found else f"{len(found)} runs"
+            raise UsageError(f"job {job} has {how_many} {run_id!r}. There are: {known}")
+        return cls.open(found[0].folder)
+
+    @property
+    def staged(self) -> Location:
+        return self.folder.child(_STAGED)
+
+    @property
+    def report(self) -> Location:
+        return self.folder.child(_REPORT)
+
+    def changes(self) -> tuple[StateChange, ...]:
+        """The states it went through, the present one last."""
+        return _read_changes(self.folder)
+
+    @property
+    def state(self) -> RunState:
+        return self.changes()[-1].state
+
+    def enter(self, state: RunState, now: int, reason: str = "") -> None:
+        """Goes into a state; to go into the present one again for the same reason changes nothing."""
+        changes = self.changes()
+        last = changes[-1] if changes else None
+        if last is not None and (last.state, last.reason) == (state, reason):
+            return
+        check_change(last, state, reason)
+        changed = (*changes, StateChange(state, now, reason))
+        self.folder.child(_STATE).write_atomically(changes_to_json(changed).encode())
+
+    def facts(self, step: str) -> dict[str, Any] | None:
+        """What the step said when it was done; None if it isn't, or if it was done for another plan."""
+        file = self._step(step)
+        if not file.exists():
+            return None
+        content = _read_object(file)
+        if content.get("plan") != self.plan.fingerprint or not isinstance(content.get("facts"), dict):
+            return None
+        facts: dict[str, Any] = content["facts"]
+        return facts
+
+    def finish(self, step: str, facts: Mapping[str, Any]) -> None:
+        """Makes the step done; all that it wrote must be on disk by now."""
+        content = {"step": step, "plan": self.plan.fingerprint, "facts": dict(facts)}
+        file = self._step(step)
+        file.parent.make_folder()
+        file.write_atomically(f"{json.dumps(content, indent=2, allow_nan=False)}\n".encode())
+
+    def forget(self, step: str) -> None:
+        """The step has to be done again."""
+        self._step(step).remove()
+
+    def steps_done(self) -> tuple[str, ...]:
+        names = sorted(file.name.removesuffix(".json") for file in self.folder.child(_STEPS).entries())
+        return tuple(name for name in names if _PLAIN.fullmatch(name) and self.facts(name) is not None)
+
+    def _step(self, step: str) -> Location:
+        if not _PLAIN.fullmatch(step):
+            raise UsageError(f"expected a step's name of letters, digits, '_' and '-', found {step!r}")
+        return self.folder.child(_STEPS).child(f"{step}.json")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a list of runs says of one; a folder that can't be read has a `problem` and no plan."""
+
+    job: str
+    run_id: str
+    folder: Location
+    plan: MigrationPlan | None
+    changes: tuple[StateChange, ...]
+    problem: str = ""
+
+    @property
+    def state(self) -> RunState | None:
+        return self.changes[-1].state if self.changes else None
+
+    @property
+    def reason(self) -> str:
+        return self.problem or (self.changes[-1].reason if self.changes else "")
+
+    @property
+    def planned_at(self) -> int:
+        return self.changes[0].at if self.changes else 0
+
+    @property
+    def changed_at(self) -> int:
+        return self.changes[-1].at if self.changes else 0
+
+
+def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
+    """The job's runs, or all, the newest first."""
+    jobs = [_runs(home).child(folder_name(job))] if job is not None else _runs(home).entries()
+    runs = [_summary(of_job.name, folder) for of_job in jobs for folder in of_job.entries() if folder.is_folder()]
+    return sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
+
+
+def asked_for_before(plan: MigrationPlan, now_is_enough: Collection[RunState] = ()) -> Run | None:
+    """The newest run that this plan asks for again: one that may go on where it was, or one in a state of
+    `now_is_enough`."""
+    for run in runs_of(plan.home, plan.job):
+        wanted = run.state is not None and (run.state not in ENDED or run.state in now_is_enough)
+        if wanted and run.plan is not None and run.plan.is_asked_for_again_by(plan):
+            return Run(run.plan, run.folder)
+    return None
+
+
+def _runs(home: str) -> Location:
+    return Location.of(home).child("runs")
+
+
+def _summary(job_folder: str, folder: Location) -> RunSummary:
+    try:
+        run = Run.open(folder)
+        return RunSummary(run.plan.job, run.plan.run_id, folder, run.plan, run.changes())
+    except StateferryError as error:
+        return RunSummary(job_folder, folder.name, folder, None, (), str(error))
+
+
+def _read_changes(folder: Location) -> tuple[StateChange, ...]:
+    file = folder.child(_STATE)
+    return changes_of_json(file.read(), file.shown) if file.exists() else ()
+
+
+def _read_object(file: Location) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read())
+    except ValueError as error:
+        raise StateferryError(f"{file.shown}: expected JSON, found something else: {error}") from None
+    return content if isinstance(content, dict) else {}

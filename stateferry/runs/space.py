@@ -1,0 +1,113 @@
+"""Whether there is room for what a run is going to write, by an estimate from a small sample of the source.
+
+A row repeats the key and two lengths (and a timestamp, with TTL) that a blob has once, so the staged savepoint may be
+several times the source. How much larger is measured on some key groups of each migrated operator.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stateferry.errors import PlanError
+from stateferry.key_groups import key_group_prefix_bytes
+from stateferry.migration.rules import Rules, read_blobs
+from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.survey import stream_size
+
+# Of each migrated operator so much is read, from so many places.
+_SAMPLED_SECTIONS = 24
+_SAMPLED_GROUPS = 6
+_LENGTHS = 8
+_STAMP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that the staged savepoint is likely to take, and how one knows."""
+
+    bytes: int
+    how: str
+
+
+def estimate(resolved: ResolvedPlan) -> Room:
+    """Of the staged savepoint. The tables' files are compressed, and smaller."""
+    growths = {one.operator.id: _growth(resolved, one) for one in resolved.operators if one.rules}
+    total = 0.0
+    for operator in resolved.source.metadata.operators:
+        for subtask in operator.subtasks:
+            size = sum(stream_size(stream) for stream in subtask.streams())
+            keyed = 0 if subtask.managed_keyed is None else stream_size(subtask.managed_keyed.stream)
+            total += size - keyed + keyed * growths.get(operator.id, 1.0)
+    said = ", ".join(
+        f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in resolved.operators if one.rules
+    )
+    return Room(int(total), f"the sizes of all files, and a sample of the blobs ({said or 'nothing to convert'})")
+
+
+def _growth(resolved: ResolvedPlan, one: ResolvedOperator) -> float:
+    """How much larger the operator's keyed state gets; at least 1, as what it loses isn't counted."""
+    before = after = 0
+    new_max = resolved.layout.of(one.operator).max_parallelism
+    rules = {of_state.legacy.name: of_state for of_state in one.rules}
+    for section in _sample(resolved, one):
+        size = len(section.raw)
+        before += size
+        name = section.file.header.states[section.state].name
+        after += _size_as_rows(section, rules[name], new_max) if name in rules else size
+    return max(after / before, 1.0) if before else 1.0
+
+
+def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
+    blobs = read_blobs(section, rules)
+    per_row = _LENGTHS + key_group_prefix_bytes(new_max) + (_STAMP if rules.legacy.ttl else 0)
+    keys = int((blobs.counts * (per_row + blobs.key_ends - blobs.key_starts)).sum())
+    return keys + int((blobs.ends - blobs.entries).sum())
+
+
+def _sample(resolved: ResolvedPlan, one: ResolvedOperator) -> Iterator[Section]:
+    """Sections of key groups all over the operator; a group is begun at its start, and not read further than needed."""
+    with ExitStack() as opened:
+        files = resolved.source.open_all(one.operator, opened)
+        groups: list[tuple[KeyGroupFile, int]] = [(file, group) for file in files for group in file.extents]
+        window = np.empty(WINDOW, np.uint8)
+        each = max(_SAMPLED_SECTIONS // _SAMPLED_GROUPS, 1)
+        for file, group in groups[:: max(len(groups) // _SAMPLED_GROUPS, 1)][:_SAMPLED_GROUPS]:
+            for _, section in zip(range(each), file.sections(group, window), strict=False):
+                yield section
+
+
+def free_bytes(place: str) -> int | None:
+    """Where a folder is or will be; None where nobody can tell, as on an object store."""
+    if "://" in place:
+        return None
+    return shutil.disk_usage(_present(place)).free
+
+
+def check_room(needs: Mapping[str, int], how: str) -> None:
+    """Refuses if what is needed in each of these folders doesn't fit, all those on one disk taken together."""
+    by_disk: dict[int, list[str]] = {}
+    for place in needs:
+        if free_bytes(place) is not None:
+            by_disk.setdefault(_present(place).stat().st_dev, []).append(place)
+    for places in by_disk.values():
+        needed, free = sum(needs[place] for place in places), free_bytes(places[0]) or 0
+        if needed > free:
+            raise PlanError(
+                f"expected {needed:,} bytes free for {' and '.join(places)}, found {free:,}: make room, or choose "
+                f"places with more. The need is estimated from {how}"
+            )
+
+
+def _present(place: str) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    folder = Path(place)
+    while not folder.exists():
+        folder = folder.parent
+    return folder

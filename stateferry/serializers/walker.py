@@ -1,0 +1,412 @@
+"""Types compiled to small programs for the walking kernels, and what the kernels found damaged put in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from stateferry.binary import encode_modified_utf8
+from stateferry.errors import DamagedError, RefusedError, StateferryError
+from stateferry.serializers import kernels
+from stateferry.serializers.types import (
+    ArrayType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoType,
+    PrimitiveArrayType,
+    RowType,
+    Scalar,
+    SetType,
+    TimerType,
+    TtlType,
+    TupleType,
+    opaque_parts,
+    type_name,
+)
+
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """How to find the end of a value of `type`: instructions, the texts they compare with, and how many registers
+    they use."""
+
+    type: FlinkType
+    code: Positions
+    pool: Bytes
+    registers: int
+    least_size: int
+
+
+_SCALAR_CODE: dict[Scalar, tuple[int, ...]] = {
+    Scalar.BOOLEAN: (kernels.BOOLEAN,),
+    Scalar.BOOLEAN_VALUE: (kernels.BOOLEAN,),
+    Scalar.STRING: (kernels.STRING, 1),
+    Scalar.STRING_VALUE: (kernels.STRING, 0),
+    Scalar.BIG_INTEGER: (kernels.BIG_INTEGER,),
+    Scalar.BIG_DECIMAL: (kernels.BIG_DECIMAL,),
+    Scalar.VARIANT: (kernels.VARIANT,),
+    Scalar.BITMAP: (kernels.BLOCK, 1),
+    Scalar.NULL_VALUE: (),
+}
+_SCALAR_LEAST = {
+    Scalar.STRING: 1,
+    Scalar.STRING_VALUE: 1,
+    Scalar.BIG_INTEGER: 4,
+    Scalar.BIG_DECIMAL: 4,
+    Scalar.VARIANT: 8,
+    Scalar.BITMAP: 4,
+}
+
+
+class _Compiler:
+    def __init__(self) -> None:
+        self.code: list[int] = []
+        self.pool = bytearray()
+        # Register 0 is the kernel's own.
+        self.registers = 1
+
+    def emit(self, *words: int) -> int:
+        at = len(self.code)
+        self.code += words
+        return at
+
+    def register(self) -> int:
+        self.registers += 1
+        return self.registers - 1
+
+    def compile(self, type_: FlinkType) -> None:
+        match type_:
+            case Scalar():
+                self.emit(*_SCALAR_CODE.get(type_, (kernels.FIXED, type_.length or 0)))
+            case PrimitiveArrayType(element) if element.length is not None and element is not Scalar.BOOLEAN:
+                self.emit(kernels.BLOCK, element.length)
+            case PrimitiveArrayType(element) | ListType(element):
+                self.loop(element, ())
+            case SetType(element):
+                self.loop(element, (kernels.NULL_FLAG, 0))
+            case ArrayType(element):
+                self.loop(element, (kernels.BRANCH,))
+            case MapType(key, value):
+                self.map(key, value)
+            case TupleType(fields):
+                for field in fields:
+                    self.compile(field)
+            case RowType(fields, has_kind):
+                self.row(fields, 2 if has_kind else 0)
+            case PojoType():
+                self.pojo(type_)
+            case NullableType(value, padding):
+                self.guarded((kernels.NULL_FLAG, padding), value)
+            case EitherType(left, right):
+                branch = self.emit(kernels.BRANCH, 0)
+                self.compile(left)
+                end = self.emit(kernels.JUMP, 0)
+                self.code[branch + 1] = len(self.code)
+                self.compile(right)
+                self.code[end + 1] = len(self.code)
+            case EnumType(_, names):
+                self.emit(kernels.ENUM, len(names))
+            case TtlType(value):
+                self.emit(kernels.FIXED, 8)
+                self.compile(value)
+            case TimerType(key, namespace):
+                self.emit(kernels.FIXED, 8)
+                self.compile(key)
+                self.compile(namespace)
+            case OpaqueType():
+                self.emit(kernels.OPAQUE)
+
+    def guarded(self, flag: tuple[int, ...], value: FlinkType) -> None:
+        at = self.emit(*flag, 0)
+        self.compile(value)
+        self.code[at + len(flag)] = len(self.code)
+
+    def loop(self, element: FlinkType, flag: tuple[int, ...], *, marks: bool = False) -> None:
+        register = self.register()
+        # A null is its flag alone.
+        least = 1 if flag else least_size(element)
+        at = self.emit(kernels.LOOP, register, least, 0)
+        if marks:
+            self.emit(kernels.MARK)
+        guard = self.emit(*flag, 0) if flag else 0
+        self.compile(element)
+        if flag:
+            self.code[guard + len(flag)] = len(self.code)
+        self.emit(kernels.NEXT, register, at + 4)
+        self.code[at + 3] = len(self.code)
+
+    def map(self, key: FlinkType, value: FlinkType, *, marks: bool = False) -> None:
+        register = self.register()
+        mark = (kernels.MARK,) if marks else ()
+        at = self.emit(kernels.LOOP, register, least_size(key) + 1, 0, *mark)
+        self.compile(key)
+        self.emit(*mark)
+        self.guarded((kernels.NULL_FLAG, 0), value)
+        self.emit(kernels.NEXT, register, at + 4)
+        self.code[at + 3] = len(self.code)
+
+    def row(self, fields: tuple[FlinkType, ...], offset: int) -> None:
+        register = self.register()
+        self.emit(kernels.MASK, register, (len(fields) + offset + 7) // 8)
+        for index, field in enumerate(fields):
+            self.guarded((kernels.FIELD, register, index + offset), field)
+
+    def pojo(self, type_: PojoType) -> None:
+        tagged, named = type_.registered_subclasses, type_.other_subclasses
+        at = self.emit(kernels.POJO, 0, len(tagged), len(named), *[0] * (len(tagged) + 3 * len(named)))
+        for field in type_.fields:
+            self.guarded((kernels.NULL_FLAG, 0), field.type)
+        ends = [self.emit(kernels.JUMP, 0)]
+        for index, subclass in enumerate(tagged):
+            self.code[at + 4 + index] = len(self.code)
+            self.compile(subclass)
+            ends.append(self.emit(kernels.JUMP, 0))
+        for index, (name, subclass) in enumerate(named):
+            encoded = encode_modified_utf8(name)
+            slot = at + 4 + len(tagged) + 3 * index
+            self.code[slot : slot + 3] = [len(self.pool), len(encoded), len(self.code)]
+            self.pool += encoded
+            self.compile(subclass)
+            ends.append(self.emit(kernels.JUMP, 0))
+        for end in (*ends, at):
+            self.code[end + 1] = len(self.code)
+
+    def finish(self, type_: FlinkType) -> Program:
+        self.emit(kernels.HALT)
+        pool = np.frombuffer(bytes(self.pool) or b"\0", np.uint8).copy()
+        return Program(type_, np.array(self.code, np.int64), pool, self.registers, least_size(type_))
+
+
+def least_size(type_: FlinkType) -> int:
+    """The fewest bytes a value of the type can have."""
+    match type_:
+        case Scalar():
+            return _SCALAR_LEAST.get(type_, type_.length or 0)
+        case ListType() | SetType() | ArrayType() | MapType() | PrimitiveArrayType() | EnumType():
+            return 4
+        case TupleType(fields):
+            return sum(map(least_size, fields))
+        case RowType(fields, has_kind):
+            return (len(fields) + (2 if has_kind else 0) + 7) // 8
+        case PojoType() | NullableType():
+            return 1
+        case EitherType(left, right):
+            return 1 + min(least_size(left), least_size(right))
+        case TtlType(value):
+            return 8 + least_size(value)
+        case TimerType(key, namespace):
+            return 8 + least_size(key) + least_size(namespace)
+        case OpaqueType():
+            # Not 0: a list of them must not look like a list of nothing.
+            return 1
+
+
+@lru_cache(maxsize=512)
+def compile_type(type_: FlinkType) -> Program:
+    """The end of a value."""
+    compiler = _Compiler()
+    compiler.compile(type_)
+    return compiler.finish(type_)
+
+
+@lru_cache(maxsize=512)
+def _compile_elements(type_: ListType | SetType | ArrayType | PrimitiveArrayType) -> Program:
+    """Marks where each element begins, with its flag if it has one."""
+    compiler = _Compiler()
+    flag = {SetType: (kernels.NULL_FLAG, 0), ArrayType: (kernels.BRANCH,)}.get(type(type_), ())
+    compiler.loop(type_.element, flag, marks=True)
+    return compiler.finish(type_)
+
+
+@lru_cache(maxsize=512)
+def _compile_entries(type_: MapType) -> Program:
+    """Marks where each entry begins and where its key ends."""
+    compiler = _Compiler()
+    compiler.map(type_.key, type_.value, marks=True)
+    return compiler.finish(type_)
+
+
+@lru_cache(maxsize=512)
+def _compile_list_state(element: FlinkType) -> Program:
+    """Marks where each of the delimited elements begins."""
+    compiler = _Compiler()
+    compiler.emit(kernels.MARK)
+    compiler.compile(element)
+    at = compiler.emit(kernels.UNLESS_END, 0, kernels.DELIMITER, kernels.JUMP, 0)
+    compiler.code[at + 1] = len(compiler.code)
+    return compiler.finish(element)
+
+
+@lru_cache(maxsize=512)
+def _compile_key(key: FlinkType, namespace: FlinkType, suffixes: bool) -> Program:
+    """Marks where the key ends, the namespace begins and ends, and what follows them begins."""
+    compiler = _Compiler()
+    register = compiler.register()
+    for part in (key, namespace):
+        compiler.emit(kernels.REMEMBER, register)
+        compiler.compile(part)
+        compiler.emit(kernels.MARK)
+        if suffixes:
+            compiler.emit(kernels.SUFFIX, register)
+        compiler.emit(kernels.MARK)
+    return compiler.finish(TupleType((key, namespace), "a key and its namespace"))
+
+
+def _walk(
+    program: Program, data: Bytes, starts: Positions, limits: Positions, marks: int
+) -> tuple[Positions, Positions, Positions]:
+    """Where the values end, the marks, and how many marks there are until the end of each value."""
+    ends, mark_ends, failure = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64), new_failure()
+    marked = np.empty(marks, np.int64)
+    registers = np.zeros(program.registers, np.int64)
+    walked = kernels.walk(program.code, program.pool, registers, data, starts, limits, ends, marked, mark_ends, failure)
+    if walked < len(starts):
+        raise failed(failure, data, program.type)
+    return ends, marked, mark_ends
+
+
+def skip_each(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Positions:
+    """Where each value ends."""
+    return _walk(compile_type(type_), data, starts, limits, 0)[0]
+
+
+def skip_runs(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Positions]:
+    """Where values begin and end, without those that are the same bytes as the one before them."""
+    program = compile_type(type_)
+    firsts, ends, failure = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64), new_failure()
+    marks, mark_ends, registers = np.empty(0, np.int64), np.empty(1, np.int64), np.zeros(program.registers, np.int64)
+    count = kernels.walk_runs(
+        program.code, program.pool, registers, data, starts, limits, firsts, ends, marks, mark_ends, failure
+    )
+    if count < 0:
+        raise failed(failure, data, type_)
+    return firsts[:count], ends[:count]
+
+
+def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int) -> Positions:
+    """The i32 count at each start, checked against the bytes that follow if each item takes `least`."""
+    counts, failure = np.empty(len(starts), np.int64), new_failure()
+    if kernels.read_counts(data, starts, limits, least, counts, failure) < len(starts):
+        raise failed(failure, data)
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements of many lists, one after another: list i has the next `counts[i]` of them and stops at `stops[i]`.
+    `present` is None where the serializer knows no null elements; a null one has no bytes."""
+
+    counts: Positions
+    starts: Positions
+    present: Flags | None
+    stops: Positions
+
+
+def walk_elements(
+    type_: ListType | SetType | ArrayType | PrimitiveArrayType, data: Bytes, starts: Positions, limits: Positions
+) -> Elements:
+    flagged = isinstance(type_, (SetType, ArrayType))
+    least = 1 if flagged else least_size(type_.element)
+    counts = read_counts(data, starts, limits, least)
+    if least == 0:
+        return Elements(counts, np.zeros(int(counts.sum()), np.int64), None, starts + 4)
+    stops, marks, _ = _walk(_compile_elements(type_), data, starts, limits, int(counts.sum()))
+    if not flagged:
+        return Elements(counts, marks, None, stops)
+    return Elements(counts, marks + 1, data[marks] == (0 if isinstance(type_, SetType) else 1), stops)
+
+
+@dataclass(frozen=True, slots=True)
+class MapEntries:
+    """Entries of many maps, one after another: map i has the next `counts[i]` and stops at `stops[i]`. An entry is
+    its key from `starts`, at `key_ends` its null flag, and behind that its value unless null, to `ends`."""
+
+    counts: Positions
+    starts: Positions
+    key_ends: Positions
+    ends: Positions
+    stops: Positions
+
+
+def walk_entries(type_: MapType, data: Bytes, starts: Positions, limits: Positions) -> MapEntries:
+    counts = read_counts(data, starts, limits, least_size(type_.key) + 1)
+    total = int(counts.sum())
+    stops, marks, _ = _walk(_compile_entries(type_), data, starts, limits, 2 * total)
+    entries, key_ends = marks[0::2], marks[1::2]
+    ends = np.empty(total, np.int64)
+    ends[:-1] = entries[1:]
+    filled = counts > 0
+    ends[np.cumsum(counts[filled]) - 1] = stops[filled]
+    return MapEntries(counts, entries, key_ends, ends, stops)
+
+
+def walk_list_state(element: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Elements:
+    """The elements of ListState values: delimited, not counted, up to the limit of each."""
+    most = int((limits - starts).sum()) // (least_size(element) + 1) + len(starts)
+    stops, marks, mark_ends = _walk(_compile_list_state(element), data, starts, limits, most)
+    return Elements(np.diff(mark_ends, prepend=0), marks[: mark_ends[-1] if len(mark_ends) else 0], None, stops)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitKeys:
+    """Where each entry's key ends, its namespace begins and ends, and what follows both begins."""
+
+    key_ends: Positions
+    namespace_starts: Positions
+    namespace_ends: Positions
+    rests: Positions
+
+
+def split_keys(
+    key: FlinkType, namespace: FlinkType, suffixes: bool, data: Bytes, starts: Positions, limits: Positions
+) -> SplitKeys:
+    _, marks, _ = _walk(_compile_key(key, namespace, suffixes), data, starts, limits, 4 * len(starts))
+    return SplitKeys(*(marks[part::4] for part in range(4)))
+
+
+def new_failure() -> Positions:
+    return np.zeros(3, np.int64)
+
+
+def failed(failure: Positions, data: Bytes, type_: FlinkType | None = None) -> StateferryError:
+    """What a kernel reported, in words; the offset is a position in `data`."""
+    code, position, detail = (int(number) for number in failure)
+    what = type_name(type_) if type_ is not None else "a value"
+    if code == kernels.OPAQUE_VALUE:
+        return RefusedError(f"a value of {what} can't be split: {_opaque_reason(type_)}")
+    if code == kernels.UNKNOWN_SUBCLASS:
+        name = bytes(data[position + 2 : position + 2 + detail]).decode("utf-8", "replace")
+        return RefusedError(f"a value of {what} is of the subclass {name}, which the savepoint doesn't describe")
+    expected, found = {
+        kernels.TRUNCATED: (f"{detail} bytes of {what}", "its end"),
+        kernels.BAD_FLAG: (f"a flag 0 or 1 in {what}", f"{detail}"),
+        kernels.BAD_COUNT: (f"a number of elements that fits into the rest of {what}", f"{detail}"),
+        kernels.BAD_STRING: ("a character of at most 16 bits", "more"),
+        kernels.BAD_LENGTH: ("a length that fits", f"{detail}"),
+        kernels.BAD_POJO_FLAG: (f"a POJO flag 1, 2, 4 or 8 in {what}", f"{detail}"),
+        kernels.UNKNOWN_TAG: (f"the tag of a registered subclass in {what}", f"{detail}"),
+        kernels.BAD_ENUM: (f"an ordinal of an enum constant in {what}", f"{detail}"),
+        kernels.WRONG_KEY_GROUP: ("the key group's own number before a key", f"{detail}"),
+        kernels.SHORT_KEY: ("a key behind the key group", f"a key length of {detail}"),
+        kernels.BAD_SUFFIX: (f"the length {detail} behind a key or namespace", "another"),
+        kernels.BAD_DELIMITER: ("the delimiter 44 between list elements", f"{detail}"),
+    }[code]
+    return DamagedError(expected, found, offset=position)
+
+
+def _opaque_reason(type_: FlinkType | None) -> str:
+    return (
+        "; ".join(dict.fromkeys(f"{part.class_name} is {part.reason}" for part in opaque_parts(type_))) if type_ else ""
+    )

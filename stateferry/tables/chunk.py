@@ -1,0 +1,317 @@
+"""The migrate step of one chunk: its key groups are surveyed, and what is new or changed becomes rows of the tables.
+
+Two passes over a few key groups at a time: one for the keys' fingerprints, another, if any of them is new or changed,
+for the rows. Tables never expire rows: what has expired is written too, and left out by who reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stateferry.migration.rules import (
+    NO_KEYS,
+    KeySets,
+    is_live,
+    kept_entries,
+    key_lanes,
+    key_sets,
+    null_under_ttl,
+    read_blobs,
+    read_rows,
+    refuse_or_drop,
+    standing,
+)
+from stateferry.savepoint.chunks import Chunk
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.state import KeyedState, keyed_states
+from stateferry.savepoint.storage import Location
+from stateferry.serializers.walker import Flags, Positions
+from stateferry.tables import schemas as names
+from stateferry.tables.files import DataFile
+from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Source, fingerprint_array, survey_keys
+from stateferry.tables.reads import read_columns, read_ledger
+from stateferry.tables.rows import Piece, blob_piece, entry_table, kept_counts, key_columns, row_piece
+
+# What is surveyed before the first of its rows is written.
+_UNIT_BYTES = 8 << 20
+_ROWS_IN_GROUP = 1 << 19
+_BYTES_IN_GROUP = 256 << 20
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSpec:
+    """All that a task needs; it can be pickled. `chunk` is None if its key groups have no data now."""
+
+    number: int
+    folder: Location
+    chunk: Chunk | None
+    source: Source
+    run: int
+    ledger_files: tuple[str, ...]
+    entry_file: str
+    entry_schema: pa.Schema
+    ledger_file: str
+    ledger_schema: pa.Schema
+
+
+def migrate_chunk(spec: ChunkSpec) -> Facts:
+    """Writes the chunk's new rows into files of their own and says what they are; who commits them makes them
+    visible."""
+    began = time.monotonic()
+    dictionaries = [names.CHUNK, names.KEY_GROUP, names.RUN, names.ORIGIN]
+    keys = [names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW]
+    with (
+        DataFile(spec.entry_file, dictionaries + keys) as entries,
+        DataFile(spec.ledger_file, dictionaries) as ledger,
+    ):
+        work = _ChunkWork(spec, entries, ledger)
+        known = work.known.keys
+        for sections in _units(spec):
+            work.migrate(sections)
+        work.bury()
+        work.flush()
+    counts = {name: count for name, count in work.counts.items() if count}
+    return {
+        "chunk": spec.number,
+        "entries": entries.facts(),
+        "ledger": ledger.facts(),
+        "known": known,
+        "counts": counts,
+        "seconds": time.monotonic() - began,
+    }
+
+
+class Sections:
+    """Some key groups of a file, to be gone through as often as it takes."""
+
+    def __init__(
+        self, file: KeyGroupFile, key_groups: list[int], states: tuple[KeyedState, ...], window: Buffer
+    ) -> None:
+        self._file, self._key_groups, self._states, self._window = file, key_groups, states, window
+
+    def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
+        for key_group in self._key_groups:
+            for section in self._file.sections(key_group, self._window):
+                yield self._states[section.state], section
+
+
+def _units(spec: ChunkSpec) -> Iterator[Sections]:
+    if spec.chunk is None:
+        return
+    window = np.empty(WINDOW, np.uint8)
+    for part in spec.chunk.parts:
+        with KeyGroupFile(spec.folder, part.handle, spec.chunk.max_parallelism, part.subtask) as file:
+            states = keyed_states(file.header, file.name)
+            unit: list[int] = []
+            size = 0
+            for key_group in part.key_groups:
+                unit.append(key_group)
+                size += file.extents[key_group].end - file.extents[key_group].start
+                if size >= _UNIT_BYTES:
+                    yield Sections(file, unit, states, window)
+                    unit, size = [], 0
+            if unit:
+                yield Sections(file, unit, states, window)
+
+
+@dataclass(slots=True)
+class _KeyRows:
+    """Keys for the ledger, as sections have them, and their numbers in the unit."""
+
+    key_group: int
+    columns: dict[str, pa.Array]
+    numbers: Positions
+
+
+@dataclass(slots=True)
+class _Unit:
+    """Of the keys of some key groups: which are written, how many entries each has, which are in the ledger's rows."""
+
+    keys: KeyStates
+    sets: KeySets
+    wanted: Flags
+    entries: Positions
+    listed: Flags
+    rows: list[_KeyRows]
+
+    def take_new(self, numbers: Positions) -> Positions:
+        """Which of these keys come for the first time, by index."""
+        fresh = np.flatnonzero(~self.listed[numbers])
+        different, first = np.unique(numbers[fresh], return_index=True)
+        self.listed[different] = True
+        new: Positions = fresh[np.sort(first)]
+        return new
+
+
+class _ChunkWork:
+    def __init__(self, spec: ChunkSpec, entries: DataFile, ledger: DataFile) -> None:
+        self.spec, self._entries, self._ledger = spec, entries, ledger
+        self.rules = spec.source.rules
+        # Nothing is left out because it has expired; who wins is decided by what is alive all the same.
+        self._lasting = replace(self.rules, keep_expired=True)
+        self.counts: Counter[str] = Counter()
+        self._pieces: list[Piece] = []
+        self._piece_rows = self._piece_bytes = 0
+        self._ledger_tables: list[pa.Table] = []
+        self._null = null_under_ttl(self.rules.map_type.value) if self.rules.legacy.ttl else b""
+        self.known = read_ledger(spec.ledger_files, self.rules.legacy)
+        self.counts["ledger rows read"] = self.known.read
+
+    def migrate(self, sections: Sections) -> None:
+        keys = survey_keys(sections, self.spec.source)
+        new, changed = self.known.compare(keys)
+        wanted = new | changed
+        self.counts["keys walked"] += len(wanted)
+        self.counts["keys new"] += int(new.sum())
+        self.counts["keys changed"] += int(changed.sum())
+        self.counts["keys unchanged"] += int((~wanted).sum())
+        if not wanted.any():
+            return
+        mixed = bool((keys.kinds[wanted] & BLOB).any() and (keys.kinds[wanted] & ~np.uint8(BLOB | 8) != 0).any())
+        sets = key_sets(sections, self.rules, self.spec.source.flag) if mixed else NO_KEYS
+        zeros = np.zeros(len(wanted), np.int64)
+        unit = _Unit(keys, sets, wanted, zeros, np.zeros(len(wanted), np.bool_), [])
+        for state, section in sections:
+            if kind := self.spec.source.kind(state):
+                self._section(section, kind, unit)
+        self._list_keys(unit)
+
+    def _section(self, section: Section, kind: int, unit: _Unit) -> None:
+        starts = section.key_starts + section.file.prefix
+        ends = read_rows(section, self._lasting).key_ends if kind == ROWS else section.key_ends
+        numbers = unit.keys.index.find(key_lanes(section.data, starts, ends))
+        wanted = unit.wanted[numbers]
+        if not wanted.any():
+            return
+        if not wanted.all():
+            chosen = np.flatnonzero(wanted)
+            numbers, starts, ends, section = numbers[chosen], starts[chosen], ends[chosen], _some(section, chosen)
+        new = unit.take_new(numbers)
+        if len(new):
+            columns = key_columns(self.rules, section, starts[new], ends[new])
+            unit.rows.append(_KeyRows(section.key_group, columns, numbers[new]))
+        if kind == BLOB:
+            self._blobs(section, numbers, unit)
+        elif kind == ROWS:
+            self._rows(section, numbers, unit)
+
+    def _blobs(self, section: Section, numbers: Positions, unit: _Unit) -> None:
+        blobs = read_blobs(section, self.rules)
+        counts: Counter[str] = Counter()
+        keep = kept_entries(blobs, self._lasting, unit.sets, counts)
+        if self._null is None and (nulls := keep & blobs.nulls()).any():
+            live = blobs.per_entry(is_live(blobs.timestamps, self.rules, len(blobs.counts)))
+            refuse_or_drop(int((nulls & live).sum()), self.rules, counts)
+            if self.rules.drop_unrepresentable_nulls:
+                keep = keep & ~nulls
+        for name in ("empty maps", "contradictions", "blob entries superseded", "unrepresentable nulls dropped"):
+            self.counts[name] += counts[name]
+        self.counts["rows read"] += len(blobs.entries)
+        np.add.at(unit.entries, numbers, kept_counts(blobs, keep))
+        if keep.any():
+            self._add(blob_piece(self.rules, blobs, keep))
+
+    def _rows(self, section: Section, numbers: Positions, unit: _Unit) -> None:
+        rows = read_rows(section, self._lasting)
+        kept = standing(rows, self._lasting, unit.sets, Counter())
+        self.counts["rows read"] += len(section)
+        np.add.at(unit.entries, numbers[kept], 1)
+        if len(kept):
+            self._add(row_piece(self.rules, rows, kept))
+
+    def _add(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self._piece_rows += len(piece)
+        self._piece_bytes += sum(array.nbytes for array in piece.entries.values())
+        if self._piece_rows >= _ROWS_IN_GROUP or self._piece_bytes >= _BYTES_IN_GROUP:
+            self._write_pieces()
+
+    def _write_pieces(self) -> None:
+        if self._pieces:
+            constants = {names.CHUNK: self.spec.number, names.RUN: self.spec.run}
+            self._entries.write(entry_table(self._pieces, constants, self.spec.entry_schema))
+            self.counts["rows written"] += self._piece_rows
+            self._pieces, self._piece_rows, self._piece_bytes = [], 0, 0
+
+    def _list_keys(self, unit: _Unit) -> None:
+        """The ledger's rows of the unit's new and changed keys."""
+        numbers = np.concatenate([rows.numbers for rows in unit.rows])
+        ferried = unit.keys.is_ferried(self.rules.on_contradiction)[numbers]
+        groups = np.repeat([rows.key_group for rows in unit.rows], [len(rows.numbers) for rows in unit.rows])
+        timestamps = unit.keys.timestamps[numbers]
+        first, second = unit.keys.fingerprints
+        found: dict[str, Any] = {
+            names.CHUNK: np.full(len(numbers), self.spec.number),
+            names.KEY_GROUP: groups,
+            names.ORIGIN: pa.array([names.JOB, names.FERRY]).take(pa.array(ferried.astype(np.int8))),
+            names.IS_MIGRATED: np.ones(len(numbers), np.bool_),
+            names.FINGERPRINT: fingerprint_array((first[numbers], second[numbers])),
+            names.ENTRIES: unit.entries[numbers],
+            names.TIMESTAMP: pa.array(timestamps, mask=timestamps == NO_TIMESTAMP),
+            names.RUN: np.full(len(numbers), self.spec.run),
+        }
+        for name in unit.rows[0].columns:
+            found[name] = pa.chunked_array([rows.columns[name] for rows in unit.rows])
+        self.counts["keys of the job"] += int((~ferried).sum())
+        self.counts["keys of the ferry"] += int(ferried.sum())
+        self._add_to_ledger(found, len(numbers))
+
+    def _add_to_ledger(self, found: dict[str, Any], count: int) -> None:
+        schema = self.spec.ledger_schema
+        arrays = [_as_column(found[field.name], field.type) for field in schema]
+        self._ledger_tables.append(pa.Table.from_arrays(arrays, schema=schema))
+        self.counts["ledger rows written"] += count
+        if sum(table.num_rows for table in self._ledger_tables) >= _ROWS_IN_GROUP:
+            self._write_ledger()
+
+    def _write_ledger(self) -> None:
+        if self._ledger_tables:
+            self._ledger.write(pa.concat_tables(self._ledger_tables))
+            self._ledger_tables = []
+
+    def bury(self) -> None:
+        """A tombstone for each key that the ledger knows and the savepoint has no more."""
+        gone = self.known.vanished()
+        self.counts["keys vanished"] = len(gone)
+        if not len(gone):
+            return
+        wanted = pa.schema([field for field in self.spec.ledger_schema if field.name in _KEY_COLUMNS])
+        rows = read_columns(self.spec.ledger_files, wanted).take(pa.array(gone))
+        count = len(gone)
+        found: dict[str, Any] = {name: rows.column(name) for name in wanted.names}
+        found |= {
+            names.CHUNK: np.full(count, self.spec.number),
+            names.ORIGIN: pa.repeat(names.TOMBSTONE, count),
+            names.IS_MIGRATED: np.zeros(count, np.bool_),
+            names.FINGERPRINT: pa.nulls(count, pa.binary(16)),
+            names.ENTRIES: np.zeros(count, np.int64),
+            names.TIMESTAMP: pa.nulls(count, pa.int64()),
+            names.RUN: np.full(count, self.spec.run),
+        }
+        self._add_to_ledger(found, count)
+
+    def flush(self) -> None:
+        self._write_pieces()
+        self._write_ledger()
+
+
+_KEY_COLUMNS = (names.KEY_GROUP, names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW)
+
+
+def _as_column(values: Any, type_: pa.DataType) -> Any:
+    array = pa.array(values) if isinstance(values, np.ndarray) else values
+    return array if array.type == type_ else array.cast(type_)
+
+
+def _some(section: Section, chosen: Positions) -> Section:
+    return replace(section, starts=section.starts[chosen], key_ends=section.key_ends[chosen], ends=section.ends[chosen])

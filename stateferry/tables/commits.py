@@ -1,0 +1,230 @@
+"""Iceberg tables of a run: created once, written on the run's branch in one transaction each, `main` moved forward.
+
+Every snapshot says in its summary which run it is of, from which checkpoint, and by which layout; so a commit that is
+made again is recognised, and what `main` holds is known from `main` alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update.snapshot import ManageSnapshots
+from pyiceberg.transforms import IdentityTransform
+
+from stateferry.errors import StateferryError
+from stateferry.savepoint.storage import Location
+from stateferry.tables.schemas import BOUNDED, CHUNK
+from stateferry.tables.types import iceberg_schema, shape
+
+CATALOG = "stateferry"
+MAIN = "main"
+
+_RUN_ID, _RUN, _CHECKPOINT, _LAYOUT = (f"stateferry.{name}" for name in ("run-id", "run", "checkpoint-id", "layout"))
+_METRICS = "write.metadata.metrics"
+_PROPERTIES = {
+    f"{_METRICS}.default": "none",
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_FIRST_PARTITION_FIELD = 1000
+
+
+class TableConflictError(StateferryError):
+    """The tables are not as the run found them when it was planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableHome:
+    """Where tables are kept: the catalog's database, as SQLAlchemy names it, and the folder of their files."""
+
+    catalog_uri: str
+    warehouse: str
+
+    def catalog(self) -> SqlCatalog:
+        return SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder)
+
+    @property
+    def folder(self) -> str:
+        location = Location.of(self.warehouse)
+        return f"file://{location.path}" if location.is_local else location.shown
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What nights must have in common for one to follow the other; `chunks` are the first key groups of each."""
+
+    max_parallelism: int
+    ttl: bool
+    serializers: str
+    chunks: tuple[int, ...]
+
+    def difference(self, other: Layout) -> str | None:
+        """In words, why what was written by `self` can't go on as `other`."""
+        if self.max_parallelism != other.max_parallelism:
+            return f"max parallelism changed from {self.max_parallelism} to {other.max_parallelism}"
+        if self.ttl != other.ttl:
+            return f"time to live was {'added' if other.ttl else 'taken away'}"
+        return "the serializers changed" if self.serializers != other.serializers else None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def of_json(cls, text: str) -> Layout:
+        said = json.loads(text)
+        return cls(**{**said, "chunks": tuple(said["chunks"])})
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """What a snapshot says of the run that made it; `run` counts the runs that follow each other."""
+
+    run_id: str
+    run: int
+    checkpoint_id: int
+    layout: Layout
+
+
+def branch_of(run_id: str) -> str:
+    return f"run-{run_id}"
+
+
+def ensure_table(catalog: SqlCatalog, identifier: tuple[str, ...], location: str, schema: pa.Schema) -> Table:
+    for depth in range(1, len(identifier)):
+        catalog.create_namespace_if_not_exists(identifier[:depth])
+    if not catalog.table_exists(identifier):
+        columns = iceberg_schema(schema)
+        chunk = PartitionField(
+            columns.find_field(CHUNK).field_id, _FIRST_PARTITION_FIELD, IdentityTransform(), name=CHUNK
+        )
+        with contextlib.suppress(TableAlreadyExistsError):
+            bounded = {f"{_METRICS}.column.{name}": "truncate(16)" for name in BOUNDED if name in schema.names}
+            properties = _PROPERTIES | bounded
+            catalog.create_table(identifier, columns, location, PartitionSpec(chunk), properties=properties)
+    table = catalog.load_table(identifier)
+    if table.snapshot_by_name(MAIN) is None:
+        # Branches need something to start from.
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+            pass
+    return table.refresh()
+
+
+def evolve_schema(table: Table, schema: pa.Schema) -> Table:
+    """Gives the table these columns. One whose type is another gets another id too, so that old files and new ones
+    can't be taken for each other."""
+    present = {field.name: shape(field.field_type) for field in table.schema().fields}
+    wanted = iceberg_schema(schema)
+    shapes = {field.name: shape(field.field_type) for field in wanted.fields}
+    leaving = [name for name in present if shapes.get(name) != present[name]]
+    if leaving:
+        with table.update_schema(allow_incompatible_changes=True) as update:
+            for name in leaving:
+                update.delete_column(name)
+    coming = [field for field in wanted.fields if field.name in leaving or field.name not in present]
+    if coming:
+        with table.update_schema() as update:
+            for field in coming:
+                update.add_column(field.name, field.field_type)
+    return table.refresh()
+
+
+def is_marked(snapshot: Snapshot) -> bool:
+    """Whether a run made it."""
+    return snapshot.summary is not None and _RUN in snapshot.summary.additional_properties
+
+
+def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
+    """Of the newest run up to the snapshot; snapshots by others, of maintenance for instance, say nothing."""
+    for found in ancestors_of(snapshot, table.metadata):
+        if is_marked(found):
+            assert found.summary is not None
+            said = found.summary.additional_properties
+            layout = Layout.of_json(table.properties[f"{_LAYOUT}.{said[_LAYOUT]}"])
+            return RunMark(said[_RUN_ID], int(said[_RUN]), int(said[_CHECKPOINT]), layout)
+    return None
+
+
+def committed(table: Table, run_id: str) -> Snapshot | None:
+    """The run's own snapshot, if its commit was made."""
+    head = table.snapshot_by_name(branch_of(run_id))
+    mark = read_mark(table, head)
+    return head if mark is not None and mark.run_id == run_id else None
+
+
+def commit_run(table: Table, mark: RunMark, base: int, files: Sequence[str], *, replace: bool) -> int:
+    """Adds the files on the run's branch in one transaction, in place of everything if `replace`; says which snapshot
+    that made. Done before: the snapshot from then, and the files are not looked at."""
+    table = table.refresh()
+    if (done := committed(table, mark.run_id)) is not None:
+        return done.snapshot_id
+    branch = branch_of(mark.run_id)
+    layout = mark.layout.to_json()
+    layout_id = hashlib.sha256(layout.encode()).hexdigest()[:16]
+    said = {_RUN_ID: mark.run_id, _RUN: str(mark.run), _CHECKPOINT: str(mark.checkpoint_id), _LAYOUT: layout_id}
+    with table.transaction() as transaction:
+        if f"{_LAYOUT}.{layout_id}" not in table.properties:
+            transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})
+        # A branch that an earlier plan of the run left elsewhere is set there too.
+        ManageSnapshots(transaction).create_branch(base, branch).commit()
+        if replace and files_by_chunk(table, base):
+            transaction.delete(AlwaysTrue(), branch=branch)
+        with transaction.update_snapshot(snapshot_properties=said, branch=branch).fast_append() as append:
+            for file in files:
+                append.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, file))
+    done = committed(table.refresh(), mark.run_id)
+    if done is None:
+        raise TableConflictError(f"table {_name(table)}: branch {branch} was removed while it was written")
+    return done.snapshot_id
+
+
+def advance(table: Table, run_id: str) -> bool:
+    """Moves `main` forward to the run's snapshot. False if `main` is of a newer checkpoint: the run is a look back and
+    stays on its branch."""
+    table = table.refresh()
+    done, main = committed(table, run_id), table.snapshot_by_name(MAIN)
+    if done is None:
+        raise TableConflictError(f"table {_name(table)} has nothing of run {run_id}: migrate it first")
+    if done.snapshot_id in _line(table, main):
+        return True
+    ours, theirs = read_mark(table, done), read_mark(table, main)
+    if ours is not None and theirs is not None and ours.checkpoint_id < theirs.checkpoint_id:
+        return False
+    if main is None or main.snapshot_id not in _line(table, done):
+        newer = f"run {theirs.run_id}" if theirs else "another writer"
+        raise TableConflictError(
+            f"table {_name(table)}: {newer} has moved main on since run {run_id} was planned; "
+            "plan a new run of the same savepoint"
+        )
+    with table.manage_snapshots() as snapshots:
+        snapshots.create_branch(done.snapshot_id, MAIN)
+    return True
+
+
+def _line(table: Table, snapshot: Snapshot | None) -> set[int]:
+    return {found.snapshot_id for found in ancestors_of(snapshot, table.metadata)}
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())
+
+
+def files_by_chunk(table: Table, snapshot_id: int) -> dict[int, tuple[str, ...]]:
+    """The data files of a snapshot."""
+    found: dict[int, list[str]] = {}
+    for task in table.scan(snapshot_id=snapshot_id).plan_files():
+        found.setdefault(int(task.file.partition[0]), []).append(task.file.file_path)
+    return {chunk: tuple(sorted(names)) for chunk, names in found.items()}

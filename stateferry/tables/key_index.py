@@ -1,0 +1,84 @@
+"""Keys of a savepoint, found again by the 128 bits that stand for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stateferry.migration.rules import Hashes, Lanes, key_lanes
+from stateferry.savepoint.state import KeyedState
+from stateferry.serializers.types import Scalar
+from stateferry.serializers.walker import Flags, Positions
+from stateferry.tables import kernels
+
+_LEAST_SLOTS = 16
+
+
+class KeyIndex:
+    """Different keys, each with a number in the order in which they first came; `numbers` are those of all that were
+    given, `firsts` where each first came."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        first, second = lanes
+        # At most half of the slots are taken: a search is short.
+        self._slots = np.full(max(1 << (2 * len(first)).bit_length(), _LEAST_SLOTS), -1, np.int64)
+        self.numbers = np.empty(len(first), np.int64)
+        firsts = np.empty(len(first), np.int64)
+        count = kernels.number_keys(first, second, self._slots, self.numbers, firsts)
+        self.firsts: Positions = firsts[:count].copy()
+        self.lanes: Lanes = (first[self.firsts], second[self.firsts])
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def find(self, lanes: Lanes) -> Positions:
+        """The number of each key, or -1."""
+        out = np.empty(len(lanes[0]), np.int64)
+        kernels.find_keys(*self.lanes, self._slots, *lanes, out)
+        return out
+
+    def sums(self, values: Hashes, chosen: Flags) -> Hashes:
+        """For each key the sum of what was given for it, as far as it is chosen."""
+        out = np.zeros(len(self), np.uint64)
+        kernels.add_to_keys(self.numbers, values, chosen, out)
+        return out
+
+
+def join_lanes(lanes: list[Lanes]) -> Lanes:
+    empty = np.empty(0, np.uint64)
+    first, second = zip(*lanes, strict=True) if lanes else ((empty,), (empty,))
+    return np.concatenate(first), np.concatenate(second)
+
+
+def lanes_of_parts(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> Lanes:
+    """Of keys and namespaces apart, as tables have them, what `key_lanes` gives for both as they lie in a savepoint."""
+    if state.namespace is Scalar.VOID_NAMESPACE:
+        whole = pc.binary_join_element_wise(keys, pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary()))
+    elif state.has_suffixes:
+        parts = (keys, _lengths(keys), namespaces, _lengths(namespaces))
+        whole = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+    else:
+        whole = pc.binary_join_element_wise(keys, namespaces, pa.scalar(b"", pa.binary()))
+    return lanes_of_binary(whole)
+
+
+def _lengths(parts: pa.Array) -> pa.Array:
+    """Each part's length as Flink appends it: bytes from the lowest up until the rest is 0."""
+    lengths = pc.binary_length(parts).dictionary_encode()
+    suffixes = [_little_endian(length) for length in lengths.dictionary.to_pylist()]
+    return pa.array(suffixes, pa.binary()).take(lengths.indices)
+
+
+def _little_endian(number: int) -> bytes:
+    return number.to_bytes(max(1, -(-number.bit_length() // 8)), "little")
+
+
+def lanes_of_binary(values: pa.Array) -> Lanes:
+    _, offsets, data = values.buffers()
+    count = len(values)
+    bounds: npt.NDArray[np.int32] = np.frombuffer(offsets, np.int32)[values.offset : values.offset + count + 1]
+    positions = bounds.astype(np.int64)
+    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    return key_lanes(content, positions[:-1].copy(), positions[1:].copy())

@@ -1,0 +1,259 @@
+"""What is new, changed or gone since the last run: a fingerprint for each key, of all that its rows are derived from.
+
+It is 128 bits over the serializers, the key's blob with its timestamp, its flag and its rows in the new state (a sum,
+so that their order makes no difference). Where a key has a blob and the job has begun to move it too, who wins may be
+a question of time: there, what is alive counts as well, and so does the rule if flag and blob contradict each other.
+Everywhere else time makes no difference: tables never expire rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from stateferry.migration.kernels import hash_each
+from stateferry.migration.rules import (
+    Contradiction,
+    Lanes,
+    Rules,
+    flags_that_stand,
+    is_live,
+    key_lanes,
+    read_rows,
+    read_timestamps,
+)
+from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.state import KeyedState
+from stateferry.serializers.walker import Flags, Positions
+from stateferry.tables.key_index import KeyIndex, join_lanes, lanes_of_parts
+from stateferry.ttl import MIN_LONG
+
+BLOB, ROWS, FLAG, LIVE_BLOB, LIVE_FLAG = 1, 2, 4, 8, 16
+FINGERPRINT_BYTES = 16
+NO_TIMESTAMP = MIN_LONG
+
+_SEEDS = (0x2545F4914F6CDD1D, 0x9E6C63D0876A9A47)
+_LIVE = np.uint64(0xC2B2AE3D27D4EB4F)
+_RULES = {
+    Contradiction.STOP: np.uint64(0),
+    Contradiction.BLOB: np.uint64(0x165667B19E3779F9),
+    Contradiction.ROWS: np.uint64(0x85EBCA77C2B2AE63),
+}
+
+Kinds = npt.NDArray[np.uint8]
+Sections = Iterable[tuple[KeyedState, Section]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One legacy state as a savepoint has it; `serializers` stands for the bytes of its serializers' snapshots."""
+
+    rules: Rules
+    flag: KeyedState | None
+    serializers: int
+
+    def kind(self, state: KeyedState) -> int:
+        """What the state is to the migration; 0: nothing."""
+        if state.name == self.rules.legacy.name:
+            return BLOB
+        if state.name == self.rules.new_name:
+            return ROWS
+        return FLAG if self.flag is not None and state.name == self.flag.name else 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStates:
+    """What a savepoint says of some keys, by the numbers of `index`."""
+
+    index: KeyIndex
+    fingerprints: Lanes
+    kinds: Kinds
+    timestamps: Positions
+
+    def is_ferried(self, rule: Contradiction) -> Flags:
+        """Whose rows come from a blob, if only some of them; the job has moved the others itself."""
+        contradictory = (self.kinds & LIVE_BLOB != 0) & (rule is Contradiction.BLOB)
+        ferried: Flags = (self.kinds & BLOB != 0) & ((self.kinds & LIVE_FLAG == 0) | contradictory)
+        return ferried
+
+
+def survey_keys(sections: Sections, source: Source) -> KeyStates:
+    """Every key of the sections, whichever of the states it has."""
+    parts = _Parts()
+    for state, section in sections:
+        if kind := source.kind(state):
+            _PARTS[kind](parts, section, source)
+    return parts.together(source)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Of each blob, flag, and run of rows of one key: the key, a hash of what there is and of what of it is alive."""
+
+    keys: list[Lanes] = field(default_factory=list)
+    contents: list[Lanes] = field(default_factory=list)
+    alive: list[Lanes] = field(default_factory=list)
+    kinds: list[Kinds] = field(default_factory=list)
+    timestamps: list[Positions] = field(default_factory=list)
+
+    def blobs(self, section: Section, source: Source) -> None:
+        timestamps = np.full(len(section), NO_TIMESTAMP)
+        if source.rules.legacy.ttl:
+            with section.locating():
+                timestamps = read_timestamps(section.data, section.value_starts, section.ends)
+        live = is_live(timestamps, source.rules, len(section))
+        self._add_whole(section, source, BLOB, np.where(live, BLOB | LIVE_BLOB, BLOB), live, timestamps)
+
+    def flags(self, section: Section, source: Source) -> None:
+        assert source.flag is not None
+        stand = flags_that_stand(section, source.flag, source.rules)
+        kinds = np.where(stand, FLAG | LIVE_FLAG, FLAG)
+        self._add_whole(section, source, FLAG, kinds, stand, np.full(len(section), NO_TIMESTAMP))
+
+    def _add_whole(
+        self,
+        section: Section,
+        source: Source,
+        kind: int,
+        kinds: npt.NDArray[np.integer],
+        live: Flags,
+        timestamps: Positions,
+    ) -> None:
+        starts = section.key_starts + section.file.prefix
+        contents = _hashes(section, section.value_starts, section.ends, source, kind)
+        self.keys.append(key_lanes(section.data, starts, section.key_ends))
+        self.contents.append(contents)
+        self.alive.append((contents[0] * live, contents[1] * live))
+        self.kinds.append(kinds.astype(np.uint8))
+        self.timestamps.append(timestamps)
+
+    def rows(self, section: Section, source: Source) -> None:
+        rows = read_rows(section, source.rules)
+        first, second = key_lanes(section.data, rows.key_starts, rows.key_ends)
+        contents = _hashes(section, rows.key_ends, section.ends, source, ROWS)
+        timestamps = rows.timestamps if len(rows.timestamps) else np.full(len(section), NO_TIMESTAMP)
+        # Rows of one key lie together: what is kept of them is for the key, not for each row.
+        starts = run_starts((first, second))
+        self.keys.append((first[starts], second[starts]))
+        self.contents.append((np.add.reduceat(contents[0], starts), np.add.reduceat(contents[1], starts)))
+        alive = (np.add.reduceat(lane * rows.live, starts) for lane in contents)
+        self.alive.append((next(alive), next(alive)))
+        self.kinds.append(np.full(len(starts), ROWS, np.uint8))
+        self.timestamps.append(np.maximum.reduceat(timestamps, starts))
+
+    def together(self, source: Source) -> KeyStates:
+        index = KeyIndex(join_lanes(self.keys))
+        kinds = np.zeros(len(index), np.uint8)
+        timestamps = np.full(len(index), NO_TIMESTAMP)
+        every = np.ones(len(index.numbers), np.bool_)
+        contents, alive = join_lanes(self.contents), join_lanes(self.alive)
+        if self.kinds:
+            np.bitwise_or.at(kinds, index.numbers, np.concatenate(self.kinds))
+            np.maximum.at(timestamps, index.numbers, np.concatenate(self.timestamps))
+        by_time = ((kinds & BLOB != 0) & (kinds & (ROWS | FLAG) != 0)) * _LIVE
+        contradictory = (kinds & (LIVE_BLOB | LIVE_FLAG)) == LIVE_BLOB | LIVE_FLAG
+        by_rule = contradictory * _RULES[source.rules.on_contradiction]
+        first, second = (
+            index.sums(content, every) + index.sums(living, every) * by_time + by_rule
+            for content, living in zip(contents, alive, strict=True)
+        )
+        return KeyStates(index, (first, second), kinds, timestamps)
+
+
+_PARTS = {BLOB: _Parts.blobs, ROWS: _Parts.rows, FLAG: _Parts.flags}
+
+
+def run_starts(lanes: Lanes) -> Positions:
+    """Where each run of equal keys begins."""
+    changes = np.ones(len(lanes[0]), np.bool_)
+    changes[1:] = (lanes[0][1:] != lanes[0][:-1]) | (lanes[1][1:] != lanes[1][:-1])
+    starts: Positions = np.flatnonzero(changes)
+    return starts
+
+
+def _hashes(section: Section, starts: Positions, ends: Positions, source: Source, kind: int) -> Lanes:
+    out = np.empty((2, len(starts)), np.uint64)
+    for lane, seed in enumerate(_SEEDS):
+        seeds = np.full(len(starts), seed ^ source.serializers ^ kind, np.uint64)
+        hash_each(section.data, starts, ends, seeds, out[lane])
+    return out[0], out[1]
+
+
+class Ledger:
+    """The current rows of a ledger's keys; a key that vanished is not among them."""
+
+    def __init__(self, keys: Lanes, fingerprints: Lanes, runs: Positions, gone: Flags) -> None:
+        self._index = KeyIndex(keys)
+        self.read = len(runs)
+        order = np.argsort(runs, kind="stable")
+        rows = np.zeros(len(self._index), np.int64)
+        # The last that is assigned stands: that of the highest run.
+        rows[self._index.numbers[order]] = order
+        self.rows: Positions = rows
+        self._fingerprints = (fingerprints[0][rows], fingerprints[1][rows])
+        self._runs: Positions = runs[rows]
+        self._there: Flags = ~gone[rows]
+        self._seen = np.zeros(len(rows), np.bool_)
+
+    @classmethod
+    def empty(cls) -> Ledger:
+        none = np.empty(0, np.uint64)
+        return cls((none, none), (none, none), np.empty(0, np.int64), np.empty(0, np.bool_))
+
+    @classmethod
+    def of(cls, table: pa.Table, state: KeyedState, tombstone: str) -> Ledger:
+        """From the columns key_raw, namespace_raw (if there are namespaces), fingerprint, run, origin."""
+        if table.num_rows == 0:
+            return cls.empty()
+        columns = {name: _one_array(table.column(name)) for name in table.column_names}
+        keys = lanes_of_parts(state, columns["key_raw"], columns.get("namespace_raw"))
+        prints = columns["fingerprint"]
+        lanes = np.frombuffer(prints.buffers()[1], np.uint64)[2 * prints.offset :][: 2 * len(prints)].reshape(-1, 2)
+        gone = columns["origin"].to_numpy(zero_copy_only=False) == tombstone
+        runs = columns["run"].to_numpy()
+        return cls(keys, (lanes[:, 0].copy(), lanes[:, 1].copy()), runs, gone)
+
+    @property
+    def keys(self) -> int:
+        return int(self._there.sum())
+
+    def are_current(self, keys: Lanes, runs: Positions) -> Flags:
+        """Whether what these runs wrote of these keys still holds."""
+        numbers = self._index.find(keys)
+        current = numbers >= 0
+        current[current] = (self._runs[numbers[current]] == runs[current]) & self._there[numbers[current]]
+        return current
+
+    def compare(self, keys: KeyStates) -> tuple[Flags, Flags]:
+        """Which of the keys are new, and which have changed; all of them count as seen."""
+        numbers = self._index.find(keys.index.lanes)
+        known = numbers >= 0
+        if not known.any():
+            return ~known, known
+        known[known] = self._there[numbers[known]]
+        self._seen[numbers[known]] = True
+        changed = known.copy()
+        first, second = self._fingerprints
+        there = numbers[known]
+        changed[known] = (first[there] != keys.fingerprints[0][known]) | (second[there] != keys.fingerprints[1][known])
+        return ~known, changed
+
+    def vanished(self) -> Positions:
+        """The rows, of the table this was made of, whose keys were not seen."""
+        rows: Positions = self.rows[self._there & ~self._seen]
+        return rows
+
+
+def fingerprint_array(lanes: Lanes) -> pa.Array:
+    together = np.stack(lanes, axis=1)
+    buffers = [None, pa.py_buffer(together)]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(FINGERPRINT_BYTES), len(together), buffers)
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

@@ -1,0 +1,254 @@
+"""The migrate step: a plan of chunks, tasks that write each chunk's rows (`migrate_chunk`), one commit for each table.
+
+Everything is on the run's branch until `advance_main`. A plan that is made again, tasks that are done again and a
+commit that is made again change nothing: files of attempts whose facts the driver didn't get are never committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyiceberg.table import Table
+
+from stateferry.errors import RejectedError
+from stateferry.migration.rules import Rules
+from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
+from stateferry.savepoint.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, KeyedHeader
+from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
+from stateferry.tables import schemas as names
+from stateferry.tables.chunk import ChunkSpec, Facts, migrate_chunk
+from stateferry.tables.commits import (
+    MAIN,
+    Layout,
+    RunMark,
+    TableHome,
+    advance,
+    branch_of,
+    commit_run,
+    committed,
+    ensure_table,
+    evolve_schema,
+    files_by_chunk,
+    read_mark,
+)
+from stateferry.tables.ledger import Source
+from stateferry.tables.types import with_field_ids
+
+__all__ = ["ChunkSpec", "MigrateStep", "TableHome", "advance_main", "commit_migrate", "migrate_chunk", "plan_migrate"]
+
+
+class VanishedKeysError(RejectedError):
+    """So many keys are gone that it may be the wrong savepoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """One table as a run finds it: `base` is the snapshot of `main` that the run starts from."""
+
+    identifier: tuple[str, ...]
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateStep:
+    """What a run does to the tables of one migrated state. `rebuild` says why everything is written anew, if it is;
+    a run whose commits were made has no chunks to work on."""
+
+    home: TableHome
+    tables: names.StateTables
+    mark: RunMark
+    entries: TableRef
+    ledger: TableRef
+    rebuild: str | None
+    vanish_threshold: float
+    chunks: tuple[ChunkSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshots:
+    """What a run made of the tables of one migrated state, by the tables' full names."""
+
+    run: int
+    branch: str
+    snapshots: dict[str, int]
+    counts: Counter[str]
+
+
+def plan_migrate(
+    home: TableHome,
+    job: str,
+    run_id: str,
+    savepoint: Savepoint,
+    operator: Operator,
+    rules: Rules,
+    *,
+    vanish_threshold: float = 0.5,
+    chunk_bytes: int = TARGET_BYTES,
+    at_least: int = 1,
+) -> MigrateStep:
+    """Lays out what one state's tables need; creates them if there are none. `at_least` so many chunks if there is
+    enough for that."""
+    header = savepoint.keyed_header(operator)
+    assert header is not None
+    checkpoint = savepoint.metadata.checkpoint_id
+    states = {state.name: state for state in savepoint.keyed_states(operator)}
+    serializers = _serializers(header, rules)
+    flag = states.get(rules.flag_name) if rules.flag_name else None
+    source = Source(rules, flag, int(serializers[:16], 16))
+    tables = names.StateTables(job, operator.uid or operator.name or operator.hex_id, rules.new_name)
+    schemas = {names.MAP_ENTRY: names.entry_schema(rules), names.KEY_LEDGER: names.ledger_schema(rules)}
+    catalog = home.catalog()
+    found = {
+        name: ensure_table(catalog, tables.identifier(name), f"{home.folder}/{tables.folder}/{name}", schema)
+        for name, schema in schemas.items()
+    }
+    entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
+    before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
+    firsts = _chunk_firsts(operator, chunk_bytes, at_least)
+    layout = Layout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts)
+    rebuild = before.layout.difference(layout) if before else None
+    if before and not rebuild:
+        layout = before.layout
+    done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
+    if not done:
+        found = {name: evolve_schema(table, schemas[name]) for name, table in found.items()}
+    step = MigrateStep(
+        home,
+        tables,
+        RunMark(run_id, 1 + max(_last_run(table) for table in found.values()), checkpoint, layout),
+        _ref(tables, names.MAP_ENTRY, found),
+        _ref(tables, names.KEY_LEDGER, found),
+        rebuild,
+        vanish_threshold,
+        (),
+    )
+    return step if done else replace(step, chunks=_chunks(step, savepoint, operator, source, found, schemas))
+
+
+def _last_run(table: Table) -> int:
+    """Of either table: if only one was moved forward, no later run may take what it has for its own."""
+    mark = read_mark(table, table.snapshot_by_name(MAIN))
+    return mark.run if mark else 0
+
+
+def _ref(tables: names.StateTables, name: str, found: dict[str, Table]) -> TableRef:
+    main = found[name].snapshot_by_name(MAIN)
+    assert main is not None
+    return TableRef(tables.identifier(name), main.snapshot_id)
+
+
+def _serializers(header: KeyedHeader, rules: Rules) -> str:
+    """Stands for the bytes of the snapshots that say how keys and the legacy state are serialized."""
+    digest = hashlib.sha256()
+    meta = next(meta for meta in header.states if meta.name == rules.legacy.name)
+    parts = (header.key_serializer, meta.serializer(VALUE_SERIALIZER), meta.serializer(NAMESPACE_SERIALIZER))
+    for snapshot in parts:
+        data = snapshot.raw if snapshot is not None else b""
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()
+
+
+def _chunk_firsts(operator: Operator, chunk_bytes: int, at_least: int) -> tuple[int, ...]:
+    chunks = plan_chunks(operator, target_bytes=chunk_bytes, at_least=at_least)
+    return (0, *(min(chunk.key_groups) for chunk in chunks[1:]))
+
+
+def _chunks(
+    step: MigrateStep,
+    savepoint: Savepoint,
+    operator: Operator,
+    source: Source,
+    found: dict[str, Table],
+    schemas: dict[str, Any],
+) -> tuple[ChunkSpec, ...]:
+    attempt = uuid.uuid4().hex[:12]
+    prior = {} if step.rebuild else files_by_chunk(found[names.KEY_LEDGER], step.ledger.base)
+    folders = {name: table.location() for name, table in found.items()}
+    written = {name: with_field_ids(table.schema(), schemas[name]) for name, table in found.items()}
+    firsts = step.mark.layout.chunks
+    specs = []
+    for number, (first, after) in enumerate(zip(firsts, (*firsts[1:], operator.max_parallelism), strict=True)):
+        chunk = _one_chunk(operator, range(first, after))
+        if chunk is None and number not in prior:
+            continue
+        file = f"data/{names.CHUNK}={number}/{step.mark.run_id}-{number}-{attempt}.parquet"
+        specs.append(
+            ChunkSpec(
+                number,
+                savepoint.folder,
+                chunk,
+                source,
+                step.mark.run,
+                prior.get(number, ()),
+                f"{folders[names.MAP_ENTRY]}/{file}",
+                written[names.MAP_ENTRY],
+                f"{folders[names.KEY_LEDGER]}/{file}",
+                written[names.KEY_LEDGER],
+            )
+        )
+    return tuple(specs)
+
+
+def _one_chunk(operator: Operator, key_groups: range) -> Chunk | None:
+    chunks = plan_chunks(operator, lambda key_group: key_group in key_groups, target_bytes=1 << 62)
+    return chunks[0] if chunks else None
+
+
+def commit_migrate(step: MigrateStep, facts: Sequence[Facts]) -> TableSnapshots:
+    """Makes the chunks' files visible on the run's branch, after a look at how many keys vanished."""
+    counts: Counter[str] = Counter()
+    for fact in facts:
+        counts.update(fact["counts"])
+    known, vanished = sum(fact["known"] for fact in facts), counts["keys vanished"]
+    if vanished > step.vanish_threshold * known:
+        raise VanishedKeysError(
+            f"state {step.tables.state}: {vanished} of the {known} keys that the last run knew are gone, more than the "
+            f"{step.vanish_threshold:.0%} that the plan allows: is this the right savepoint? If it is, plan with a "
+            "higher vanish_threshold"
+        )
+    if len(facts) != len(step.chunks):
+        raise ValueError(f"facts of {len(facts)} chunks where {len(step.chunks)} were planned")
+    catalog = step.home.catalog()
+    snapshots = {}
+    for ref, kind in ((step.entries, "entries"), (step.ledger, "ledger")):
+        files = [fact[kind]["path"] for fact in facts if fact[kind]]
+        table = catalog.load_table(ref.identifier)
+        replaced = step.rebuild is not None
+        snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, replace=replaced)
+    return TableSnapshots(step.mark.run, branch_of(step.mark.run_id), snapshots, counts)
+
+
+def advance_main(home: TableHome, tables: names.StateTables, run_id: str) -> bool:
+    """Moves `main` of both tables forward to the run; False if it is of an older source than `main`, and stays where it
+    is."""
+    catalog = home.catalog()
+    # Entries first: without the ledger's word for them they are not current.
+    entries, ledger = (catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER))
+    return advance(entries, run_id) and advance(ledger, run_id)
+
+
+def remove_attempts(step: MigrateStep) -> int:
+    """Removes what attempts of the run wrote that isn't part of its commits; says how many files that were."""
+    catalog = step.home.catalog()
+    removed = 0
+    for ref in (step.entries, step.ledger):
+        table = catalog.load_table(ref.identifier)
+        done = committed(table, step.mark.run_id)
+        kept = {
+            Location.of(name).path
+            for files in (files_by_chunk(table, done.snapshot_id) if done else {}).values()
+            for name in files
+        }
+        for folder in Location.of(f"{table.location()}/data").entries():
+            for file in folder.entries():
+                if file.name.startswith(f"{step.mark.run_id}-") and file.path not in kept:
+                    file.remove()
+                    removed += 1
+    return removed

@@ -1,0 +1,95 @@
+"""Reading the tables back without SQL: the current rows of one chunk after the other, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stateferry.errors import UsageError
+from stateferry.migration.rules import Rules
+from stateferry.savepoint.state import KeyedState
+from stateferry.savepoint.storage import Location
+from stateferry.serializers.types import Scalar
+from stateferry.tables import schemas as names
+from stateferry.tables.commits import MAIN, TableHome, files_by_chunk
+from stateferry.tables.key_index import lanes_of_parts
+from stateferry.tables.ledger import Ledger
+from stateferry.ttl import expired_array
+
+_ROWS_AT_ONCE = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFiles:
+    """The data files of one chunk in one version of the tables; it can be pickled."""
+
+    number: int
+    entries: tuple[str, ...]
+    ledger: tuple[str, ...]
+
+
+def chunk_files(home: TableHome, tables: names.StateTables, branch: str = MAIN) -> list[ChunkFiles]:
+    """What there is to read, by chunk."""
+    catalog = home.catalog()
+    found = []
+    for name in (names.MAP_ENTRY, names.KEY_LEDGER):
+        table = catalog.load_table(tables.identifier(name))
+        head = table.snapshot_by_name(branch)
+        if head is None:
+            known = ", ".join(sorted(table.refs()))
+            raise UsageError(f"table {tables.quoted(name)} has no branch {branch!r}. There are: {known}")
+        found.append(files_by_chunk(table, head.snapshot_id))
+    entries, ledger = found
+    numbers = sorted(entries.keys() | ledger.keys())
+    return [ChunkFiles(number, entries.get(number, ()), ledger.get(number, ())) for number in numbers]
+
+
+def read_current(files: ChunkFiles, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """The chunk's entries as the new state has them at the rules' time."""
+    ledger = read_ledger(files.ledger, rules.legacy)
+    for name in files.entries:
+        with Location.of(name).open() as file, pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+                runs = batch.column(names.RUN).to_numpy()
+                keep = ledger.are_current(_lanes(batch, rules.legacy), runs)
+                if rules.ttl is not None and rules.drops_expired:
+                    keep &= ~expired_array(batch.column(names.TIMESTAMP).to_numpy(), rules.ttl, rules.now)
+                if keep.any():
+                    yield batch.filter(pa.array(keep))
+
+
+def _lanes(batch: pa.RecordBatch, state: KeyedState) -> tuple[np.ndarray, np.ndarray]:
+    namespaces = batch.column(names.NAMESPACE_RAW) if names.NAMESPACE_RAW in batch.schema.names else None
+    return lanes_of_parts(state, batch.column(names.KEY_RAW), namespaces)
+
+
+def read_ledger(files: Sequence[str], state: KeyedState) -> Ledger:
+    return Ledger.of(read_columns(files, ledger_columns(state)), state, names.TOMBSTONE)
+
+
+def ledger_columns(state: KeyedState) -> pa.Schema:
+    """What tells which rows are current and what has changed."""
+    namespace = [] if state.namespace is Scalar.VOID_NAMESPACE else [(names.NAMESPACE_RAW, pa.binary())]
+    return pa.schema(
+        [
+            (names.KEY_RAW, pa.binary()),
+            *namespace,
+            (names.FINGERPRINT, pa.binary(16)),
+            (names.RUN, pa.int64()),
+            (names.ORIGIN, pa.string()),
+        ]
+    )
+
+
+def read_columns(files: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Some columns of some files, one behind the other."""
+    tables = []
+    for name in files:
+        with Location.of(name).open() as file:
+            # Files of other tools may have other types for the same columns.
+            tables.append(pq.read_table(file, columns=schema.names).select(schema.names).cast(schema))
+    return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -1,0 +1,167 @@
+"""The columns of the two tables that follow a migrated state, and the SQL of their current rows.
+
+`map_entry` has a row for each entry of each key as of the run that last changed the key:
+
+| column | |
+|---|---|
+| chunk, key_group | int |
+| key, key_raw | the key as its type, and its bytes |
+| namespace, namespace_raw | absent where it is the void one |
+| user_key, user_key_raw, value, value_raw | of the entry; a null value has neither |
+| is_null | whether the value is null |
+| timestamp | long, milliseconds; absent without time to live |
+| run | long: the number of the run that wrote the row |
+
+`key_ledger` has a row for each key and run that changed it; the one with the highest run says what holds:
+
+| column | |
+|---|---|
+| chunk, key_group, key, key_raw, namespace, namespace_raw | as above |
+| origin | who brought its rows into the new form: `job` or `ferry`; `tombstone`: the key is gone |
+| is_migrated | false for a tombstone |
+| fingerprint | 16 bytes: equal as long as nothing the rows are derived from has changed |
+| entries | long: how many rows map_entry has of the key |
+| timestamp | the latest of its blob and rows; absent without time to live |
+| run | long |
+
+Typed columns are absent where the type has no columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from stateferry.columns.arrow_types import arrow_type
+from stateferry.errors import RefusedError
+from stateferry.migration.rules import Rules
+from stateferry.serializers.types import FlinkType, Scalar
+from stateferry.tables.ledger import FINGERPRINT_BYTES
+
+MAP_ENTRY, KEY_LEDGER, CURRENT_ENTRY = "map_entry", "key_ledger", "current_entry"
+JOB, FERRY, TOMBSTONE = "job", "ferry", "tombstone"
+
+CHUNK, KEY_GROUP, KEY, KEY_RAW = "chunk", "key_group", "key", "key_raw"
+NAMESPACE, NAMESPACE_RAW = "namespace", "namespace_raw"
+USER_KEY, USER_KEY_RAW, VALUE, VALUE_RAW = "user_key", "user_key_raw", "value", "value_raw"
+IS_NULL, TIMESTAMP, RUN = "is_null", "timestamp", "run"
+ORIGIN, IS_MIGRATED, FINGERPRINT, ENTRIES = "origin", "is_migrated", "fingerprint", "entries"
+
+# What rows are found by: the columns whose smallest and largest values are kept for each file and row group.
+BOUNDED = (CHUNK, KEY_GROUP, KEY, KEY_RAW, TIMESTAMP, RUN)
+
+_NOW = "unix_millis(current_timestamp())"
+
+
+@dataclass(frozen=True, slots=True)
+class StateTables:
+    """Where the tables of one migrated state are: in a namespace of job, operator and new state."""
+
+    job: str
+    operator: str
+    state: str
+
+    @property
+    def namespace(self) -> tuple[str, str, str]:
+        return _as_name(self.job), _as_name(self.operator), _as_name(self.state)
+
+    def identifier(self, table: str) -> tuple[str, ...]:
+        return (*self.namespace, table)
+
+    @property
+    def folder(self) -> str:
+        return "/".join(self.namespace)
+
+    def quoted(self, table: str) -> str:
+        return ".".join(f"`{part}`" for part in self.identifier(table))
+
+
+def _as_name(text: str) -> str:
+    """The text itself if catalogs, paths and SQL can take it; else what is left of it and a hash of the whole."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", text)[:80]
+    if plain == text and text:
+        return text
+    return f"{plain}_{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def column_type(type_: FlinkType) -> pa.DataType | None:
+    """The Arrow type of a typed column, None if there can't be one."""
+    try:
+        return _storable(arrow_type(type_))
+    except RefusedError:
+        return None
+
+
+def _storable(type_: pa.DataType) -> pa.DataType:
+    """Tables have no integers below 32 bits, and no structs without fields."""
+    if pa.types.is_integer(type_) and type_.bit_width < 32:
+        return pa.int32()
+    if pa.types.is_struct(type_):
+        if type_.num_fields == 0:
+            raise RefusedError("a struct without fields, which tables can't store")
+        return pa.struct([pa.field(field.name, _storable(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_storable(type_.key_type), _storable(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(_storable(type_.value_type))
+    return type_
+
+
+def entry_schema(rules: Rules) -> pa.Schema:
+    map_type = rules.map_type
+    return _schema(
+        *_key_columns(rules),
+        (USER_KEY, column_type(map_type.key)),
+        (USER_KEY_RAW, pa.binary()),
+        (VALUE, column_type(map_type.value)),
+        (VALUE_RAW, pa.binary()),
+        (IS_NULL, pa.bool_()),
+        (TIMESTAMP, pa.int64() if rules.legacy.ttl else None),
+        (RUN, pa.int64()),
+    )
+
+
+def ledger_schema(rules: Rules) -> pa.Schema:
+    return _schema(
+        *_key_columns(rules),
+        (ORIGIN, pa.string()),
+        (IS_MIGRATED, pa.bool_()),
+        (FINGERPRINT, pa.binary(FINGERPRINT_BYTES)),
+        (ENTRIES, pa.int64()),
+        (TIMESTAMP, pa.int64() if rules.legacy.ttl else None),
+        (RUN, pa.int64()),
+    )
+
+
+def _key_columns(rules: Rules) -> list[tuple[str, pa.DataType | None]]:
+    key, namespace = rules.legacy.key, rules.legacy.namespace
+    columns = [(CHUNK, pa.int32()), (KEY_GROUP, pa.int32()), (KEY, column_type(key)), (KEY_RAW, pa.binary())]
+    if namespace is not Scalar.VOID_NAMESPACE:
+        columns += [(NAMESPACE, column_type(namespace)), (NAMESPACE_RAW, pa.binary())]
+    return columns
+
+
+def _schema(*columns: tuple[str, pa.DataType | None]) -> pa.Schema:
+    return pa.schema([(name, type_) for name, type_ in columns if type_ is not None])
+
+
+def current_entries_sql(tables: StateTables, rules: Rules, *, now: str = _NOW, version: str | None = None) -> str:
+    """The entries that the new state has at `now` (an SQL expression), as a query for Spark; `version` is a branch, a
+    tag or a snapshot's SQL literal."""
+    at = f" VERSION AS OF {version}" if version else ""
+    by = [CHUNK, KEY_RAW] + ([] if rules.legacy.namespace is Scalar.VOID_NAMESPACE else [NAMESPACE_RAW])
+    columns = ", ".join(f"entry.{name}" for name in entry_schema(rules).names)
+    same = " AND ".join(f"entry.{name} = newest.{name}" for name in [*by, RUN])
+    query = (
+        f"SELECT {columns}\nFROM {tables.quoted(MAP_ENTRY)}{at} AS entry\n"
+        f"JOIN (SELECT {', '.join(by)}, max({RUN}) AS {RUN} FROM {tables.quoted(KEY_LEDGER)}{at} "
+        f"GROUP BY {', '.join(by)}) AS newest\n"
+        f"ON {same}"
+    )
+    if not rules.drops_expired:
+        return query
+    # As a difference it can't overflow, and says the same as Flink's capped sum.
+    return f"{query}\nWHERE entry.{TIMESTAMP} > {now} - {rules.ttl}"

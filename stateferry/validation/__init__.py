@@ -1,0 +1,1 @@
+"""A staged savepoint held against its source."""

@@ -1,0 +1,231 @@
+"""What of an operator isn't managed keyed state, compared: operator state element by element, as Flink's restore would
+deal it out, and raw state byte by byte. One piece of work for each operator that has any."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
+
+from stateferry.errors import DamagedError, RefusedError
+from stateferry.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
+from stateferry.savepoint.header import StateMeta
+from stateferry.savepoint.metadata import KeyedHandle, Operator, OperatorHandle, Subtask
+from stateferry.savepoint.operator_rescale import parse_operator_header
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
+from stateferry.validation.keyed_check import Facts, damage
+
+_READ = 4 << 20
+_LARGEST_HEADER = 64 << 20
+_ALL = -1  # in place of a subtask's index
+
+_State = tuple[DistributionMode, tuple[bytes, ...]]
+_States = dict[str, _State]
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedSpec:
+    """An operator as it is in the source and as it is in the staged savepoint."""
+
+    source: Location
+    old: Operator
+    staged: Location
+    new: Operator
+
+    @property
+    def operator(self) -> str:
+        return self.old.hex_id
+
+    @property
+    def size(self) -> int:
+        streams = (stream for subtask in self.old.subtasks for stream in _carried_streams(subtask))
+        return sum(stream.size if hasattr(stream, "size") else len(stream.data) for stream in streams)
+
+    def run(self) -> Facts:
+        began = time.monotonic()
+        facts: Facts = {"side": "source", "operator": self.operator, "size": self.size, "damage": None, "carried": []}
+        try:
+            expected = _expected(self.source, self.old, self.new.parallelism)
+            facts["side"] = "staged"
+            found = _as_they_are(self.staged, self.new)
+            if self.new.parallelism != self.old.parallelism:
+                expected, found = _unions_gathered(expected), _unions_gathered(found)
+            facts["carried"] = list(_differences(expected, found))
+        except (DamagedError, RefusedError) as error:
+            facts["damage"] = damage(error)
+        return {**facts, "seconds": time.monotonic() - began}
+
+
+def has_carried_state(operator: Operator) -> bool:
+    return any(_carried_streams(subtask) for subtask in operator.subtasks)
+
+
+def _carried_streams(subtask: Subtask) -> tuple[Any, ...]:
+    handles = (subtask.managed_operator, subtask.raw_operator, subtask.raw_keyed)
+    return tuple(handle.stream for handle in handles if handle is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subtask:
+    """What one subtask has: digests of the elements of each state, descriptions of states, digests of raw state."""
+
+    states: _States
+    metas: tuple[StateMeta, ...]
+    raw: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    metas: tuple[StateMeta, ...]
+    elements: Mapping[int, bytes]
+
+    def states(self, handle: OperatorHandle) -> _States:
+        return {
+            state.name: (state.mode, tuple(self.elements[offset] for offset in state.offsets))
+            for state in handle.states
+        }
+
+
+def _read(folder: Location, handle: OperatorHandle) -> _File:
+    file, name, size = open_stream(folder, handle.stream)
+    with file:
+        offsets = sorted({offset for state in handle.states for offset in state.offsets})
+        bounds = [*offsets, size]
+        if not 0 < bounds[0] <= _LARGEST_HEADER or (offsets and offsets[-1] >= size):
+            raise DamagedError(f"offsets of elements inside the file's {size} bytes", f"{offsets[:10]}", file=name)
+        header = parse_operator_header(bytes(file.read(bounds[0])), name)
+        elements = {start: _digest(file, name, start, end) for start, end in pairwise(bounds)}
+    return _File((*header.lists, *header.broadcasts), elements)
+
+
+def _digest(file: Any, name: str, start: int, end: int) -> bytes:
+    digest, position = blake2b(digest_size=16), start
+    file.seek(start)
+    while position < end:
+        piece = bytes(file.read(min(_READ, end - position)))
+        if not piece:
+            raise DamagedError(f"{end - position} more bytes", "the end", file=name, offset=position)
+        digest.update(piece)
+        position += len(piece)
+    return digest.digest()
+
+
+def _as_they_are(folder: Location, operator: Operator) -> dict[int, _Subtask]:
+    return {subtask.index: _as_it_is(folder, subtask) for subtask in operator.subtasks if _carried_streams(subtask)}
+
+
+def _as_it_is(folder: Location, subtask: Subtask) -> _Subtask:
+    if subtask.managed_operator is None:
+        return _Subtask({}, (), _raw(folder, subtask))
+    file = _read(folder, subtask.managed_operator)
+    return _Subtask(file.states(subtask.managed_operator), file.metas, _raw(folder, subtask))
+
+
+def _raw(folder: Location, subtask: Subtask) -> dict[str, object]:
+    """Raw state by kind: where its parts begin, and a digest of all of it."""
+    found: dict[str, object] = {}
+    for kind, handle in (("raw operator state", subtask.raw_operator), ("raw keyed state", subtask.raw_keyed)):
+        if handle is not None:
+            file, name, size = open_stream(folder, handle.stream)
+            with file:
+                digest = _digest(file, name, 0, size)
+            parts = (handle.range, handle.offsets) if isinstance(handle, KeyedHandle) else handle.states
+            found[kind] = (parts, digest)
+    return found
+
+
+def _expected(folder: Location, old: Operator, parallelism: int) -> dict[int, _Subtask]:
+    """What each new subtask must have."""
+    there = _as_they_are(folder, old)
+    if parallelism == old.parallelism:
+        return there
+    metas = tuple(meta for subtask in there.values() for meta in subtask.metas)
+    shares: list[list[OperatorStateShare[int]]] = [[] for _ in range(old.parallelism)]
+    for subtask in old.subtasks:
+        if subtask.managed_operator is not None:
+            # An element goes by its number; its digest takes its place afterwards.
+            states = {
+                state.name: StatePartitions(state.mode, tuple(range(len(state.offsets))))
+                for state in subtask.managed_operator.states
+            }
+            shares[subtask.index].append(OperatorStateShare(subtask.index, states))
+    dealt_out = {
+        index: _Subtask(_dealt_out(share, there), metas, {})
+        for index, share in enumerate(redistribute(shares, parallelism))
+    }
+    unions = _unions_gathered(there)[_ALL]
+    return {**dealt_out, _ALL: unions}
+
+
+def _dealt_out(shares: list[OperatorStateShare[int]], there: Mapping[int, _Subtask]) -> _States:
+    """All but union lists."""
+    states: _States = {}
+    for share in shares:
+        for name, partitions in share.states.items():
+            if partitions.mode is not DistributionMode.UNION:
+                digests = there[share.handle].states[name][1]
+                before = states.get(name, (partitions.mode, ()))[1]
+                states[name] = (partitions.mode, (*before, *(digests[number] for number in partitions.offsets)))
+    return states
+
+
+def _unions_gathered(subtasks: Mapping[int, _Subtask]) -> dict[int, _Subtask]:
+    """Union lists as of one more subtask: a restore gathers them from all, whoever has them."""
+    gathered: _States = {}
+    others: dict[int, _Subtask] = {}
+    metas: list[StateMeta] = []
+    for index, subtask in sorted(subtasks.items()):
+        of_union = {name for name, (mode, _) in subtask.states.items() if mode is DistributionMode.UNION}
+        for name in of_union:
+            mode, elements = subtask.states[name]
+            gathered[name] = (mode, (*gathered.get(name, (mode, ()))[1], *elements))
+        metas += subtask.metas
+        others[index] = replace(
+            subtask, states={name: subtask.states[name] for name in subtask.states.keys() - of_union}
+        )
+    return {**others, _ALL: _Subtask(gathered, tuple(metas), {})}
+
+
+def _differences(expected: Mapping[int, _Subtask], found: Mapping[int, _Subtask]) -> Iterator[tuple[str, str]]:
+    """What is named and what is wrong with it."""
+    nothing = _Subtask({}, (), {})
+    for index in sorted(expected.keys() | found.keys()):
+        one, other = expected.get(index, nothing), found.get(index, nothing)
+        where = "all subtasks" if index == _ALL else f"subtask {index}"
+        for name in sorted(one.states.keys() | other.states.keys()):
+            yield from ((name, f"{where}: {text}") for text in _state(one.states.get(name), other.states.get(name)))
+        for kind in sorted(one.raw.keys() | other.raw.keys()):
+            if one.raw.get(kind) != other.raw.get(kind):
+                yield kind, f"{where}: other bytes than in the source"
+        yield from ((meta.name, f"{where}: described differently") for meta in _redescribed(one, other))
+
+
+def _state(expected: _State | None, found: _State | None) -> Iterator[str]:
+    mode, elements = expected or (None, ())
+    found_mode, found_elements = found or (None, ())
+    if elements and found_elements and mode is not found_mode:
+        yield f"expected mode {mode}, found {found_mode}"
+    if len(elements) != len(found_elements):
+        yield f"expected {len(elements)} elements, found {len(found_elements)}"
+        return
+    different = [number for number, pair in enumerate(zip(elements, found_elements, strict=True)) if pair[0] != pair[1]]
+    if different and sorted(elements) == sorted(found_elements):
+        yield f"elements in another order from element {different[0]} on"
+    elif different:
+        yield f"other bytes in element {', '.join(map(str, different[:10]))} of {len(elements)}"
+
+
+def _redescribed(expected: _Subtask, found: _Subtask) -> Iterator[StateMeta]:
+    for name, (_, elements) in found.states.items():
+        described = [meta for meta in found.metas if meta.name == name]
+        before = [meta for meta in expected.metas if meta.name == name]
+        fits = described and all(meta.merged_with(other) is not None for meta in described for other in before)
+        if elements and not fits:
+            yield from (described or before)[:1]
+    for meta in found.metas:
+        if not any(meta.name == other.name for other in expected.metas):
+            yield meta

@@ -1,0 +1,284 @@
+"""What keyed state contains, in a form in which two accounts of it can be compared however its bytes were laid out.
+
+An account has for each key group how many entries there are and the sum of their hashes; a hash binds key group, key,
+namespace, user key, null, value and timestamp. A blob's entries count as the rows of a map state that they become.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from stateferry.errors import DamagedError
+from stateferry.hashing.java_hash import hash_codes
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.state import KeyedState, StateKind
+from stateferry.serializers.types import MapType, Scalar
+from stateferry.serializers.walker import Flags, Positions, skip_runs, split_keys, walk_entries
+from stateferry.validation import kernels
+
+Hashes = npt.NDArray[np.uint64]
+Codes = npt.NDArray[np.uint8]
+_Number = TypeVar("_Number", np.int64, np.uint64)
+
+_TIMESTAMP = 8
+_NOTHING = np.empty(0, np.uint8)
+_NO_STAMPS = np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class Account:
+    """Counts and sums of hashes; the sums wrap around."""
+
+    counts: Positions
+    sums: Hashes
+
+    @classmethod
+    def of(cls, size: int) -> Account:
+        return cls(np.zeros(size, np.int64), np.zeros(size, np.uint64))
+
+    def add(self, groups: Positions, hashes: Hashes, chosen: Flags) -> None:
+        kernels.add_up(groups, hashes, chosen, self.sums, self.counts)
+
+    def take_off(self, groups: Positions, hashes: Hashes, chosen: Flags) -> None:
+        kernels.take_off(groups, hashes, chosen, self.sums, self.counts)
+
+    def differences(self, other: Account) -> Positions:
+        found: Positions = np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
+        return found
+
+    def resized(self, size: int) -> Account:
+        """The same for more groups."""
+        other = Account.of(size)
+        other.add_facts(self.to_facts())
+        return other
+
+    def to_facts(self) -> dict[str, list[int]]:
+        there = np.flatnonzero((self.counts != 0) | (self.sums != 0))
+        return {"at": there.tolist(), "counts": self.counts[there].tolist(), "sums": self.sums[there].tolist()}
+
+    def add_facts(self, facts: dict[str, list[int]]) -> None:
+        at = np.array(facts["at"], np.int64)
+        if len(at) and not 0 <= at[0] <= at[-1] < len(self.counts):
+            raise ValueError(f"an account of {at[-1] + 1} groups where there are {len(self.counts)}")
+        self.counts[at] += np.array(facts["counts"], np.int64)
+        self.sums[at] += np.array(facts["sums"], np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of a section. Of entry i the key (with its namespace) is that of `owners[i]`; `keys` are hashes of keys,
+    `pairs` of keys and user keys, `groups` the key groups that the entries count for."""
+
+    data: Buffer
+    groups: Positions
+    key_starts: Positions
+    key_ends: Positions
+    owners: Positions
+    user_starts: Positions
+    user_ends: Positions
+    keys: Hashes
+    pairs: Hashes
+    nulls: Codes
+    null: Buffer
+    stamps: Positions
+    value_starts: Positions
+    value_ends: Positions
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def hashes(self) -> Hashes:
+        out = np.empty(len(self), np.uint64)
+        kernels.hash_values(
+            self.data, self.value_starts, self.value_ends, self.nulls, self.null, self.stamps.view(np.uint64),
+            self.groups, self.pairs, out,
+        )  # fmt: skip
+        return out
+
+
+def hash_runs(data: Buffer, starts: Positions, ends: Positions, seeds: Hashes | None = None) -> Hashes:
+    out = np.empty(len(starts), np.uint64)
+    kernels.hash_runs(data, starts, ends, np.zeros(len(starts), np.uint64) if seeds is None else seeds, out)
+    return out
+
+
+def plain_entries(section: Section, groups: Positions) -> Entries:
+    """Entries of any state, their keys and values as they lie."""
+    starts = section.key_starts + section.file.prefix
+    pairs = hash_runs(section.data, starts, section.key_ends)
+    count = len(section)
+    return Entries(
+        section.data,
+        groups,
+        starts,
+        section.key_ends,
+        np.arange(count),
+        section.key_ends,
+        section.key_ends,
+        pairs,
+        pairs,
+        np.zeros(count, np.uint8),
+        _NOTHING,
+        _NO_STAMPS,
+        section.value_starts,
+        section.ends,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRuns:
+    """Entries of one key lie together: where the keys of these runs begin and end, and how many entries each has."""
+
+    starts: Positions
+    ends: Positions
+    sizes: Positions
+
+    @classmethod
+    def of(cls, section: Section, state: KeyedState) -> KeyRuns:
+        before = section.file.prefix + (_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
+        all_starts = section.key_starts + before
+        starts, ends = skip_runs(state.key, section.data, all_starts, section.key_ends)
+        firsts = np.searchsorted(all_starts, starts)
+        return cls(starts, ends, np.diff(firsts, append=len(section)))
+
+    def per_entry(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        return np.repeat(values, self.sizes)
+
+    def groups(self, section: Section, state: KeyedState, max_parallelism: int) -> Positions:
+        """The key group to which each run's key belongs."""
+        codes = hash_codes(state.key, section.data, self.starts, self.ends)
+        return assign_to_key_groups(codes, max_parallelism).astype(np.int64)
+
+
+def map_rows(section: Section, state: KeyedState, groups: Positions, runs: KeyRuns | None = None) -> Entries:
+    """Rows of a map state."""
+    data, starts, values = section.data, section.key_starts + section.file.prefix, section.value_starts
+    least = 1 + _TIMESTAMP if state.ttl else 1
+    for short in np.flatnonzero(section.ends - values < least)[:1]:
+        found = f"{section.ends[short] - values[short]}"
+        raise DamagedError(f"a map entry's value of at least {least} bytes", found, offset=int(values[short]))
+    nulls = data[values]
+    for wrong in np.flatnonzero(nulls > 1)[:1]:
+        raise DamagedError("a map entry's null flag 0 or 1", f"{nulls[wrong]}", offset=int(values[wrong]))
+    key_ends, keys = _keys_of_rows(section, state, starts, runs)
+    value_ends = section.ends
+    if not state.ttl and nulls.any():
+        # Flink 1.20 leaves a null's own bytes behind the flag that says null; no Flink reads them.
+        value_ends = np.where(nulls == 1, values + 1, value_ends)
+    return Entries(
+        data,
+        groups,
+        starts,
+        key_ends,
+        np.arange(len(section)),
+        key_ends,
+        section.key_ends,
+        keys,
+        hash_runs(data, key_ends, section.key_ends, keys),
+        nulls,
+        _NOTHING,
+        timestamps_at(data, values + 1, section.ends) if state.ttl else _NO_STAMPS,
+        values + least,
+        value_ends,
+    )
+
+
+def _keys_of_rows(
+    section: Section, state: KeyedState, starts: Positions, runs: KeyRuns | None
+) -> tuple[Positions, Hashes]:
+    """Where each row's key, with its namespace, ends, and hashes of both."""
+    data = section.data
+    if state.namespace is not Scalar.VOID_NAMESPACE:
+        split = split_keys(state.key, state.namespace, state.has_suffixes, data, starts, section.key_ends)
+        return split.rests, hash_runs(data, starts, split.rests)
+    runs = runs or KeyRuns.of(section, state)
+    ends = runs.ends + 1
+    key_ends = starts + runs.per_entry(ends - runs.starts)
+    for short in np.flatnonzero(key_ends > section.key_ends)[:1]:
+        raise DamagedError("a namespace behind the key", "the end", offset=int(section.key_ends[short]))
+    return key_ends, runs.per_entry(hash_runs(data, runs.starts, ends))
+
+
+@dataclass(frozen=True, slots=True)
+class BlobEntries:
+    """A section of blobs as the rows they become: blob i has the next `counts[i]` of the entries; `keys` and `stamps`
+    are the blobs'."""
+
+    entries: Entries
+    counts: Positions
+    keys: Hashes
+    stamps: Positions
+
+    def per_entry(self, of_blobs: Flags) -> Flags:
+        return np.repeat(of_blobs, self.counts)
+
+    @property
+    def nulls(self) -> Flags:
+        found: Flags = self.entries.nulls != kernels.VALUE
+        return found
+
+
+def blob_entries(section: Section, type_: MapType, ttl: bool, null: bytes | None, groups: Positions) -> BlobEntries:
+    """`null` is what the value's serializer writes for null, if it can: under time to live a row has it."""
+    data, starts = section.data, section.value_starts
+    stamps = timestamps_at(data, starts, section.ends) if ttl else _NO_STAMPS
+    found = walk_entries(type_, data, starts + (_TIMESTAMP if ttl else 0), section.ends)
+    for long in np.flatnonzero(found.stops != section.ends)[:1]:
+        left = section.ends[long] - found.stops[long]
+        raise DamagedError("the end of the map", f"{left} more bytes", offset=int(found.stops[long]))
+    key_starts = section.key_starts + section.file.prefix
+    keys = hash_runs(data, key_starts, section.key_ends)
+    owners = np.repeat(np.arange(len(section)), found.counts)
+    spread = keys[owners]
+    nulls = data[found.key_ends]
+    entries = Entries(
+        data,
+        groups[owners],
+        key_starts,
+        section.key_ends,
+        owners,
+        found.starts,
+        found.key_ends,
+        spread,
+        hash_runs(data, found.starts, found.key_ends, spread),
+        nulls * np.uint8(kernels.NULL_BYTES) if ttl else nulls,
+        np.array(bytearray(null or b""), np.uint8),
+        stamps[owners] if ttl else _NO_STAMPS,
+        found.key_ends + 1,
+        found.ends,
+    )
+    return BlobEntries(entries, found.counts, keys, stamps)
+
+
+def timestamps_at(data: Buffer, starts: Positions, ends: Positions) -> Positions:
+    for short in np.flatnonzero(ends - starts < _TIMESTAMP)[:1]:
+        raise DamagedError("a timestamp of 8 bytes", f"{ends[short] - starts[short]} bytes", offset=int(starts[short]))
+    out = np.empty(len(starts), np.int64)
+    kernels.read_timestamps(data, starts, out)
+    return out
+
+
+@dataclass(slots=True)
+class Book:
+    """Accounts by state."""
+
+    size: int
+    accounts: dict[str, Account] = field(default_factory=dict)
+
+    def of(self, state: str) -> Account:
+        if state not in self.accounts:
+            self.accounts[state] = Account.of(self.size)
+        return self.accounts[state]
+
+    def to_facts(self) -> dict[str, Any]:
+        return {state: account.to_facts() for state, account in self.accounts.items()}
+
+    def add_facts(self, facts: dict[str, Any]) -> None:
+        for state, account in facts.items():
+            self.of(state).add_facts(account)

@@ -1,0 +1,222 @@
+"""What a source savepoint says the key groups of the new one must contain.
+
+Counted the other way round than rows are written: every living row and every living blob's entry is taken to stand,
+key by key 8 bytes are kept, and only where flag, blob and rows of one key meet is it read again and what does not
+stand withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from stateferry.errors import DamagedError
+from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.state import KeyedState
+from stateferry.serializers.types import Scalar
+from stateferry.serializers.walker import Flags, Positions
+from stateferry.ttl import expired_array
+from stateferry.validation.content import (
+    BlobEntries,
+    Entries,
+    Hashes,
+    KeyRuns,
+    blob_entries,
+    hash_runs,
+    map_rows,
+    plain_entries,
+    timestamps_at,
+)
+from stateferry.validation.promise import OperatorPromise
+
+EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL = (
+    "expired",
+    "superseded by a row",
+    "the key is flagged as migrated",
+    "replaced by the key's blob",
+    "a null that the new state can't hold",
+)
+
+
+class Sink(Protocol):
+    """Takes what is expected; `left out` never stood, `withdrawn` was added before."""
+
+    def add(self, state: str, entries: Entries, chosen: Flags) -> None: ...
+
+    def leave_out(self, state: str, entries: Entries, chosen: Flags, why: str) -> None: ...
+
+    def withdraw(self, state: str, entries: Entries, chosen: Flags, why: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Claims:
+    """Hashes of the keys of one key group that have a living flag, rows or blob."""
+
+    flagged: list[Hashes] = field(default_factory=list)
+    rows: list[Hashes] = field(default_factory=list)
+    blobs: list[Hashes] = field(default_factory=list)
+
+
+def _joined(parts: list[Hashes]) -> Hashes:
+    return np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
+
+
+def _among(hashes: Hashes, some: Hashes) -> Flags:
+    return np.isin(hashes, some)
+
+
+class Expectation:
+    """Reads key groups of a source and tells a sink what must come of them. What is counted is counted by new state."""
+
+    def __init__(self, promise: OperatorPromise, sink: Sink) -> None:
+        self._promise, self._sink = promise, sink
+        self._new_states = promise.new_states
+        self.counts: dict[str, Counter[str]] = {rules.new_name: Counter() for rules in promise.rules}
+
+    def read(self, group: GroupSections) -> None:
+        promise = self._promise
+        here = {state.name for state in group.states}
+        claims = {rules.new_name: _Claims() for rules in promise.rules}
+        untouched = here - promise.left_behind - self._new_states.keys()
+        for state, section in group:
+            with section.locating():
+                if state.name in untouched:
+                    self._carry(state, section)
+                for rules in promise.rules:
+                    if state.name == rules.legacy.name:
+                        meets = bool(here & {rules.new_name, rules.flag_name})
+                        self._blobs(rules, section, claims[rules.new_name] if meets else None)
+                    elif state.name == rules.new_name:
+                        self._rows(rules, section, claims[rules.new_name] if rules.legacy.name in here else None)
+                    elif state.name == rules.flag_name:
+                        claims[rules.new_name].flagged.append(_flagged(section, state, rules))
+        for rules in promise.rules:
+            self._settle(rules, group, claims[rules.new_name])
+
+    def _carry(self, state: KeyedState, section: Section) -> None:
+        entries = plain_entries(section, self._groups(state, section))
+        self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
+
+    def _groups(self, state: KeyedState, section: Section) -> Positions:
+        if not self._promise.moves:
+            return np.full(len(section), section.key_group, np.int64)
+        runs = KeyRuns.of(section, state)
+        present = runs.groups(section, state, self._promise.old_max)
+        for wrong in np.flatnonzero(present != section.key_group)[:1]:
+            raise DamagedError(
+                f"keys whose hash leads to key group {section.key_group} of {self._promise.old_max}",
+                f"a key of {state.name} whose hash leads to {present[wrong]}",
+                offset=int(runs.starts[wrong]),
+            )
+        return runs.per_entry(runs.groups(section, state, self._promise.new_max))
+
+    def _blobs(self, rules: Rules, section: Section, claims: _Claims | None) -> None:
+        counts = self.counts[rules.new_name]
+        blobs, live, standing, nulls = self._living_entries(rules, section)
+        counts["blobs"] += len(blobs.counts)
+        counts["empty maps"] += int((live & (blobs.counts == 0)).sum())
+        counts["blob entries"] += len(blobs.entries)
+        counts["blob entries expired"] += int(blobs.counts[~live].sum())
+        counts["nulls that can't be kept"] += int(nulls.sum())
+        if claims is not None:
+            claims.blobs.append(blobs.keys[live])
+        self._sink.add(rules.new_name, blobs.entries, standing)
+        self._sink.leave_out(rules.new_name, blobs.entries, blobs.per_entry(~live), EXPIRED)
+        self._sink.leave_out(rules.new_name, blobs.entries, nulls, NULL)
+
+    def _living_entries(self, rules: Rules, section: Section) -> tuple[BlobEntries, Flags, Flags, Flags]:
+        """The blobs, which of them live, which of their entries can become rows, which living ones are nulls that
+        can't."""
+        null = null_under_ttl(rules.map_type.value)
+        groups = self._groups(rules.legacy, section)
+        blobs = blob_entries(section, rules.map_type, rules.legacy.ttl, null, groups)
+        live = _living(blobs.stamps, rules, len(blobs.counts))
+        entries_live = blobs.per_entry(live)
+        if not rules.legacy.ttl or null is not None:
+            return blobs, live, entries_live, np.zeros(len(entries_live), np.bool_)
+        return blobs, live, entries_live & ~blobs.nulls, entries_live & blobs.nulls
+
+    def _rows(self, rules: Rules, section: Section, claims: _Claims | None) -> None:
+        entries, live = self._living_rows(rules, section)
+        counts = self.counts[rules.new_name]
+        counts["rows"] += len(entries)
+        counts["rows expired"] += int((~live).sum())
+        if claims is not None:
+            claims.rows.append(np.unique(entries.keys[live]))
+        self._sink.add(rules.new_name, entries, live)
+        self._sink.leave_out(rules.new_name, entries, ~live, EXPIRED)
+
+    def _living_rows(self, rules: Rules, section: Section) -> tuple[Entries, Flags]:
+        state = self._new_states[rules.new_name]
+        entries = map_rows(section, state, self._groups(state, section))
+        return entries, _living(entries.stamps, rules, len(entries))
+
+    def _settle(self, rules: Rules, group: GroupSections, claims: _Claims) -> None:
+        """Withdraws what does not stand where flag, blob and rows of a key meet."""
+        blobs = _joined(claims.blobs)
+        contradictory = np.intersect1d(blobs, _joined(claims.flagged), assume_unique=True)
+        both = np.setdiff1d(
+            np.intersect1d(blobs, _joined(claims.rows), assume_unique=True), contradictory, assume_unique=True
+        )
+        self.counts[rules.new_name]["contradictions"] += len(contradictory)
+        if len(contradictory) == len(both) == 0:
+            return
+        standing = self._settle_rows(rules, group, contradictory, both)
+        self._settle_blobs(rules, group, contradictory, standing)
+
+    def _settle_rows(self, rules: Rules, group: GroupSections, contradictory: Hashes, both: Hashes) -> Hashes:
+        """Returns the pairs of key and user key whose rows stand against a blob's entries."""
+        counts, pairs = self.counts[rules.new_name], []
+        for state, section in group:
+            if state.name == rules.new_name:
+                with section.locating():
+                    entries, live = self._living_rows(rules, section)
+                if rules.on_contradiction is Contradiction.BLOB:
+                    replaced = live & _among(entries.keys, contradictory)
+                    counts["rows replaced"] += int(replaced.sum())
+                    self._sink.withdraw(rules.new_name, entries, replaced, REPLACED)
+                pairs.append(entries.pairs[live & _among(entries.keys, both)])
+        return _joined(pairs)
+
+    def _settle_blobs(self, rules: Rules, group: GroupSections, contradictory: Hashes, pairs: Hashes) -> None:
+        counts = self.counts[rules.new_name]
+        for state, section in group:
+            if state.name == rules.legacy.name:
+                with section.locating():
+                    blobs, _, standing, nulls = self._living_entries(rules, section)
+                flagged = np.zeros(len(blobs.entries), np.bool_)
+                if rules.on_contradiction is not Contradiction.BLOB:
+                    flagged = blobs.per_entry(_among(blobs.keys, contradictory))
+                superseded = _among(blobs.entries.pairs, pairs) & ~flagged
+                counts["blob entries of flagged keys"] += int((flagged & (standing | nulls)).sum())
+                counts["blob entries superseded"] += int((superseded & (standing | nulls)).sum())
+                counts["nulls that can't be kept"] -= int(((flagged | superseded) & nulls).sum())
+                self._sink.withdraw(rules.new_name, blobs.entries, flagged & standing, FLAGGED)
+                self._sink.withdraw(rules.new_name, blobs.entries, superseded & standing, SUPERSEDED)
+
+
+def _living(stamps: Positions, rules: Rules, count: int) -> Flags:
+    if rules.ttl is None or not rules.drops_expired or len(stamps) == 0:
+        return np.ones(count, np.bool_)
+    living: Flags = ~expired_array(stamps, rules.ttl, rules.now)
+    return living
+
+
+def _flagged(section: Section, flag: KeyedState, rules: Rules) -> Hashes:
+    """Hashes of the keys whose flag is set and alive."""
+    data, values = section.data, section.value_starts
+    live = np.ones(len(section), np.bool_)
+    if flag.ttl:
+        live = _living(timestamps_at(data, values, section.ends), rules, len(section))
+        values = values + 8
+    if flag.value is Scalar.BOOLEAN:
+        for short in np.flatnonzero(values >= section.ends)[:1]:
+            raise DamagedError("a Boolean", "its end", offset=int(values[short]))
+        live &= data[values] == 1
+    starts = section.key_starts + section.file.prefix
+    return hash_runs(data, starts[live], section.key_ends[live])

@@ -1,0 +1,224 @@
+"""Facts about source and staged savepoint, put together and judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stateferry.hashing.java_hash import unstable_reason
+from stateferry.migration.rules import Contradiction, Rules
+from stateferry.serializers.types import FlinkType, RowType, children, type_name
+from stateferry.validation.check_result import Check, Outcome
+from stateferry.validation.content import Account, Book
+from stateferry.validation.keyed_check import Facts, Side, as_error
+from stateferry.validation.promise import OperatorPromise
+from stateferry.validation.sample_text import MOST_SAMPLES
+
+# By operator and state: a key group each, and what is wrong there.
+Samples = Mapping[tuple[str, str], Sequence[tuple[int, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableAccount:
+    """What the tables say that a migrated state's living rows are; the hashes are those of `content.Entries`."""
+
+    operator: str
+    state: str
+    account: Account
+
+
+@dataclass(slots=True)
+class Tally:
+    """The facts of one operator, summed up; `size` is how many key groups there can be."""
+
+    size: int
+    expected: Book = field(init=False)
+    found: Book = field(init=False)
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    strays: dict[str, Counter[int]] = field(default_factory=dict)
+    expired: dict[str, Counter[int]] = field(default_factory=dict)
+    carried: list[tuple[str, str]] = field(default_factory=list)
+    damage: list[tuple[int | None, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.expected, self.found = Book(self.size), Book(self.size)
+
+    def take(self, facts: Facts) -> None:
+        """Adds one piece of work's facts; raises what was found damaged in the source."""
+        is_source = facts["side"] == Side.SOURCE.value
+        if facts["damage"] is not None:
+            if is_source:
+                raise as_error(facts["damage"])
+            self.damage.append((facts["damage"]["key_group"], facts["damage"]["text"]))
+        self.carried += [tuple(difference) for difference in facts.get("carried", ())]
+        if "accounts" not in facts:
+            return
+        (self.expected if is_source else self.found).add_facts(facts["accounts"])
+        for state, counts in facts["counts"].items():
+            self.counts.setdefault(state, Counter()).update(counts)
+        for mine, theirs in ((self.strays, facts["strays"]), (self.expired, facts["expired"])):
+            for state, groups in theirs.items():
+                mine.setdefault(state, Counter()).update(dict(groups))
+
+    def differing(self) -> dict[str, list[int]]:
+        """The key groups of which the two accounts differ, by state."""
+        states = self.expected.accounts.keys() | self.found.accounts.keys()
+        found = {state: self.expected.of(state).differences(self.found.of(state)).tolist() for state in sorted(states)}
+        return {state: groups for state, groups in found.items() if groups}
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorJudge:
+    """`hex_id` and `label` name the operator."""
+
+    hex_id: str
+    label: str
+    promise: OperatorPromise
+    checks_keys: bool
+    tally: Tally
+    samples: Samples
+    tables: Sequence[TableAccount] = ()
+
+    def checks(self) -> Iterator[Check]:
+        yield self._readable()
+        states = self.promise.expected_states
+        for rules in self.promise.rules:
+            yield from self._migrated(rules)
+        for state in sorted(states.keys() - self.promise.new_states.keys()):
+            yield self._content(state, f"{self.label}/{state}: carried over")
+        yield from self._surplus(states.keys())
+        if self.checks_keys and states:
+            yield self._keys()
+        for table in self.tables:
+            if table.operator == self.hex_id:
+                yield self._table(table)
+
+    def carried(self) -> Iterator[Check]:
+        """Operator state and raw state, one check for all that is right."""
+        names = list(dict.fromkeys(name for name, _ in self.tally.carried))
+        if not names:
+            yield Check(f"{self.label}: operator state carried over", Outcome.PASSED, "as dealt out", "as dealt out")
+        for name in names:
+            texts = tuple(text for of, text in self.tally.carried if of == name)
+            yield Check(
+                f"{self.label}/{name}: carried over",
+                Outcome.FAILED,
+                "the source's elements as dealt out",
+                f"{len(texts)} differences",
+                samples=texts[:MOST_SAMPLES],
+            )
+
+    def _readable(self) -> Check:
+        damage = self.tally.damage
+        groups = tuple(sorted({group for group, _ in damage if group is not None}))
+        texts = tuple(text for _, text in damage)
+        return Check(
+            f"{self.label}: readable",
+            Outcome.FAILED if damage else Outcome.PASSED,
+            "every entry",
+            texts[0] if texts else "every entry",
+            groups,
+            texts[:MOST_SAMPLES],
+        )
+
+    def _migrated(self, rules: Rules) -> Iterator[Check]:
+        state = rules.new_name
+        name, counts = f"{self.label}/{state}", self.tally.counts.get(rules.new_name, Counter())
+        yield self._rows(state, f"{name}: rows", counts)
+        yield self._content(state, f"{name}: content")
+        if rules.drops_expired:
+            expired = self.tally.expired.get(state, Counter())
+            groups = tuple(sorted(group for group, count in expired.items() if count))
+            yield self._counted(f"{name}: no expired row", sum(expired.values()), state, groups)
+        stops = rules.on_contradiction is Contradiction.STOP
+        yield self._counted(f"{name}: no unsettled contradiction", counts["contradictions"] if stops else 0, state)
+        nulls = 0 if rules.drop_unrepresentable_nulls else counts["nulls that can't be kept"]
+        yield self._counted(f"{name}: no null that can't be kept", nulls, state)
+
+    def _counted(self, name: str, count: int, state: str, key_groups: tuple[int, ...] = ()) -> Check:
+        """Of what there must be none."""
+        outcome = Outcome.FAILED if count else Outcome.PASSED
+        samples = self._samples(state) if key_groups else ()
+        return Check(name, outcome, "0", f"{count}", key_groups, samples)
+
+    def _samples(self, state: str) -> tuple[str, ...]:
+        found = self.samples.get((self.hex_id, state), ())
+        return tuple(f"key group {group}: {text}" for group, text in found)[:MOST_SAMPLES]
+
+    def _rows(self, state: str, name: str, counts: Mapping[str, int]) -> Check:
+        one, other = self.tally.expected.of(state).counts, self.tally.found.of(state).counts
+        groups = tuple(np.flatnonzero(one != other).tolist())
+        parts = [
+            (sign, counts.get(what, 0), what)
+            for sign, what in (
+                ("+", "blob entries"),
+                ("+", "rows"),
+                ("-", "blob entries superseded"),
+                ("-", "blob entries of flagged keys"),
+                ("-", "rows replaced"),
+                ("-", "blob entries expired"),
+                ("-", "rows expired"),
+                ("-", "nulls that can't be kept"),
+            )
+        ]
+        sums = " ".join(f"{sign} {count} {what}" for sign, count, what in parts if count).removeprefix("+ ")
+        expected = f"{int(one.sum())} = {sums or '0'}"
+        return self._compared(name, state, expected, f"{int(other.sum())}", groups)
+
+    def _content(self, state: str, name: str) -> Check:
+        one, other = self.tally.expected.of(state), self.tally.found.of(state)
+        return self._compared(name, state, _in_words(one), _in_words(other), tuple(one.differences(other).tolist()))
+
+    def _compared(self, name: str, state: str, expected: str, actual: str, groups: tuple[int, ...]) -> Check:
+        if groups and self.tally.damage:
+            return Check(name, Outcome.COULD_NOT_TELL, expected, f"{actual}, as far as it could be read", groups)
+        outcome = Outcome.FAILED if groups else Outcome.PASSED
+        return Check(name, outcome, expected, actual, groups, self._samples(state) if groups else ())
+
+    def _surplus(self, states: Iterable[str]) -> Iterator[Check]:
+        for state in sorted(self.tally.found.accounts.keys() - set(states)):
+            counts = self.tally.found.of(state).counts
+            if counts.any():
+                groups = tuple(np.flatnonzero(counts).tolist())
+                name, actual = f"{self.label}/{state}: gone", f"{int(counts.sum())} entries"
+                yield Check(name, Outcome.FAILED, "no entries", actual, groups, self._samples(state))
+
+    def _keys(self) -> Check:
+        name, key = f"{self.label}: keys in the key groups of their hashes", next(iter(self._key_types()))
+        if reason := unstable_reason(key):
+            return Check(name, Outcome.COULD_NOT_TELL, f"each {type_name(key)} in its key group", reason)
+        strays = {state: groups for state, groups in self.tally.strays.items() if groups}
+        groups = tuple(sorted({group for groups in strays.values() for group in groups}))
+        count = sum(sum(groups.values()) for groups in strays.values())
+        if not count:
+            return Check(name, Outcome.PASSED, "each in its key group", "each in its key group")
+        actual = f"{count} entries elsewhere"
+        differing = self.tally.differing()
+        if _has_row(key) and not any(set(differing.get(state, ())) & set(strays[state]) for state in strays):
+            actual += ", as in the source: a Row that a job fills by field names hashes by them, not by its bytes"
+            return Check(name, Outcome.COULD_NOT_TELL, "each in its key group", actual, groups)
+        samples = tuple(text for state in strays for text in self._samples(state))[:MOST_SAMPLES]
+        return Check(name, Outcome.FAILED, "each in its key group", actual, groups, samples)
+
+    def _key_types(self) -> list[FlinkType]:
+        return [state.key for state in self.promise.expected_states.values()]
+
+    def _table(self, table: TableAccount) -> Check:
+        found = self.tally.found.of(table.state)
+        groups = tuple(found.differences(table.account.resized(self.tally.size)).tolist())
+        outcome = Outcome.FAILED if groups else Outcome.PASSED
+        name = f"{self.label}/{table.state}: as the tables say"
+        return Check(name, outcome, _in_words(table.account), _in_words(found), groups)
+
+
+def _in_words(account: Account) -> str:
+    with np.errstate(over="ignore"):
+        checksum = int(account.sums.sum(dtype=np.uint64))
+    return f"{int(account.counts.sum())} entries, checksum {checksum:016x}"
+
+
+def _has_row(type_: FlinkType) -> bool:
+    return isinstance(type_, RowType) or any(_has_row(child) for child in children(type_))

@@ -1,0 +1,281 @@
+"""One chunk of keyed state, of the source or of the staged savepoint, read for validation: a piece of work that any
+process may do, and that answers with one small dict of facts.
+
+Without a probe the facts are an account: counts and sums of hashes by state and key group of the new savepoint. A probe
+looks closer at one state's key groups: first at slices (by hash of key and user key), then at the entries in those that
+differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from stateferry.errors import DamagedError, RefusedError, StateferryError
+from stateferry.hashing.java_hash import unstable_reason
+from stateferry.savepoint.chunks import Chunk
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.membership import Membership
+from stateferry.savepoint.state import keyed_states
+from stateferry.savepoint.storage import Location
+from stateferry.serializers.walker import Flags, Positions
+from stateferry.ttl import expired_array
+from stateferry.validation.content import Account, Book, Entries, KeyRuns, map_rows, plain_entries
+from stateferry.validation.expectation import Expectation
+from stateferry.validation.promise import OperatorPromise
+from stateferry.validation.sample_text import MOST_SAMPLES, describe
+
+Facts = dict[str, Any]
+
+
+class Side(Enum):
+    SOURCE = "source"
+    STAGED = "staged"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A closer look at a state's entries in some key groups. `bits` of their hashes say the slice; with `slices` the
+    entries in these are told; `strays` are those whose key belongs elsewhere."""
+
+    state: str
+    key_groups: tuple[int, ...]
+    bits: int = 0
+    slices: tuple[int, ...] = ()
+    strays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSpec:
+    """A chunk to read; `check_keys`: every key's hash must lead to its key group."""
+
+    side: Side
+    folder: Location
+    operator: str
+    chunk: Chunk
+    promise: OperatorPromise
+    check_keys: bool
+    probe: Probe | None = None
+
+    @property
+    def size(self) -> int:
+        return self.chunk.size
+
+    def run(self) -> Facts:
+        began = time.monotonic()
+        reading = _Reading(self)
+        facts: Facts = {"side": self.side.value, "operator": self.operator, "size": self.size, "damage": None}
+        try:
+            reading.read()
+        except (DamagedError, RefusedError) as error:
+            facts["damage"] = damage(error)
+        return {**facts, **reading.facts(), "seconds": time.monotonic() - began}
+
+
+def damage(error: StateferryError) -> dict[str, Any]:
+    if not isinstance(error, DamagedError):
+        return {"text": str(error), "key_group": None}
+    parts = {name: getattr(error, name) for name in ("expected", "found", "file", "offset", "key_group")}
+    return {"text": str(error), **parts}
+
+
+def as_error(found: dict[str, Any]) -> StateferryError:
+    """The error that `damage` described."""
+    if "expected" not in found:
+        return RefusedError(found["text"])
+    return DamagedError(
+        found["expected"],
+        found["found"],
+        file=found["file"],
+        offset=found["offset"],
+        key_group=found["key_group"],
+    )
+
+
+class _Accounts:
+    """Everything, by state and key group."""
+
+    def __init__(self, size: int) -> None:
+        self.book = Book(size)
+
+    def add(self, state: str, entries: Entries, chosen: Flags) -> None:
+        self.book.of(state).add(entries.groups, entries.hashes(), chosen)
+
+    def leave_out(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
+        pass
+
+    def withdraw(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
+        self.book.of(state).take_off(entries.groups, entries.hashes(), chosen)
+
+    def facts(self) -> Facts:
+        return {"accounts": self.book.to_facts()}
+
+
+def slices_of(pairs: Any, bits: int) -> Positions:
+    found: Positions = (pairs >> np.uint64(64 - bits)).astype(np.int64)
+    return found
+
+
+class _Slices:
+    """The probed entries' counts and sums, by slice."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe, self._account = probe, Account.of(1 << probe.bits)
+
+    def _chosen(self, state: str, entries: Entries, chosen: Flags) -> Flags:
+        if state != self._probe.state:
+            return np.zeros(len(entries), np.bool_)
+        return chosen & np.isin(entries.groups, self._probe.key_groups)
+
+    def add(self, state: str, entries: Entries, chosen: Flags) -> None:
+        chosen = self._chosen(state, entries, chosen)
+        self._account.add(slices_of(entries.pairs, self._probe.bits), entries.hashes(), chosen)
+
+    def leave_out(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
+        pass
+
+    def withdraw(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
+        chosen = self._chosen(state, entries, chosen)
+        self._account.take_off(slices_of(entries.pairs, self._probe.bits), entries.hashes(), chosen)
+
+    def facts(self) -> Facts:
+        return {"slices": self._account.to_facts()}
+
+
+class _Items:
+    """The probed entries themselves, and why some of them don't stand."""
+
+    def __init__(self, probe: Probe, promise: OperatorPromise) -> None:
+        self._probe, self._promise = probe, promise
+        self._items: list[dict[str, Any]] = []
+
+    def _described(self, state: str, entries: Entries, chosen: Flags, why: str | None) -> Iterator[dict[str, Any]]:
+        if state != self._probe.state:
+            return
+        if not self._probe.strays:
+            chosen = chosen & np.isin(slices_of(entries.pairs, self._probe.bits), self._probe.slices)
+        chosen = chosen & np.isin(entries.groups, self._probe.key_groups)
+        hashes = entries.hashes() if chosen.any() else ()
+        described = self._promise.expected_states.get(state)
+        for index in np.flatnonzero(chosen).tolist():
+            yield {
+                **describe(entries, index, described, state in self._promise.new_states),
+                "group": int(entries.groups[index]),
+                "pair": int(entries.pairs[index]),
+                "hash": int(hashes[index]),
+                "why": why,
+            }
+
+    def add(self, state: str, entries: Entries, chosen: Flags) -> None:
+        self._items += self._described(state, entries, chosen, None)
+
+    def leave_out(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
+        self._items += self._described(state, entries, chosen, why)
+
+    def withdraw(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
+        for gone in self._described(state, entries, chosen, why):
+            self._items.remove({**gone, "why": None})
+            self._items.append(gone)
+
+    def facts(self) -> Facts:
+        return {"items": self._items[:MOST_SAMPLES] if self._probe.strays else self._items}
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is wrong with single entries of the staged savepoint, by state and key group."""
+
+    strays: dict[str, Counter[int]] = field(default_factory=dict)
+    expired: dict[str, Counter[int]] = field(default_factory=dict)
+
+    def facts(self) -> Facts:
+        return {
+            name: {state: sorted(groups.items()) for state, groups in found.items() if groups}
+            for name, found in (("strays", self.strays), ("expired", self.expired))
+        }
+
+
+class _Reading:
+    def __init__(self, spec: KeyedSpec) -> None:
+        self._spec, self._found, self._entries = spec, _Found(), 0
+        self._sink: _Accounts | _Slices | _Items
+        if spec.probe is None:
+            # A staged savepoint may say another max parallelism than it was to have.
+            self._sink = _Accounts(max(spec.promise.new_max, spec.chunk.max_parallelism))
+        elif spec.probe.slices or spec.probe.strays:
+            self._sink = _Items(spec.probe, spec.promise)
+        else:
+            self._sink = _Slices(spec.probe)
+        self._expectation = Expectation(spec.promise, self._sink)
+        self._new_states = spec.promise.new_states
+        self._rules = {rules.new_name: rules for rules in spec.promise.rules}
+
+    def facts(self) -> Facts:
+        counts = {state: dict(counts) for state, counts in self._expectation.counts.items()}
+        return {**self._sink.facts(), **self._found.facts(), "counts": counts, "entries": self._entries}
+
+    def read(self) -> None:
+        spec, window = self._spec, np.empty(WINDOW, np.uint8)
+        for part in spec.chunk.parts:
+            with KeyGroupFile(spec.folder, part.handle, spec.chunk.max_parallelism, part.subtask) as file:
+                if spec.side is Side.STAGED:
+                    # Checked here, where what is wrong gets a name.
+                    file.membership = _AnyMember(file.header, spec.chunk.max_parallelism, file.prefix)
+                states = keyed_states(file.header, file.name)
+                for key_group in part.key_groups:
+                    group = GroupSections(file, key_group, states, window)
+                    if spec.side is Side.SOURCE:
+                        self._expectation.read(group)
+                    else:
+                        self._staged(group)
+
+    def _staged(self, group: GroupSections) -> None:
+        for state, section in group:
+            self._entries += len(section)
+            with section.locating():
+                runs = self._key_runs(state.name, section)
+                entries = self._staged_entries(state.name, section, runs)
+                if self._spec.probe is None or not self._spec.probe.strays:
+                    self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
+                if runs is not None:
+                    self._check_keys(state.name, section, entries, runs)
+
+    def _key_runs(self, name: str, section: Section) -> KeyRuns | None:
+        """None if the keys need not or can't be told to belong where they are."""
+        state = self._spec.promise.expected_states.get(name)
+        if not self._spec.check_keys or state is None or unstable_reason(state.key):
+            return None
+        return KeyRuns.of(section, state)
+
+    def _staged_entries(self, name: str, section: Section, runs: KeyRuns | None) -> Entries:
+        groups = np.full(len(section), section.key_group, np.int64)
+        if name not in self._new_states:
+            return plain_entries(section, groups)
+        entries, rules = map_rows(section, self._new_states[name], groups, runs), self._rules[name]
+        if rules.ttl is not None and rules.drops_expired:
+            expired = int(expired_array(entries.stamps, rules.ttl, rules.now).sum())
+            self._found.expired.setdefault(name, Counter())[section.key_group] += expired
+        return entries
+
+    def _check_keys(self, name: str, section: Section, entries: Entries, runs: KeyRuns) -> None:
+        promise = self._spec.promise
+        groups = runs.groups(section, promise.expected_states[name], promise.new_max)
+        if (groups == section.key_group).all():
+            return
+        strays = runs.per_entry(groups) != section.key_group
+        self._found.strays.setdefault(name, Counter())[section.key_group] += int(strays.sum())
+        if self._spec.probe is not None and self._spec.probe.strays:
+            self._sink.add(name, entries, strays)
+
+
+class _AnyMember(Membership):
+    def check(self, state: int, key_group: int, data: Buffer, starts: Positions, key_ends: Positions) -> None:
+        pass

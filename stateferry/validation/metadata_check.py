@@ -1,0 +1,178 @@
+"""`_metadata` and the headers of keyed state files of a staged savepoint, against those of its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from stateferry.key_groups import KeyGroupRange, range_for_operator_index
+from stateferry.migration.rules import Rules
+from stateferry.savepoint.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+)
+from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator
+from stateferry.savepoint.reader import has_keyed_state
+from stateferry.savepoint.rewrite import Layout
+from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
+from stateferry.serializers.snapshots import map_snapshot, ttl_snapshot
+from stateferry.validation.promise import OperatorPromise
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`what` was compared, and how it differs."""
+
+    what: str
+    expected: str
+    found: str
+    key_groups: tuple[int, ...] = ()
+
+
+def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iterator[Difference]:
+    for what, one, other in (
+        ("version", source.version, staged.version),
+        ("checkpoint id", source.checkpoint_id, staged.checkpoint_id),
+    ):
+        if one != other:
+            yield Difference(what, f"{one}", f"{other}")
+    if source.master_states != staged.master_states:
+        yield Difference("master states", f"the source's {len(source.master_states)}", "others")
+    if source.properties != staged.properties:
+        yield Difference("properties", "the source's", "others")
+    old, new = ({operator.id: operator for operator in metadata.operators} for metadata in (source, staged))
+    for id_ in old.keys() - new.keys():
+        yield Difference(f"operator {old[id_].label}", "it", "none")
+    for id_ in new.keys() - old.keys():
+        yield Difference(f"operator {new[id_].label}", "no such operator", "one")
+    for id_, operator in old.items():
+        if id_ in new:
+            yield from _compare_operator(operator, layout.of(operator), new[id_])
+
+
+def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Iterator[Difference]:
+    for part in ("name", "uid", "parallelism", "max_parallelism", "fully_finished"):
+        one, other = getattr(expected, part), getattr(found, part)
+        if one != other:
+            yield Difference(f"operator {old.label}: {part.replace('_', ' ')}", f"{one}", f"{other}")
+    if expected.coordinator != found.coordinator:
+        yield Difference(f"operator {old.label}: coordinator state", "the source's", "another")
+    same_layout = (old.parallelism, old.max_parallelism) == (expected.parallelism, expected.max_parallelism)
+    if same_layout and _finished(old) != _finished(found):
+        yield Difference(f"operator {old.label}: finished subtasks", f"{_finished(old)}", f"{_finished(found)}")
+    yield from _compare_ranges(old, expected, found, same_layout)
+
+
+def _finished(operator: Operator) -> list[int]:
+    return sorted(subtask.index for subtask in operator.subtasks if subtask.finished)
+
+
+def keyed_handles(operator: Operator) -> dict[int, KeyedHandle]:
+    found = ((subtask.index, subtask.managed_keyed) for subtask in operator.subtasks)
+    return {index: handle for index, handle in found if handle is not None}
+
+
+def _compare_ranges(old: Operator, expected: Operator, found: Operator, same_layout: bool) -> Iterator[Difference]:
+    """Handle i covers exactly the range of subtask i; at an unchanged layout a subtask may go on without any."""
+    handles, before = keyed_handles(found), keyed_handles(old)
+    wanted = set(before) if same_layout or not before else set(range(expected.parallelism))
+    for index in sorted(wanted | handles.keys()):
+        range_ = range_for_operator_index(expected.max_parallelism, expected.parallelism, index) if (
+            index < expected.parallelism
+        ) else KeyGroupRange.EMPTY  # fmt: skip
+        what = f"operator {old.label}: key groups of subtask {index}"
+        if index not in handles:
+            yield Difference(what, f"{range_}", "none", _ends(range_))
+        elif index not in wanted:
+            yield Difference(what, "none", f"{handles[index].range}", _ends(handles[index].range))
+        elif handles[index].range != range_:
+            yield Difference(what, f"{range_}", f"{handles[index].range}", _ends(range_))
+    covered = sorted((handle.range for handle in handles.values()), key=lambda range_: range_.start)
+    for one, other in pairwise(covered):
+        if other.start <= one.end:
+            what = f"operator {old.label}: key groups of two subtasks"
+            yield Difference(what, "no overlap", f"{one} and {other}", (other.start,))
+
+
+def _ends(range_: KeyGroupRange) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((range_.start, range_.end))) if not range_.is_empty else ()
+
+
+def expected_header(merged: KeyedHeader, promise: OperatorPromise) -> KeyedHeader:
+    """The header that the new files should have, from all that the source's say."""
+    metas = {meta.name: meta for meta in merged.states}
+    for rules in promise.rules:
+        made = _map_state_of(metas[rules.legacy.name], rules)
+        there = metas.get(rules.new_name)
+        metas[rules.new_name] = (there.merged_with(made) or made) if there else made
+    states = tuple(meta for meta in metas.values() if meta.name not in promise.left_behind)
+    return replace(merged, states=states)
+
+
+def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
+    """What makes Flink accept a map state: the legacy map's serializers, the timestamp moved inside."""
+    serializers = dict(legacy.serializers)
+    value = serializers[VALUE_SERIALIZER]
+    if rules.legacy.ttl and value.class_name == TTL_SNAPSHOT:
+        user_key, user_value = value.nested[1].nested
+        value = map_snapshot(user_key, ttl_snapshot(user_value))
+    return StateMeta(
+        rules.new_name,
+        BackendKind.KEY_VALUE,
+        ((KEYED_STATE_TYPE, "MAP"),),
+        ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, serializers[NAMESPACE_SERIALIZER])),
+    )
+
+
+def compare_headers(
+    label: str, expected: KeyedHeader, own: Mapping[int, KeyedHeader], found: Mapping[int, KeyedHeader]
+) -> Iterator[Difference]:
+    """`found` are the staged files' headers by subtask; `own` those that the same subtasks had if nothing has moved,
+    which know fewer subclasses of a POJO than all together."""
+    wanted = {meta.name: meta for meta in expected.states}
+    for index, header in sorted(found.items()):
+        where = f"operator {label}, subtask {index}"
+        mine = own.get(index)
+        keys = {expected.key_serializer.raw} | ({mine.key_serializer.raw} if mine else set())
+        if header.key_serializer.raw not in keys:
+            yield Difference(f"{where}: key serializer", expected.key_serializer.class_name, "another description")
+        metas = {meta.name: meta for meta in header.states}
+        its_own = {meta.name: meta for meta in mine.states} if mine else {}
+        for name in sorted(metas.keys() - wanted.keys()):
+            yield Difference(f"{where}: state {name}", "no such state", "its description")
+        for name in sorted(wanted.keys() - metas.keys()):
+            if mine is None or name in its_own:
+                yield Difference(f"{where}: state {name}", "its description", "none")
+        for name in sorted(wanted.keys() & metas.keys()):
+            accepted = [wanted[name], *([its_own[name]] if name in its_own else [])]
+            if not any(_alike(meta, metas[name]) for meta in accepted):
+                yield Difference(f"{where}: state {name}", _in_words(wanted[name]), _in_words(metas[name]))
+
+
+def _alike(one: StateMeta, other: StateMeta) -> bool:
+    def parts(meta: StateMeta) -> tuple[object, ...]:
+        return meta.kind, dict(meta.options), {key: snapshot.raw for key, snapshot in meta.serializers}
+
+    return parts(one) == parts(other)
+
+
+def _in_words(meta: StateMeta) -> str:
+    value = meta.serializer(VALUE_SERIALIZER)
+    kind = meta.option(KEYED_STATE_TYPE) or meta.kind.name
+    return f"{kind} {_nested_names(value) if value else 'without a serializer'}"
+
+
+def _nested_names(snapshot: object) -> str:
+    name = getattr(snapshot, "class_name", "?").rsplit(".", 1)[-1].removesuffix("Snapshot")
+    nested = getattr(snapshot, "nested", ())
+    return f"{name}({', '.join(map(_nested_names, nested))})" if nested else name
+
+
+def moving(old: Operator, layout: Layout) -> bool:
+    new = layout.of(old)
+    return has_keyed_state(old) and (old.parallelism, old.max_parallelism) != (new.parallelism, new.max_parallelism)

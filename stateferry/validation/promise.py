@@ -1,0 +1,66 @@
+"""What a new savepoint was to be: what validation holds it to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stateferry.migration.rules import Rules
+from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rewrite import Layout
+from stateferry.savepoint.state import KeyedState, StateKind
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPromise:
+    """What was to become of one operator's keyed state; `states` are all it has in the source, by name."""
+
+    rules: tuple[Rules, ...]
+    states: Mapping[str, KeyedState]
+    keep_legacy: bool
+    old_max: int
+    new_max: int
+
+    @property
+    def moves(self) -> bool:
+        return self.old_max != self.new_max
+
+    @property
+    def new_states(self) -> dict[str, KeyedState]:
+        return {rules.new_name: new_state(rules) for rules in self.rules}
+
+    @property
+    def left_behind(self) -> set[str]:
+        """The states that the new savepoint hasn't."""
+        if self.keep_legacy:
+            return set()
+        flags = {rules.flag_name for rules in self.rules if rules.flag_name}
+        return flags | {rules.legacy.name for rules in self.rules}
+
+    @property
+    def expected_states(self) -> dict[str, KeyedState]:
+        carried = {name: state for name, state in self.states.items() if name not in self.left_behind}
+        return carried | self.new_states
+
+
+def new_state(rules: Rules) -> KeyedState:
+    legacy, map_ = rules.legacy, rules.map_type
+    return KeyedState(
+        rules.new_name, StateKind.MAP, legacy.key, legacy.namespace, map_.key, map_.value, legacy.ttl, False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """For the whole savepoint: the layout, and by operator id how its legacy states were to be migrated."""
+
+    layout: Layout = field(default_factory=Layout)
+    rules: Mapping[bytes, tuple[Rules, ...]] = field(default_factory=dict)
+    keep_legacy: bool = False
+
+    def of(self, source: Savepoint, operator: Operator) -> OperatorPromise:
+        states = {state.name: state for state in source.keyed_states(operator)}
+        new = self.layout.of(operator)
+        rules = tuple(self.rules.get(operator.id, ()))
+        return OperatorPromise(rules, states, self.keep_legacy, operator.max_parallelism, new.max_parallelism)

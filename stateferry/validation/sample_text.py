@@ -1,0 +1,176 @@
+"""Entries that validation names, and what is wrong with them, in words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from stateferry.errors import StateferryError
+from stateferry.savepoint.state import KeyedState, StateKind
+from stateferry.serializers.types import FlinkType, Scalar
+from stateferry.validation.content import Entries, hash_runs
+from stateferry.validation.expectation import EXPIRED
+from stateferry.values.value_json import value_json
+from stateferry.values.values import decode, decode_whole
+
+MOST_SAMPLES = 10
+_MOST_TEXT = 200
+_MOST_BYTES = 1 << 16
+_SIGN = 1 << 63
+
+Item = dict[str, Any]
+
+
+def describe(entries: Entries, index: int, state: KeyedState | None, is_new: bool) -> Item:
+    """An entry as texts, and hashes of what texts may cut short. `is_new`: its value was taken apart."""
+    data, owner = entries.data, int(entries.owners[index])
+    key = data[entries.key_starts[owner] : entries.key_ends[owner]].tobytes()
+    user_key = data[entries.user_starts[index] : entries.user_ends[index]].tobytes()
+    bounds = slice(index, index + 1)
+    value = data[entries.value_starts[index] : entries.value_ends[index]].tobytes()
+    null = int(entries.nulls[index])
+    value_hash = hash_runs(data, entries.value_starts[bounds], entries.value_ends[bounds])[0]
+    if null == 2:
+        value = entries.null.tobytes()
+        value_hash = hash_runs(entries.null, np.zeros(1, np.int64), np.full(1, len(value)))[0]
+    return {
+        **_key_texts(key, user_key, state, is_new),
+        "null": null == 1,
+        "value": _value_text(value, state, is_new) if null != 1 else "null",
+        "value_hash": int(value_hash),
+        "timestamp": int(entries.stamps[index]) if len(entries.stamps) else None,
+    }
+
+
+def _key_texts(key: bytes, user_key: bytes, state: KeyedState | None, is_new: bool) -> dict[str, str]:
+    if state is None:
+        return {"key": _hex(key)}
+    texts: dict[str, str] = {}
+    try:
+        position = 0
+        if state.kind is StateKind.TIMERS:
+            # Written with the sign flipped, so that timers sort as their bytes do.
+            texts["timer"] = str(int.from_bytes(key[:8], "big") - _SIGN)
+            position = 8
+        value, position = decode(state.key, key, position)
+        texts["key"] = value_json(state.key, value)
+        if state.has_suffixes:
+            return {**texts, "rest": _hex(key[position:] + user_key)}
+        value, position = decode(state.namespace, key, position)
+        if state.namespace is not Scalar.VOID_NAMESPACE:
+            texts["namespace"] = value_json(state.namespace, value)
+        if state.user_key is not None:
+            texts["user_key"] = _text(state.user_key, user_key if is_new else key[position:])
+    except (StateferryError, IndexError):
+        return {"key": _hex(key + user_key)}
+    return texts
+
+
+def _value_text(value: bytes, state: KeyedState | None, is_new: bool) -> str:
+    if state is None or state.stored_value is None or state.kind is StateKind.LIST:
+        return _hex(value)
+    if is_new and state.value is not None:
+        return _text(state.value, value)
+    if state.kind is StateKind.MAP:
+        return "null" if value[:1] == b"\x01" else _text(state.stored_value, value[1:])
+    return _text(state.stored_value, value)
+
+
+def _text(type_: FlinkType, data: bytes) -> str:
+    if len(data) > _MOST_BYTES:
+        return f"{len(data)} bytes"
+    try:
+        return _cut(value_json(type_, decode_whole(type_, data)))
+    except StateferryError:
+        return _hex(data)
+
+
+def _hex(data: bytes) -> str:
+    return _cut(f"0x{data[:_MOST_TEXT].hex()}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+
+
+def compare(source: Iterable[Item], staged: Iterable[Item]) -> list[tuple[int, str]]:
+    """What is wrong, with the key group where: up to ten samples."""
+    expected: dict[int, list[Item]] = defaultdict(list)
+    left_out: dict[int, list[Item]] = defaultdict(list)
+    found: dict[int, list[Item]] = defaultdict(list)
+    for item in source:
+        (left_out if item["why"] else expected)[item["pair"]].append(item)
+    for item in staged:
+        found[item["pair"]].append(item)
+    samples: list[tuple[int, str]] = []
+    for pair in sorted(expected.keys() | found.keys()):
+        samples += _differences(expected[pair], left_out[pair], found[pair])
+        if len(samples) >= MOST_SAMPLES:
+            break
+    return samples[:MOST_SAMPLES]
+
+
+def _differences(expected: Sequence[Item], left_out: Sequence[Item], found: Sequence[Item]) -> list[tuple[int, str]]:
+    """Of entries with one key and user key."""
+    missing, surplus = list(expected), []
+    for item in found:
+        same = next((other for other in missing if other["hash"] == item["hash"]), None)
+        if same is not None:
+            missing.remove(same)
+        else:
+            surplus.append(item)
+    samples = []
+    for item in surplus:
+        twin = next((other for other in expected if other["hash"] == item["hash"]), None)
+        here = next((other for other in missing if other["group"] == item["group"]), None)
+        elsewhere = next((other for other in missing if _same_content(other, item)), None)
+        reason = next((other["why"] for other in left_out if _same_content(other, item)), None)
+        if twin is not None:
+            told = "doubled"
+        elif here is not None:
+            missing.remove(here)
+            told = _changed(here, item)
+        elif elsewhere is not None:
+            missing.remove(elsewhere)
+            told = f"in a wrong key group: it belongs to {elsewhere['group']}"
+        elif any(_same_content(other, item) for other in expected):
+            told = "doubled, the second time in a wrong key group"
+        elif reason == EXPIRED:
+            told = "expired, and kept"
+        elif reason:
+            told = f"there, but should not be: {reason}"
+        else:
+            told = "not in the source"
+        samples.append((item["group"], f"{name_of(item)}: {told}"))
+    for item in missing:
+        alive = f" (alive, of {item['timestamp']})" if item["timestamp"] is not None else ""
+        samples.append((item["group"], f"{name_of(item)}: missing{alive}, with the value {item['value']}"))
+    return samples
+
+
+def _same_content(one: Item, other: Item) -> bool:
+    return all(one[part] == other[part] for part in ("null", "value_hash", "timestamp"))
+
+
+def _changed(expected: Item, found: Item) -> str:
+    changes = []
+    if expected["timestamp"] != found["timestamp"]:
+        changes.append(f"timestamp: expected {expected['timestamp']}, found {found['timestamp']}")
+    if expected["null"] != found["null"] or expected["value_hash"] != found["value_hash"]:
+        part = "null" if expected["null"] != found["null"] else "value"
+        changes.append(f"{part}: expected {expected['value']}, found {found['value']}")
+    return "; ".join(changes)
+
+
+def name_of(item: Item) -> str:
+    named = (
+        ("timer", "timer of "),
+        ("key", "key "),
+        ("namespace", "namespace "),
+        ("user_key", "user key "),
+        ("rest", ""),
+    )
+    return ", ".join(f"{label}{item[part]}" for part, label in named if part in item)

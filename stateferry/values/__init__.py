@@ -1,0 +1,1 @@
+"""Single values: decoded, encoded, and told as JSON."""

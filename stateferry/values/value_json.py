@@ -1,0 +1,235 @@
+"""Single values as JSON text, in the shape that `stateferry dump` prints.
+
+Text and not Python objects to be dumped later: integers stay exact at any length, a `Float` keeps its shortest form.
+Every text is one line of valid JSON; characters beyond ASCII stay readable, but lone surrogates and control characters
+are escaped.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from functools import lru_cache
+from json.encoder import encode_basestring
+from typing import Any
+
+import numpy as np
+
+from stateferry.serializers.types import (
+    ArrayType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoType,
+    PrimitiveArrayType,
+    RowType,
+    Scalar,
+    SetType,
+    TimerType,
+    TtlType,
+    TupleType,
+)
+from stateferry.values.java_text import (
+    big_decimal_text,
+    instant_text,
+    integer_text,
+    local_date_text,
+    local_date_time_text,
+    local_time_text,
+    millis_text,
+    sql_timestamp_text,
+)
+from stateferry.values.java_values import EitherValue, PojoValue, RowKind, RowValue, Singleton, TimerValue, TtlValue
+
+JsonText = Callable[[Any], str]
+
+# Surrogates have no UTF-8; the others would end a line or steer a terminal.
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def value_json(type_: FlinkType, value: Any) -> str:
+    return json_text(type_)(value)
+
+
+@lru_cache(maxsize=512)
+def json_text(type_: FlinkType) -> JsonText:
+    """What turns values of the type into JSON: to be asked for once where there are many."""
+    text = _text_of(type_)
+    return lambda value: "null" if value is None else text(value)
+
+
+def string_json(value: str) -> str:
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", encode_basestring(value))
+
+
+def object_json(members: dict[str, str]) -> str:
+    """An object whose values are JSON already."""
+    return f"{{{','.join(f'{string_json(name)}:{value}' for name, value in members.items())}}}"
+
+
+def _array(texts: Any) -> str:
+    return f"[{','.join(texts)}]"
+
+
+def _double(value: float) -> str:
+    return repr(value) if math.isfinite(value) else _not_finite(value)
+
+
+def _float(value: float) -> str:
+    return str(np.float32(value)) if math.isfinite(value) else _not_finite(value)
+
+
+def _not_finite(value: float) -> str:
+    return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _base64(value: bytes) -> str:
+    return f'"{b64encode(value).decode("ascii")}"'
+
+
+def _quoted(text: Callable[[Any], str]) -> JsonText:
+    return lambda value: f'"{text(value)}"'
+
+
+def _window(window: Any) -> str:
+    return f'{{"start":{window.start},"end":{window.end}}}'
+
+
+def _variant(variant: Any) -> str:
+    return object_json({"value": _base64(variant.value), "metadata": _base64(variant.metadata)})
+
+
+_SCALAR_TEXT: dict[Scalar, JsonText] = {
+    **dict.fromkeys((Scalar.BOOLEAN, Scalar.BOOLEAN_VALUE), _boolean),
+    **dict.fromkeys((Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER, Scalar.LONG), str),
+    **dict.fromkeys((Scalar.BYTE_VALUE, Scalar.SHORT_VALUE, Scalar.INT_VALUE, Scalar.LONG_VALUE), str),
+    **dict.fromkeys((Scalar.FLOAT, Scalar.FLOAT_VALUE), _float),
+    **dict.fromkeys((Scalar.DOUBLE, Scalar.DOUBLE_VALUE), _double),
+    **dict.fromkeys((Scalar.CHARACTER, Scalar.CHAR_VALUE, Scalar.STRING, Scalar.STRING_VALUE), string_json),
+    Scalar.BIG_INTEGER: integer_text,
+    Scalar.BIG_DECIMAL: _quoted(big_decimal_text),
+    **dict.fromkeys((Scalar.DATE, Scalar.SQL_DATE, Scalar.SQL_TIME), _quoted(millis_text)),
+    Scalar.SQL_TIMESTAMP: _quoted(sql_timestamp_text),
+    Scalar.INSTANT: _quoted(instant_text),
+    Scalar.LOCAL_DATE: _quoted(local_date_text),
+    Scalar.LOCAL_TIME: _quoted(local_time_text),
+    Scalar.LOCAL_DATE_TIME: _quoted(local_date_time_text),
+    Scalar.VARIANT: _variant,
+    Scalar.BITMAP: _base64,
+    Scalar.TUPLE0: lambda _: "[]",
+    Scalar.TIME_WINDOW: _window,
+    Scalar.GLOBAL_WINDOW: lambda _: "{}",
+    **dict.fromkeys((Scalar.VOID, Scalar.NULL_VALUE, Scalar.VOID_NAMESPACE), lambda _: "null"),
+}
+
+
+def _text_of(type_: FlinkType) -> JsonText:
+    match type_:
+        case Scalar():
+            return _SCALAR_TEXT[type_]
+        case PrimitiveArrayType(Scalar.BYTE):
+            return _base64
+        case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
+            item = json_text(element)
+            return lambda values: _array(map(item, values))
+        case MapType(key, value):
+            return _map(key, json_text(value))
+        case TupleType(fields):
+            return _tuple(tuple(map(json_text, fields)))
+        case RowType(fields):
+            return _row(_tuple(tuple(map(json_text, fields))))
+        case PojoType():
+            return _pojo(type_)
+        case NullableType(value):
+            return json_text(value)
+        case EitherType(left, right):
+            return _either(json_text(left), json_text(right))
+        case EnumType():
+            return string_json
+        case TtlType(value):
+            return _ttl(json_text(value))
+        case TimerType(key, namespace):
+            return _timer(json_text(key), json_text(namespace))
+        case OpaqueType():
+            return _opaque
+
+
+def _map(key: FlinkType, value_text: JsonText) -> JsonText:
+    key_text = json_text(key)
+    bare_key = key.value if isinstance(key, NullableType) else key
+    may_be_object = bare_key in (Scalar.STRING, Scalar.STRING_VALUE)
+
+    def text(pairs: list[tuple[Any, Any]]) -> str:
+        if may_be_object:
+            keys = {key for key, _ in pairs}
+            if len(keys) == len(pairs) and None not in keys:
+                return f"{{{','.join(f'{string_json(key)}:{value_text(value)}' for key, value in pairs)}}}"
+        return _array(f"[{key_text(key)},{value_text(value)}]" for key, value in pairs)
+
+    return text
+
+
+def _tuple(fields: tuple[JsonText, ...]) -> JsonText:
+    return lambda values: _array(field(value) for field, value in zip(fields, values, strict=True))
+
+
+def _row(fields: JsonText) -> JsonText:
+    def text(row: RowValue) -> str:
+        if row.kind is RowKind.INSERT:
+            return fields(row.fields)
+        return object_json({"kind": f'"{row.kind.name}"', "fields": fields(row.fields)})
+
+    return text
+
+
+def _pojo(type_: PojoType) -> JsonText:
+    own = {field.name: json_text(field.type) for field in type_.fields}
+    subclasses = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
+    of_subclass = {
+        subclass.class_name: json_text(subclass) for subclass in subclasses if isinstance(subclass, PojoType)
+    }
+
+    def text(pojo: PojoValue) -> str:
+        if pojo.class_name != type_.class_name:
+            return of_subclass[pojo.class_name](pojo)
+        return object_json({name: own[name](value) for name, value in pojo.fields.items()})
+
+    return text
+
+
+def _either(left: JsonText, right: JsonText) -> JsonText:
+    def text(either: EitherValue) -> str:
+        return object_json({"left": left(either.value)} if either.is_left else {"right": right(either.value)})
+
+    return text
+
+
+def _ttl(value: JsonText) -> JsonText:
+    def text(ttl: TtlValue) -> str:
+        return object_json({"timestamp": str(ttl.timestamp), "value": value(ttl.value)})
+
+    return text
+
+
+def _timer(key: JsonText, namespace: JsonText) -> JsonText:
+    def text(timer: TimerValue) -> str:
+        parts = {"timestamp": str(timer.timestamp), "key": key(timer.key)}
+        if timer.namespace is not Singleton.VOID_NAMESPACE:
+            parts["namespace"] = namespace(timer.namespace)
+        return object_json(parts)
+
+    return text
+
+
+def _opaque(value: object) -> str:
+    raise TypeError("a value of an opaque type is never decoded")
