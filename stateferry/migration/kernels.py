@@ -213,15 +213,6 @@ def spread_hash(data, starts, ends, counts, seeds, out):  # type: ignore[no-unty
 
 
 @_kernel
-def sum_by_group(groups, hashes, keep, sums, counts):  # type: ignore[no-untyped-def]
-    """Adds the hashes to their groups' sums: the order they come in makes no difference, how often each comes does."""
-    for index in range(len(hashes)):
-        if keep[index]:
-            sums[groups[index]] += hashes[index]
-            counts[groups[index]] += 1
-
-
-@_kernel
 def read_i64(data, positions, out):  # type: ignore[no-untyped-def]
     for index in range(len(positions)):
         value = np.int64(0)
