@@ -16,7 +16,7 @@ from spark_jobs import cut_over, migrate, movement, rescale, snapshot, validate
 from spark_jobs.watching import Watch
 from stateferry.errors import RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
-from stateferry.runs.control import LEASE_MS, Control, Lease
+from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
 from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.publication import Publication
 from stateferry.runs.report import Report
@@ -85,6 +85,9 @@ class Pipeline:
         with _Renewed(self):
             try:
                 yield
+            except LeaseLostError:
+                # Another driver goes on with the run: it says how that ends.
+                raise
             except StateferryError as error:
                 with suppress(StateferryError):
                     self.run.enter(RunState.FAILED, now_ms(), str(error))
