@@ -194,6 +194,7 @@ def test_another_jobs_tables_and_runs_stay(world: World) -> None:
     assert after == before
 
 
+@pytest.mark.slow
 def test_cleaning_killed_before_any_of_its_effects(world: World) -> None:
     nights = published_nights(world, 3)
     killed_before(world.night("night-2", "left-behind", "--keep-legacy"), r"^open to write .*to-publish")

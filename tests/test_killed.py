@@ -27,6 +27,8 @@ NOW = 1_700_000_000_000
 DAY = 24 * 3600 * 1000
 STATES = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": 30 * DAY}
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -176,7 +178,6 @@ def first_night(tmp_path: Path) -> Night:
     return Night.undisturbed(World.of(tmp_path, ("--parallelism", "3")))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_first_run_killed_before_any_of_its_effects(first_night: Night, capsys: pytest.CaptureFixture[str]) -> None:
     points = first_night.points
@@ -196,7 +197,6 @@ def _second_nights(tmp_path: Path) -> Iterator[World]:
     yield world.night("tuesday", "third", "--max-parallelism", "300")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_run_after_another_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # A rebuild differs from a night that goes on in little: a part of its effects will do.

@@ -261,6 +261,7 @@ STATES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(STATES, min_size=2, max_size=3), st.sampled_from([Contradiction.BLOB, Contradiction.ROWS]))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 def test_any_nights_end_in_what_the_last_savepoint_says(
