@@ -12,7 +12,7 @@ JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-kill lint format bench demo clean check-python check-java check-jre
+.PHONY: help setup test test-fast test-kill lint format bench bench-large demo clean check-python check-java check-jre
 # A recipe that fails must not leave behind a stamp that says it was done.
 .DELETE_ON_ERROR:
 

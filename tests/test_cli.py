@@ -219,7 +219,7 @@ def test_a_savepoint_may_be_named_by_its_metadata_and_as_a_uri(terminal: Termina
 
 def test_limit_and_key_group_choose_entries(terminal: Terminal) -> None:
     lines = terminal.dumps(LEGACY, "newMainState")
-    for limit in (0, 1, 5, len(lines), len(lines) + 1):
+    for limit in (0, 1, 5, len(lines), len(lines) + 1, 10**30):
         assert terminal.dumps(LEGACY, "newMainState", "--limit", str(limit)) == lines[:limit]
     group = lines[-1]["key_group"]
     of_group = [line for line in lines if line["key_group"] == group]

@@ -137,3 +137,18 @@ def test_savepoints_on_other_stores(
     area.child("source").remove()
     with pytest.raises(UsageError, match="no such folder"):
         Savepoint.open(source.shown)
+
+
+def test_a_file_uri_says_a_path_as_flink_writes_it_or_as_people_escape_it(tmp_path: Path) -> None:
+    literal, spaced = tmp_path / "a%20b", tmp_path / "c d"
+    for folder in (literal, spaced):
+        folder.mkdir()
+    assert Location.of(f"file:{literal}").path == str(literal)
+    assert Location.of(f"file://{tmp_path}/c%20d").path == str(spaced)
+    assert Location.of(f"file:{spaced}").path == str(spaced)
+    assert Location.of(f"file://localhost{spaced}").path == str(spaced)
+
+
+def test_no_name_is_no_place() -> None:
+    with pytest.raises(UsageError, match="found nothing"):
+        Location.of("")

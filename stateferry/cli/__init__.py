@@ -79,7 +79,8 @@ def _run(arguments: list[str]) -> int:
         code: int = options.run(options)
     finally:
         # What was found before an error comes before its line.
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     return code
 
 

@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.limit is not None and options.limit < 0:
         raise UsageError(f"expected a --limit of 0 or more, found {options.limit}")
+    limit = None if options.limit is None else min(options.limit, sys.maxsize)
     savepoint = Savepoint.open(options.savepoint)
     operator = savepoint.operator(options.operator)
     state = savepoint.state(operator, options.state)
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     entries = read_entries(savepoint, operator, state, options.key_group)
-    for number, entry in enumerate(itertools.islice(entries, options.limit)):
+    for number, entry in enumerate(itertools.islice(entries, limit)):
         sys.stdout.write(line(entry))
         if number == 0:
             sys.stdout.flush()

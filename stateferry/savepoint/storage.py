@@ -30,9 +30,10 @@ class Location:
 
     @classmethod
     def of(cls, name: str) -> Location:
+        if not name:
+            raise UsageError("expected a path or URI, found nothing")
         if name.startswith("file:"):
-            path = unquote(name.removeprefix("file:"))
-            name = "/" + path.lstrip("/")
+            name = _path_of_uri(name)
         if "://" not in name:
             path = str(Path(name).absolute())
             return cls(fs.LocalFileSystem(), path, path)
@@ -153,6 +154,12 @@ class Location:
             self.filesystem.delete_dir(self.path)
         elif self.exists():
             self.filesystem.delete_file(self.path)
+
+
+def _path_of_uri(uri: str) -> str:
+    """Flink writes a path with spaces and percent signs as they are; people may escape them."""
+    path = "/" + uri.removeprefix("file:").removeprefix("//localhost/").lstrip("/")
+    return path if "%" not in path or os.path.lexists(path) else unquote(path)
 
 
 def _sync(path: str, flags: int) -> None:
