@@ -48,7 +48,7 @@ _KEYED_REFUSED = {
 }
 HOW_TO_TAKE_A_CANONICAL_ONE = (
     "take a canonical one: flink savepoint --type canonical JOB DIR (or flink stop --type canonical; "
-    "over REST formatType CANONICAL)"
+    "over REST formatType CANONICAL; of asynchronous state Flink takes none)"
 )
 
 

@@ -241,9 +241,9 @@ def _check_layout(old: Operator, new: Operator) -> None:
     if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):
         raise RefusedError(f"operator {old.label} has finished subtasks: Flink can't restore them in another layout")
     if any(subtask.raw_keyed is not None for subtask in old.subtasks):
-        raise RefusedError(f"operator {old.label} has raw keyed state, which only its own code can lay out anew")
+        raise RefusedError(f"operator {old.label} has raw keyed state: keep its parallelism and max parallelism")
     if new.parallelism != old.parallelism and any(subtask.raw_operator is not None for subtask in old.subtasks):
-        raise RefusedError(f"operator {old.label} has raw operator state, which only its own code can lay out anew")
+        raise RefusedError(f"operator {old.label} has raw operator state: keep its parallelism")
 
 
 def _refuse_unstable(state: KeyedState, operator: str) -> None:

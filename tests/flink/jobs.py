@@ -49,7 +49,10 @@ class OperatorState:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: ``keyed``, ``plain`` (no keys), or Flink's own ``window`` (fed with elements) or ``source``."""
+    """One operator: ``keyed``, ``plain`` (no keys), or Flink's own ``window`` (fed with elements) or ``source``.
+
+    ``raw_keyed`` and ``raw_elements``: what it writes by itself, in some of its key groups and of no key.
+    """
 
     uid: str
     type: str = "keyed"
@@ -64,6 +67,9 @@ class Operator:
     function: str = "reduce"
     assigner: str = "tumbling"
     finished: int = 0
+    asynchronous: bool = False
+    raw_keyed: bool = False
+    raw_elements: int = 0
 
 
 @dataclass(frozen=True)

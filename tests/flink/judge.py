@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stateferry.cli import DAMAGED_OR_REFUSED, main
-from stateferry.savepoint.metadata import StreamHandle
+from stateferry.savepoint.metadata import InlineBytes, StreamHandle
 from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.streams import open_stream
@@ -182,7 +182,9 @@ def _raw(serializers: Any) -> list[tuple[str, bytes]]:
 
 
 def handles(savepoint: Path) -> dict[tuple[str, int], object]:
-    """By operator and subtask, all but where keyed state lies: ranges, operator state to the byte, who has finished."""
+    """By operator and subtask, all but where keyed state lies: ranges, operator and raw state to the byte, who has
+    finished."""
+    nowhere = InlineBytes("", b"")
     opened = Savepoint.open(str(savepoint))
     out: dict[tuple[str, int], object] = {}
     for operator in opened.metadata.operators:
@@ -191,7 +193,12 @@ def handles(savepoint: Path) -> dict[tuple[str, int], object]:
             held = task.managed_operator
             of_operator = None if held is None else (held.states, _content(opened, held.stream))
             ranged = None if task.managed_keyed is None else task.managed_keyed.range
-            out[operator.hex_id, task.index] = (task.finished, ranged, of_operator)
+            raw = [
+                (replace(handle, stream=nowhere), _content(opened, handle.stream))
+                for handle in (task.raw_keyed, task.raw_operator)
+                if handle is not None
+            ]
+            out[operator.hex_id, task.index] = (task.finished, ranged, of_operator, raw)
     return out
 
 

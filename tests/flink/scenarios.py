@@ -225,6 +225,9 @@ SCENARIOS: Mapping[str, Job] = {
     "kinds-in-strings": kinds("String", "String"),
     "kinds-in-long-strings": kinds("String{200-70000}", "String{200-300}", keys=8),
     "kinds-long-in-strings-ttl": kinds("Long", "String", ttl="stamped"),
+    "kinds-with-timers-on-the-heap": replace(
+        kinds("String", "TimeWindow"), settings={"state.backend.rocksdb.timer-service.factory": "HEAP"}
+    ),
     "kinds-in-global-window": kinds("String", "GlobalWindow"),
     "windows": Job(_WINDOWS),
     "operator-state": Job(
@@ -238,6 +241,21 @@ SCENARIOS: Mapping[str, Job] = {
                 operator_states=_OPERATOR_STATES,
                 timers=Timers(event=1),
             ),
+        )
+    ),
+    "raw-state": Job(
+        (
+            Operator("plain", type="plain", operator_states=_OPERATOR_STATES[:1], raw_elements=7),
+            Operator(
+                "keyed",
+                key="String",
+                keys=20,
+                states=(State("mainState", "Map<String,Long>"),),
+                timers=Timers(event=1),
+                raw_keyed=True,
+                raw_elements=2,
+            ),
+            *_LEGACY_STRING_LONG.operators,
         )
     ),
     "several-operators": Job(
@@ -263,10 +281,12 @@ SCENARIOS: Mapping[str, Job] = {
 }
 
 BACKENDS = ("rocksdb", "hashmap")
-# Flink 1.20 knows none of these types; and only RocksDB of Flink 2 lets a map hold nulls of types that have no null.
+# Flink 1.20 knows none of these types; only RocksDB of Flink 2 lets a map hold nulls of types that have no null; and
+# only RocksDB can have its timers elsewhere.
 _ONLY_ON = {
     "since-flink-2": (("2.3.0", "rocksdb"), ("2.3.0", "hashmap")),
     "map-nulls": (("2.3.0", "rocksdb"),),
+    "kinds-with-timers-on-the-heap": tuple((version, "rocksdb") for version in VERSIONS),
 }
 
 

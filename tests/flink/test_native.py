@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from stateferry.cli import DAMAGED_OR_REFUSED, main
 from stateferry.errors import RefusedError
 from stateferry.savepoint.reader import Savepoint
+from tests.flink.harness import FlinkError, FlinkHarness, by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.judge import Make
 from tests.flink.scenarios import BACKENDS, SCENARIOS
@@ -38,3 +40,18 @@ def test_refused_with_what_to_do(
     assert str(path / "_metadata") in str(refused.value)
     assert main(["inspect", str(path)]) == DAMAGED_OR_REFUSED
     assert "--type canonical" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_of_asynchronous_state_flink_takes_native_savepoints_only(
+    backend: str, flink_2: FlinkHarness, made: Make, tmp_path: Path
+) -> None:
+    job = SCENARIOS["windows"]
+    operators = tuple(replace(o, asynchronous=True) for o in job.operators if o.assigner == "tumbling")
+    asynchronous = replace(job, operators=operators, backend=backend)
+    with pytest.raises(FlinkError, match=r"UnsupportedOperationException: Not supported yet"):
+        flink_2.make(asynchronous, tmp_path / "canonical")
+    native = made("2.3.0", asynchronous, "NATIVE")
+    assert by_state(native.lines) != {}
+    with pytest.raises(RefusedError, match="of asynchronous state Flink takes none"):
+        Savepoint.open(str(native.path))

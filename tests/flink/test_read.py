@@ -106,7 +106,14 @@ def test_facts_are_those_of_the_job(name: str, made: Make) -> None:
             assert (facts["uid"], facts["name"]) == (operator.uid, prefix + (operator.name or operator.uid))
         _check_layout(facts, operator, case.job)
         assert _operator_states(facts) == _expected_operator_states(operator, savepoint)
+        assert facts["raw_bytes"] == _raw_bytes(operator, savepoint)
         _check_keyed(facts, operator, savepoint)
+
+
+def _raw_bytes(operator: Operator, made: Made) -> int:
+    """Each text has its length before it."""
+    own = (line for line in made.lines if line["operator"] == operator.uid)
+    return sum(2 + len(line["value"]) for line in own if line["state"].startswith("raw-"))
 
 
 def _check_layout(facts: Mapping[str, Any], operator: Operator, job: Job) -> None:

@@ -64,7 +64,7 @@ def has_pojo_keys(job: Job) -> bool:
 def _pairs() -> Mapping[str, tuple[Case, Change]]:
     out = {}
     for i, (name, case) in enumerate(COVERING.items()):
-        if case.scenario == "finished":
+        if case.scenario in ("finished", "raw-state"):
             continue
         layouts = _KEPT_MAX_PARALLELISM if has_pojo_keys(case.job) else tuple(CHANGES)
         if case.scenario not in _EVERY_LAYOUT:
@@ -251,19 +251,26 @@ def test_finished_subtasks_keep_their_layout(version: str, made: Make, flink: Fl
     check_restored(flink(version), tmp_path / "rewritten", job, source, moved=False)
 
 
-def test_raw_state_keeps_its_layout(made: Make, tmp_path: Path) -> None:
-    """None of our operators writes any, so that of a savepoint is declared to be raw."""
-    case = _COVERING_OF["2.3.0", "legacy-string-long"]
-    opened = Savepoint.open(str(made(case.version, case.job).path))
-    operators = tuple(
-        replace(operator, subtasks=tuple(replace(t, raw_keyed=t.managed_keyed) for t in operator.subtasks))
-        for operator in opened.metadata.operators
-    )
-    raw = replace(opened, metadata=replace(opened.metadata, operators=operators))
-    for change in (Change(parallelism=2), Change(max_parallelism=256)):
-        with pytest.raises(RefusedError, match="main has raw keyed state"):
-            rewrite(raw, str(tmp_path / "refused"), change.layout(case.job))
+@pytest.mark.parametrize("version", VERSIONS)
+def test_raw_state_keeps_its_layout(version: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    case = _COVERING_OF[version, "raw-state"]
+    source = made(version, case.job)
+    assert {line["state"] for line in source.lines} > {"raw-keyed", "raw-operator"}
+    opened = Savepoint.open(str(source.path))
+    keyed, plain_, main = (opened.operator(uid) for uid in ("keyed", "plain", "main"))
+    for layout, refusal in (
+        (Layout({keyed.id: 2}), f"{keyed.label} has raw keyed state"),
+        (Layout(max_parallelism=256), f"{keyed.label} has raw keyed state"),
+        (Layout({plain_.id: 2}), f"{plain_.label} has raw operator state"),
+    ):
+        with pytest.raises(RefusedError, match=f"operator {refusal}: keep its"):
+            rewrite(opened, str(tmp_path / "refused"), layout)
     assert list(tmp_path.iterdir()) == []
+    # An operator beside them may change; and Flink itself deals raw state out to other subtasks.
+    rewrite(opened, str(tmp_path / "rewritten"), Layout({main.id: 5}))
+    for parallelism in (case.job.parallelism, 2):
+        job = with_parallelism(case.job, parallelism)
+        check_restored(flink(version), tmp_path / "rewritten", job, source, moved=False)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

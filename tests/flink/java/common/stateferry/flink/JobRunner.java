@@ -4,6 +4,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import org.apache.flink.api.common.JobID;
@@ -37,26 +38,36 @@ final class JobRunner {
     String make(Spec.Job job, String format, Path target, Path expected) throws Exception {
         try (Board board = new Board(UUID.randomUUID().toString(), true, expected)) {
             JobID id = start(board, job, null);
-            for (int i = 0; i < job.operators.size(); i++) {
-                Spec.Operator operator = job.operators.get(i);
-                if (operator.type.equals("window")) {
-                    Lines lines = new Lines(operator, board::write);
-                    WindowContents.expect(job, operator, i, maxParallelism(job, operator), lines);
-                }
+            try {
+                return savepoint(id, job, format, target, board);
+            } catch (ExecutionException e) {
+                // That of the job says more than that of its savepoint.
+                cluster().requestJobResult(id).get(patience.toSeconds(), TimeUnit.SECONDS).getSerializedThrowable()
+                        .ifPresent(e::addSuppressed);
+                throw e;
             }
-            awaitExecution(id, job);
-            String path;
-            if (format.equals("CHECKPOINT")) {
-                path = cluster().triggerCheckpoint(id).get(patience.toSeconds(), TimeUnit.SECONDS);
-                cancel(id);
-            } else {
-                SavepointFormatType type = SavepointFormatType.valueOf(format);
-                path = cluster().stopWithSavepoint(id, target.toUri().toString(), false, type)
-                        .get(patience.toSeconds(), TimeUnit.SECONDS);
-                cluster().requestJobResult(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+        }
+    }
+
+    private String savepoint(JobID id, Spec.Job job, String format, Path target, Board board) throws Exception {
+        for (int i = 0; i < job.operators.size(); i++) {
+            Spec.Operator operator = job.operators.get(i);
+            if (operator.type.equals("window")) {
+                Lines lines = new Lines(operator, board::write);
+                WindowContents.expect(job, operator, i, maxParallelism(job, operator), lines);
             }
+        }
+        awaitExecution(id, job);
+        if (format.equals("CHECKPOINT")) {
+            String path = cluster().triggerCheckpoint(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+            cancel(id);
             return path;
         }
+        SavepointFormatType type = SavepointFormatType.valueOf(format);
+        String path = cluster().stopWithSavepoint(id, target.toUri().toString(), false, type)
+                .get(patience.toSeconds(), TimeUnit.SECONDS);
+        cluster().requestJobResult(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+        return path;
     }
 
     /** Restores a job and has it show all it holds; answers with the number of timers that were due but didn't fire. */

@@ -64,6 +64,14 @@ final class Lines {
         out.accept(line);
     }
 
+    void rawKeyed(int group, String text) {
+        out.accept(line("raw-keyed").put("key_group", group).put("value", text));
+    }
+
+    void raw(String text) {
+        out.accept(line("raw-operator").put("value", text));
+    }
+
     /** Something that is not as it should be in a running job. */
     void anomaly(String state, String problem, Object key) {
         ObjectNode line = line(state).put("problem", problem);

@@ -16,6 +16,7 @@ import org.apache.flink.api.java.tuple.Tuple4;
 import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
 import org.apache.flink.runtime.state.KeyedStateBackend;
 import org.apache.flink.runtime.state.StateInitializationContext;
+import org.apache.flink.runtime.state.StateSnapshotContext;
 import org.apache.flink.runtime.state.VoidNamespaceSerializer;
 import org.apache.flink.runtime.state.internal.InternalKvState;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
@@ -64,6 +65,7 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
         } else {
             Consumer<ObjectNode> withSubtask = line -> board.write(line.put("subtask", subtask));
             states.read(context.getOperatorStateStore(), new Lines(spec, withSubtask));
+            new RawStates(spec, contents).read(context, new Lines(spec, withSubtask));
         }
     }
 
@@ -158,6 +160,21 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
                 writeTimers(key, "processing", spec.timers.processing);
             }
         }
+    }
+
+    @Override
+    public void snapshotState(StateSnapshotContext context) throws Exception {
+        super.snapshotState(context);
+        if (board.writing) {
+            int subtask = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
+            int subtasks = getRuntimeContext().getTaskInfo().getNumberOfParallelSubtasks();
+            new RawStates(spec, contents).write(context, subtask, subtasks, new Lines(spec, board::write));
+        }
+    }
+
+    @Override
+    protected boolean isUsingCustomRawKeyedState() {
+        return spec.rawKeyed;
     }
 
     private void show(Map<Spec.State, State> states) throws Exception {

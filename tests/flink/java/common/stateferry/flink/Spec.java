@@ -43,6 +43,11 @@ public final class Spec {
         public String assigner = "tumbling";
         /** Plain operators: how many subtasks of their own source, counted from the first, end before the savepoint. */
         public int finished;
+        /** Windows: whether their state is accessed asynchronously. */
+        public boolean asynchronous;
+        /** Whether some of the key groups have state that the operator writes by itself, and how much of no key. */
+        public boolean rawKeyed;
+        public int rawElements;
 
         String name() {
             return name == null ? uid : name;

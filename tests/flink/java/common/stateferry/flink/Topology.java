@@ -15,6 +15,7 @@ import org.apache.flink.api.java.tuple.Tuple4;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.jobgraph.JobGraph;
 import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.KeyedStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.datastream.WindowedStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
@@ -134,12 +135,13 @@ final class Topology {
     @SuppressWarnings("unchecked")
     private SingleOutputStreamOperator<?> window(
             DataStream<Tuple4<Integer, Integer, Long, Long>> shared, Spec.Operator operator, int index) {
-        WindowedStream<Tuple4<Integer, Integer, Long, Long>, Object, TimeWindow> windows = shared
+        KeyedStream<Tuple4<Integer, Integer, Long, Long>, Object> keyed = shared
                 .filter(element -> element.f0 == index)
                 .setParallelism(1)
                 .uid(operator.uid + "-filter")
-                .keyBy(new KeyByIndex(job.seed, operator), (TypeInformation<Object>) keyInfo(operator))
-                .window(WindowContents.assigner(operator));
+                .keyBy(new KeyByIndex(job.seed, operator), (TypeInformation<Object>) keyInfo(operator));
+        WindowedStream<Tuple4<Integer, Integer, Long, Long>, Object, TimeWindow> windows =
+                (operator.asynchronous ? AsyncState.enabled(keyed) : keyed).window(WindowContents.assigner(operator));
         SingleOutputStreamOperator<?> added = switch (operator.function) {
             case "reduce" -> windows.reduce((one, other) -> Tuple4.of(one.f0, one.f1, one.f2, one.f3 + other.f3));
             case "aggregate" -> windows.aggregate(

@@ -1,0 +1,37 @@
+package stateferry.totals;
+
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.state.ValueState;
+import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+import org.apache.flink.util.Collector;
+
+/** As it was: each purchase reads and writes all that its customer ever bought. */
+final class LegacyTotals extends KeyedProcessFunction<String, Purchase, Total> {
+    private static final long serialVersionUID = 1L;
+    private final Options options;
+    private transient ValueState<Map<String, Long>> totals;
+
+    LegacyTotals(Options options) {
+        this.options = options;
+    }
+
+    @Override
+    public void open(OpenContext context) {
+        ValueStateDescriptor<Map<String, Long>> descriptor =
+                new ValueStateDescriptor<>("mainState", Types.MAP(Types.STRING, Types.LONG));
+        options.timeToLive().ifPresent(descriptor::enableTimeToLive);
+        totals = getRuntimeContext().getState(descriptor);
+    }
+
+    @Override
+    public void processElement(Purchase purchase, Context context, Collector<Total> out) throws Exception {
+        Map<String, Long> ofCustomer = totals.value() == null ? new HashMap<>() : totals.value();
+        long total = ofCustomer.merge(purchase.item, purchase.amount, Long::sum);
+        totals.update(ofCustomer);
+        out.collect(Total.of(purchase, total));
+    }
+}

@@ -1,0 +1,28 @@
+package stateferry.totals;
+
+import org.apache.flink.connector.datagen.source.GeneratorFunction;
+
+/** One record of the input, which is endless and the same whenever it is read: its index says all that is in it. */
+public final class Purchase {
+    private static final int CUSTOMERS = 400;
+    private static final int ITEMS = 7;
+    private static final int AMOUNTS = 9;
+    public long index;
+    public String customer;
+    public String item;
+    public long amount;
+
+    static final class Generator implements GeneratorFunction<Long, Purchase> {
+        private static final long serialVersionUID = 1L;
+
+        @Override
+        public Purchase map(Long index) {
+            Purchase purchase = new Purchase();
+            purchase.index = index;
+            purchase.customer = String.format("customer-%03d", index % CUSTOMERS);
+            purchase.item = "item-" + index / CUSTOMERS % ITEMS;
+            purchase.amount = 1 + index % AMOUNTS;
+            return purchase;
+        }
+    }
+}

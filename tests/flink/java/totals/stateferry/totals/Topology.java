@@ -1,0 +1,41 @@
+package stateferry.totals;
+
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.connector.source.util.ratelimit.RateLimiterStrategy;
+import org.apache.flink.connector.datagen.source.DataGeneratorSource;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+
+/** What the jobs have in common: where purchases come from and totals go to, and the uids by which state is found. */
+final class Topology {
+    private static final long CHECKPOINT_MILLIS = 500;
+    private static final int SOURCES = 2;
+    private static final long ENDLESS = 1_000_000_000L;
+
+    private Topology() {}
+
+    static void run(String name, Options options, KeyedProcessFunction<String, Purchase, Total> totals)
+            throws Exception {
+        StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment();
+        environment.enableCheckpointing(CHECKPOINT_MILLIS);
+        options.optional("max-parallelism").map(Integer::parseInt).ifPresent(environment::setMaxParallelism);
+        double rate = Double.parseDouble(options.optional("rate").orElse("2000"));
+        DataGeneratorSource<Purchase> source = new DataGeneratorSource<>(
+                new Purchase.Generator(), ENDLESS, RateLimiterStrategy.perSecond(rate), Types.POJO(Purchase.class));
+        DataStream<Purchase> purchases = environment
+                .fromSource(source, WatermarkStrategy.noWatermarks(), "purchases")
+                .uid("purchases")
+                .setParallelism(SOURCES);
+        purchases.keyBy(purchase -> purchase.customer)
+                .process(totals)
+                .uid(options.optional("uid").orElse("main"))
+                .name("totals")
+                .process(new FileSink(options.required("sink")))
+                .returns(Types.VOID)
+                .uid("sink")
+                .name("sink");
+        environment.execute(name);
+    }
+}
