@@ -24,17 +24,6 @@ Line = dict[str, Any]
 
 _STEP_SECONDS = 120
 _NOT_CONTENT = ("operator", "state", "subtask", "timestamp_between")
-# Flink 1.20 and Kryo look into the JDK's own classes.
-_OPENED = (
-    "java.lang",
-    "java.util",
-    "java.util.concurrent",
-    "java.time",
-    "java.math",
-    "java.text",
-    "java.net",
-    "java.nio",
-)
 
 
 class FlinkError(Exception):
@@ -152,7 +141,7 @@ class FlinkHarness:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             options = ["-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={self._scratch}"]
-            options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+            options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", *jars.OPENED]
             command = [jars.java_tool("java"), *options, "-cp", jars.class_path(self.version), "stateferry.flink.Main"]
             with self._log().open("w") as log:
                 self._process = subprocess.Popen(

@@ -22,8 +22,24 @@ from pathlib import Path
 VERSIONS = ("2.3.0", "1.20.0")
 _HERE = Path(__file__).parent
 _SOURCES = _HERE / "java"
-_ARTIFACTS = ("flink-streaming-java", "flink-clients", "flink-statebackend-rocksdb")
+# The web's jar takes uploads; slf4j says what happens inside a cluster.
+_ARTIFACTS = ("flink-streaming-java", "flink-clients", "flink-statebackend-rocksdb", "flink-runtime-web")
+_LOGGING = ("org.slf4j:slf4j-simple:1.7.36",)
 _FETCH_SECONDS = 900
+# Flink 1.20 and Kryo look into the JDK's own classes.
+OPENED = tuple(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in (
+        "java.lang",
+        "java.util",
+        "java.util.concurrent",
+        "java.time",
+        "java.math",
+        "java.text",
+        "java.net",
+        "java.nio",
+    )
+)
 
 
 def java_tool(name: str) -> str:
@@ -34,20 +50,28 @@ def java_tool(name: str) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """Java of ours, the artifacts of Flink that it needs, and the file that pins all their jars."""
+    """Java of ours, the artifacts of Flink that it needs, and the file that pins all their jars.
+
+    ``others`` are artifacts of others than Flink, as ``group:name:version``.
+    """
 
     version: str
     artifacts: tuple[str, ...]
     pins: Path
     sources: tuple[Path, ...]
+    others: tuple[str, ...] = ()
 
     def class_path(self) -> str:
         """Of the compiled Java and Flink of this version, made on the first call."""
+        jars, classes = self.made()
+        return os.pathsep.join([str(classes), f"{jars}{os.sep}*"])
+
+    def made(self) -> tuple[Path, Path]:
+        """The folder of the jars and that of the compiled Java."""
         cache = _cache(self.version)
         with _locked(cache / "lock"):
             jars = _jars(self, cache)
-            classes = _classes(self, cache, jars)
-        return os.pathsep.join([str(classes), f"{jars}{os.sep}*"])
+            return jars, _classes(self, cache, jars)
 
     def pin(self) -> None:
         """Writes anew which jars there are, after a deliberate change of version."""
@@ -63,8 +87,18 @@ def class_path(version: str) -> str:
     return _tests(version).class_path()
 
 
+def totals(version: str) -> Program:
+    """The jobs that run on a cluster: `stateferry.totals.LegacyJob` and those that may follow it."""
+    return _program(version, "totals")
+
+
 def _tests(version: str) -> Program:
-    return Program(version, _ARTIFACTS, _HERE / f"jars-{version}.sha256", (_SOURCES / "common", _SOURCES / version))
+    return _program(version, "common", version)
+
+
+def _program(version: str, *sources: str) -> Program:
+    roots = tuple(_SOURCES / name for name in sources)
+    return Program(version, _ARTIFACTS, _HERE / f"jars-{version}.sha256", roots, _LOGGING)
 
 
 def _cache(version: str) -> Path:
@@ -98,9 +132,10 @@ def _jars(program: Program, cache: Path) -> Path:
 
 
 def _fetch(program: Program, scratch: Path, target: Path) -> None:
+    wanted_jars = [f"org.apache.flink:{name}:{program.version}" for name in program.artifacts] + [*program.others]
     dependencies = "".join(
-        f'<dependency org="org.apache.flink" name="{name}" rev="{program.version}" conf="default->default"/>'
-        for name in program.artifacts
+        f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->default"/>'
+        for group, name, version in (artifact.split(":") for artifact in wanted_jars)
     )
     wanted = scratch / "ivy.xml"
     wanted.write_text(
@@ -118,12 +153,13 @@ def _fetch(program: Program, scratch: Path, target: Path) -> None:
 
 
 def _ivy() -> Path:
+    """Of this environment's Spark, or of the one for Spark: Airflow's brings only Spark's client."""
     spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise RuntimeError("expected pyspark in this environment, for the Ivy in it; run 'make setup'")
-    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-    if len(found) != 1:
-        raise RuntimeError(f"expected one Ivy among Spark's jars beside {spec.origin}, found {found}")
+    here = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
+    there = (_HERE.parents[1] / ".venv" / "lib").glob("python*/site-packages/pyspark")
+    found = [jar for pyspark in (*here, *there) for jar in sorted((pyspark / "jars").glob("ivy-*.jar"))]
+    if not found:
+        raise RuntimeError("expected pyspark in this environment or in .venv, for the Ivy in it; run 'make setup'")
     return found[0]
 
 
