@@ -194,7 +194,8 @@ class KeyedFile:
         (subtask,) = (subtask for subtask in found.subtasks if subtask.index == index)
         assert subtask.managed_keyed is not None
         with KeyGroupFile(savepoint.folder, subtask.managed_keyed, found.max_parallelism, index) as file:
-            data = bytes(file.file.read_at(file.size, 0))
+            file.file.seek(0)
+            data = bytes(file.file.read(file.size))
         return cls(savepoint, found, subtask, subtask.managed_keyed, data)
 
     def damaged(self, data: bytes, offsets: tuple[int, ...] | None = None) -> KeyedFile:
@@ -286,6 +287,7 @@ class Hunt:
         self.states = self.savepoint.keyed_states(self.file.operator)
         self.groups = list(self.opened.extents.values())
         self.truth = {group.key_group: self._read(group.key_group) for group in self.groups}
+        self.opened.file.close()
         self.compressed = self.opened.header.compressed
         self.refused = self.unseen = 0
 
@@ -558,8 +560,9 @@ def test_flips_in_operator_state_are_named_or_carried_along(tmp_path: Path, case
     operator = next(operator for operator in savepoint.metadata.operators if has_operator_state(operator))
     subtask = next(subtask for subtask in operator.subtasks if subtask.managed_operator)
     assert subtask.managed_operator is not None
-    stream, _, _ = open_stream(savepoint.folder, subtask.managed_operator.stream)
-    data = bytes(stream.read())
+    opened, _, _ = open_stream(savepoint.folder, subtask.managed_operator.stream)
+    with opened:
+        data = bytes(opened.read())
     chosen = random.Random(3)
     for number, position in enumerate(range(0, len(data), len(data) // 60)):
         flipped = replaced(data, position, bytes([data[position] ^ 1 << chosen.randrange(8)]))

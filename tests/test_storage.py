@@ -82,7 +82,8 @@ def test_a_file_elsewhere_is_found_by_its_uri(tmp_path: Path) -> None:
     (tmp_path / "else where" / "state").write_bytes(b"content")
     uri = (tmp_path / "else where" / "state").as_uri()
     file, name, size = open_stream(Location.of(str(tmp_path)), AbsoluteFile(uri, 7))
-    assert (file.read(), name, size) == (b"content", str(tmp_path / "else where" / "state"), 7)
+    with file:
+        assert (file.read(), name, size) == (b"content", str(tmp_path / "else where" / "state"), 7)
 
 
 def in_memory(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Location:

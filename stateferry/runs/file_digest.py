@@ -26,9 +26,10 @@ class DigestTask:
         """By the name that `_metadata` has for it."""
         file, _, size = open_stream(self.folder, self.stream)
         hasher = mmh3.mmh3_x64_128()
+        piece = memoryview(bytearray(_READ))
         with file:
-            while piece := file.read(_READ):
-                hasher.update(piece)
+            while got := file.readinto(piece):
+                hasher.update(piece[:got])
         name = self.stream.path if isinstance(self.stream, RelativeFile) else self.stream.uri
         return name, FileFingerprint(size, hasher.digest()[:8].hex())
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from stateferry.errors import DamagedError, StateferryError, UsageError
+from stateferry.savepoint.passing_file import PassingFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Location:
         if not self.is_file():
             raise DamagedError("a file", "none", file=self.shown)
         try:
-            return self.filesystem.open_input_file(self.path)
+            return PassingFile(self.path) if self.is_local else self.filesystem.open_input_file(self.path)
         except OSError as error:
             raise StateferryError(f"{self.shown} can't be read: {error}") from None
 
