@@ -1,0 +1,91 @@
+"""Jobs of `stateferry.totals` on a cluster, driven over its REST API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from tests.flink.cluster import ClusterError, FlinkCluster
+
+LEGACY_JOB, NEW_JOB, FAILING_JOB = (f"stateferry.totals.{name}Job" for name in ("Legacy", "New", "Failing"))
+_ENDED = ("FINISHED", "FAILED", "CANCELED")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteJob:
+    cluster: FlinkCluster
+    id: str
+
+    @classmethod
+    def start(
+        cls,
+        cluster: FlinkCluster,
+        jar: str,
+        entry_class: str,
+        *arguments: object,
+        savepoint: Path | None = None,
+        parallelism: int = 2,
+    ) -> RemoteJob:
+        wanted: dict[str, object] = {"entryClass": entry_class, "programArgsList": [str(one) for one in arguments]}
+        wanted["parallelism"] = parallelism
+        if savepoint is not None:
+            wanted |= {"savepointPath": savepoint.as_uri(), "claimMode": "NO_CLAIM", "allowNonRestoredState": False}
+        return cls(cluster, cluster.post(f"/jars/{jar}/run", wanted)["jobid"])
+
+    @property
+    def status(self) -> str:
+        return str(self.cluster.get(f"/jobs/{self.id}")["state"])
+
+    @property
+    def checkpoints(self) -> int:
+        """How many it has completed, savepoints included."""
+        return int((self.cluster.get(f"/jobs/{self.id}/checkpoints").get("counts") or {}).get("completed", 0))
+
+    def wait_for_checkpoints(self, more: int = 2) -> None:
+        before = self.checkpoints
+        self.cluster.wait_until(f"{more} more checkpoints of job {self.id}", lambda: self._has(before + more))
+
+    def _has(self, checkpoints: int) -> bool:
+        if self.status in _ENDED:
+            raise ClusterError(f"job {self.id} is {self.status}: {self.why_it_failed()}")
+        return self.checkpoints >= checkpoints
+
+    def savepoint(self) -> Path:
+        """Taken while it goes on running."""
+        folder = self.cluster.savepoints.as_uri()
+        return self._await(f"/jobs/{self.id}/savepoints", {"target-directory": folder, "cancel-job": False})
+
+    def stop_with_savepoint(self) -> Path:
+        folder = self.cluster.savepoints.as_uri()
+        savepoint = self._await(f"/jobs/{self.id}/stop", {"targetDirectory": folder, "drain": False})
+        self.cluster.wait_until(f"job {self.id} is finished", lambda: self.status == "FINISHED")
+        return savepoint
+
+    def cancel(self) -> None:
+        if self.status not in _ENDED:
+            self.cluster.patch(f"/jobs/{self.id}?mode=cancel")
+            self.cluster.wait_until(f"job {self.id} has ended", lambda: self.status in _ENDED)
+
+    def why_it_failed(self) -> str:
+        history = self.cluster.get(f"/jobs/{self.id}/exceptions").get("exceptionHistory", {}).get("entries", [])
+        return str(history[0]["stacktrace"]) if history else "no word of it"
+
+    def _await(self, trigger: str, wanted: dict[str, object]) -> Path:
+        id_ = self.cluster.post(trigger, {**wanted, "formatType": "CANONICAL"})["request-id"]
+        answer: dict[str, Any] = {}
+
+        def ended() -> bool:
+            answer.update(self.cluster.get(f"/jobs/{self.id}/savepoints/{id_}"))
+            return bool(answer["status"]["id"] == "COMPLETED")
+
+        self.cluster.wait_until(f"a savepoint of job {self.id}", ended)
+        if "failure-cause" in answer["operation"]:
+            raise ClusterError(answer["operation"]["failure-cause"]["stack-trace"])
+        return Path(unquote(urlparse(answer["operation"]["location"]).path))
+
+
+def jobs(cluster: FlinkCluster) -> dict[str, str]:
+    """The status of each job that the cluster knows, by id."""
+    return {job["id"]: job["status"] for job in cluster.get("/jobs")["jobs"]}
