@@ -25,8 +25,8 @@ setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (lib
 test: check-java lint ## Lint, then every test, real Flink and Spark included
 	$(BIN)/pytest
 
-test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in about three minutes
-	$(BIN)/pytest -m "not flink and not spark and not slow"
+test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in less than two minutes
+	$(BIN)/pytest --hypothesis-profile=fast -m "not flink and not spark and not slow"
 
 test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
 	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s tests/test_killed.py tests/spark/test_sigkill.py

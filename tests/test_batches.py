@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError, RefusedError, StateferryError
@@ -144,7 +144,6 @@ def expected_row(state: KeyedState, entry: Entry) -> dict[str, Any]:
     return row
 
 
-@settings(max_examples=60)
 @given(states_and_entries(), st.sampled_from((1, 2)))
 def test_batches_hold_what_single_entries_are(drawn: tuple[KeyedState, list[Entry]], prefix: int) -> None:
     state, entries = drawn
@@ -168,7 +167,6 @@ def test_batches_hold_what_single_entries_are(drawn: tuple[KeyedState, list[Entr
             assert row.get("timestamp") == entry.timestamp
 
 
-@settings(max_examples=60)
 @given(states_and_entries().filter(lambda drawn: bool(drawn[1])), st.data())
 def test_a_key_or_value_that_is_cut_short_is_damage(drawn: tuple[KeyedState, list[Entry]], data: st.DataObject) -> None:
     state, entries = drawn

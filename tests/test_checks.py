@@ -6,7 +6,9 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,9 +103,15 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("case", LEGACY_CASES)
+def migrations() -> Iterator[Any]:
+    """Every case in every layout with all settings, which the fast tests take in turn."""
+    for at, (case, layout) in enumerate(product(LEGACY_CASES, LAYOUTS)):
+        for number, settings in enumerate(SETTINGS):
+            marks = () if number == at % len(SETTINGS) else pytest.mark.slow
+            yield pytest.param(case, layout, settings, marks=marks, id=f"{case}-{layout}-{settings}")
+
+
+@pytest.mark.parametrize(("case", "layout", "settings"), tuple(migrations()))
 def test_what_the_migration_writes_is_green(case: str, layout: str, settings: str, tmp_path: Path) -> None:
     options = dict(SETTINGS[settings])
     if "-ttl" in case:

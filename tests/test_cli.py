@@ -442,4 +442,5 @@ def test_a_small_question_is_answered_in_two_seconds(command: list[str]) -> None
         return time.monotonic() - started
 
     seconds()  # compiles what no one has compiled yet
-    assert min(seconds() for _ in range(3)) < 2
+    # The machine may have been busy with something else.
+    assert any(seconds() < 2 for _ in range(3))

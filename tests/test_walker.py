@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError, RefusedError, StateferryError
@@ -70,7 +70,6 @@ def slices(data: walker.Bytes, starts: walker.Positions, ends: walker.Positions)
     return [data[start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
 
 
-@settings(max_examples=150)
 @given(encoded(naive.flink_types()), st.booleans())
 def test_each_value_ends_where_decoding_it_does(drawn: tuple[FlinkType, list[bytes]], open_end: bool) -> None:
     type_, parts = drawn
@@ -84,7 +83,6 @@ def test_each_value_ends_where_decoding_it_does(drawn: tuple[FlinkType, list[byt
     assert plain == [int(start) + len(part) for start, part in zip(starts, parts, strict=True)]
 
 
-@settings(max_examples=100)
 @given(encoded(naive.flink_types()), st.data())
 def test_changed_bytes_end_where_decoding_says_or_are_damage(
     drawn: tuple[FlinkType, list[bytes]], choice: st.DataObject
@@ -107,7 +105,6 @@ def test_changed_bytes_end_where_decoding_says_or_are_damage(
         assert walked is None or starts[0] <= walked <= limits[0]
 
 
-@settings(max_examples=100)
 @given(encoded(st.builds(MapType, naive.flink_types(max_leaves=3), naive.flink_types(max_leaves=3))))
 def test_entries_of_maps(drawn: tuple[FlinkType, list[bytes]]) -> None:
     type_, blobs = drawn
@@ -123,7 +120,6 @@ def test_entries_of_maps(drawn: tuple[FlinkType, list[bytes]]) -> None:
     assert values == [b"\1" if value is None else b"\0" + value for _, value in wanted]
 
 
-@settings(max_examples=100)
 @given(encoded(st.builds(ListType, naive.flink_types(max_leaves=3))))
 def test_elements_of_lists(drawn: tuple[FlinkType, list[bytes]]) -> None:
     type_, blobs = drawn
@@ -139,7 +135,6 @@ def test_elements_of_lists(drawn: tuple[FlinkType, list[bytes]]) -> None:
         assert data[start : start + len(element)].tobytes() == element
 
 
-@settings(max_examples=100)
 @given(naive.flink_types(max_leaves=3), st.data())
 def test_elements_of_list_states(element: FlinkType, choice: st.DataObject) -> None:
     lists = [
@@ -166,7 +161,6 @@ KEYS = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
 @given(KEYS, KEYS, st.booleans(), st.binary(max_size=4), st.data())
 def test_keys_and_namespaces_with_suffixes(
     key: FlinkType, namespace: FlinkType, suffixes: bool, rest: bytes, choice: st.DataObject
@@ -195,7 +189,6 @@ def test_long_keys_have_long_suffixes(length: int) -> None:
     assert caught.value.offset == found.key_ends[0]
 
 
-@settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(("", "a", "ab", "é", "a longer key")), st.binary(max_size=12)), max_size=30))
 def test_runs_of_equal_keys_are_walked_once(rows: list[tuple[str, bytes]]) -> None:
     keys = [encode(Scalar.STRING, key) for key, _ in rows]
