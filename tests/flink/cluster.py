@@ -213,7 +213,10 @@ class FlinkCluster:
         options += ["-Dorg.slf4j.simpleLogger.showDateTime=true"]
         command = [*_with_us(), jars.java_tool("java"), *options, "-cp", f"{flink}/*", main, *map(str, arguments)]
         with self._log(name).open("ab") as log:
-            self._running[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            # In its own folder: Flink looks for plugins beside where it is.
+            self._running[name] = subprocess.Popen(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def _kill(self, name: str) -> None:
         process = self._running.pop(name, None)

@@ -29,7 +29,10 @@ final class LegacyTotals extends KeyedProcessFunction<String, Purchase, Total> {
 
     @Override
     public void processElement(Purchase purchase, Context context, Collector<Total> out) throws Exception {
-        Map<String, Long> ofCustomer = totals.value() == null ? new HashMap<>() : totals.value();
+        Map<String, Long> ofCustomer = totals.value();
+        if (ofCustomer == null) {
+            ofCustomer = new HashMap<>();
+        }
         long total = ofCustomer.merge(purchase.item, purchase.amount, Long::sum);
         totals.update(ofCustomer);
         out.collect(Total.of(purchase, total));
