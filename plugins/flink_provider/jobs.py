@@ -1,0 +1,217 @@
+"""Jobs: finding them, starting one once, waiting for what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flink_provider.errors import (
+    FlinkError,
+    FlinkJobError,
+    FlinkJobLostError,
+    FlinkRefusedError,
+    FlinkTimeoutError,
+    FlinkUnreachableError,
+    root_cause,
+)
+from flink_provider.rest import FlinkRest
+
+TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
+RUN_ANSWER_SECONDS = 300.0
+_UNKNOWN = "FlinkJobNotFoundException"
+_DUPLICATE = ("DuplicateJobSubmissionException", "DuplicateApplicationSubmissionException")
+_REAPPEARS_SECONDS = 20.0
+_LOOK_AGAIN_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobOverview:
+    id: str
+    name: str
+    state: str
+    started: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True)
+class JarRun:
+    """A program to start, under an id that its caller chose."""
+
+    job_id: str
+    jar: str
+    """The id that Flink gave the jar when it was uploaded, or its file name: then the one uploaded last."""
+    entry_class: str | None = None
+    arguments: Sequence[str] = ()
+    parallelism: int | None = None
+    savepoint: str | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"jobId": self.job_id, "programArgsList": list(self.arguments)}
+        if self.entry_class:
+            body["entryClass"] = self.entry_class
+        if self.parallelism is not None:
+            body["parallelism"] = self.parallelism
+        if self.savepoint is not None:
+            # The job neither owns nor deletes what it starts from, and nothing of it may be left behind.
+            body |= {"savepointPath": self.savepoint, "claimMode": "NO_CLAIM", "allowNonRestoredState": False}
+        if self.configuration:
+            body["flinkConfiguration"] = dict(self.configuration)
+        return body
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is waited for: one of these states and, if asked, a completed checkpoint."""
+
+    states: frozenset[str] = frozenset({"RUNNING"})
+    checkpoint: bool = False
+
+    @classmethod
+    def over(cls) -> Goal:
+        return cls(TERMINAL)
+
+
+async def list_jobs(rest: FlinkRest) -> list[JobOverview]:
+    """All that Flink remembers, the newest first."""
+    answer = await rest.get("/jobs/overview")
+    jobs = [JobOverview(job["jid"], job["name"], job["state"], job["start-time"]) for job in answer["jobs"]]
+    return sorted(jobs, key=lambda job: job.started, reverse=True)
+
+
+async def find_job(rest: FlinkRest, job: str) -> JobOverview:
+    """The job of this id, or of this name: the one that isn't over, or else the newest."""
+    jobs = await list_jobs(rest)
+    named = [found for found in jobs if job in (found.id, found.name)]
+    alive = [found for found in named if not found.is_over]
+    if len(alive) > 1:
+        raise FlinkError(
+            f"{len(alive)} jobs named '{job}' are running at {rest.endpoint.url}: "
+            f"{', '.join(found.id for found in alive)}; name one by its id"
+        )
+    if not named:
+        there = ", ".join(f"'{found.name}' ({found.id}, {found.state})" for found in jobs) or "none at all"
+        raise FlinkError(f"no job has the name or id '{job}' at {rest.endpoint.url}; there are: {there}")
+    return (alive or named)[0]
+
+
+async def job_state(rest: FlinkRest, job_id: str) -> str | None:
+    """None if Flink knows no such job."""
+    try:
+        answer = await rest.get(f"/jobs/{job_id}/status")
+    except FlinkRefusedError as refused:
+        if refused.status == 404 or refused.says(_UNKNOWN):
+            return None
+        raise
+    return str(answer["status"])
+
+
+async def known_state(rest: FlinkRest, job_id: str) -> str:
+    """A JobManager that has just come back may need a moment to remember the job."""
+    end = time.monotonic() + _REAPPEARS_SECONDS
+    while (state := await job_state(rest, job_id)) is None:
+        if time.monotonic() > end:
+            raise FlinkJobLostError(
+                f"{rest.endpoint.url} knows no job {job_id}: if its JobManager was restarted without high "
+                "availability, the job is gone; if the job ended long ago, Flink has forgotten it"
+            )
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    return state
+
+
+async def has_checkpointed(rest: FlinkRest, job_id: str) -> bool:
+    """Whether the job has completed a checkpoint or savepoint of its own: from then on, going back replays input."""
+    latest = (await rest.get(f"/jobs/{job_id}/checkpoints"))["latest"]
+    restored = latest["restored"]
+    # A JobManager that came back doesn't remember checkpoints, but the job is restored from one, not from a savepoint.
+    from_own = restored is not None and not restored["is_savepoint"]
+    return latest["completed"] is not None or latest["savepoint"] is not None or from_own
+
+
+async def why_failed(rest: FlinkRest, job_id: str) -> str:
+    """The newest failure in the job's history, in Flink's words."""
+    answer = await rest.get(f"/jobs/{job_id}/exceptions?maxExceptions=1")
+    entries = answer.get("exceptionHistory", {}).get("entries", [])
+    trace = entries[0]["stacktrace"] if entries else answer.get("root-exception") or ""
+    return root_cause(trace) if trace else "Flink gives no reason"
+
+
+async def cancel_job(rest: FlinkRest, job_id: str) -> None:
+    """Ask for it; a job that is over is left as it is."""
+    try:
+        await rest.patch(f"/jobs/{job_id}?mode=cancel")
+    except FlinkRefusedError as refused:
+        if refused.status != 409:
+            raise
+
+
+async def run_jar(rest: FlinkRest, run: JarRun) -> bool:
+    """Start the program, unless a job of its id is there already; whether it was started now."""
+    end = time.monotonic() + rest.endpoint.patience
+    while True:
+        if (state := await job_state(rest, run.job_id)) is not None:
+            _log.info("job %s is there already: %s", run.job_id, state)
+            return False
+        jar = await _jar_id(rest, run.jar)
+        try:
+            await rest.post_once(f"/jars/{jar}/run", run.body(), answer=RUN_ANSWER_SECONDS)
+        except FlinkUnreachableError as lost:
+            if time.monotonic() > end:
+                raise
+            _log.warning("%s; looking whether job %s was started", lost, run.job_id)
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        except FlinkRefusedError as refused:
+            # An earlier request, its answer lost, was still being worked on.
+            if refused.says(*_DUPLICATE) and await job_state(rest, run.job_id) is not None:
+                return False
+            raise
+        else:
+            return True
+
+
+async def look(rest: FlinkRest, job_id: str, goal: Goal) -> str | None:
+    """The job's state once it has reached the goal, None while it may yet.
+
+    A job that is over without having reached it, or that Flink doesn't know, is an error.
+    """
+    state = await known_state(rest, job_id)
+    if state in goal.states and (not goal.checkpoint or await has_checkpointed(rest, job_id)):
+        return state
+    if state == "FAILED":
+        raise FlinkJobError(f"job {job_id} has failed: {await why_failed(rest, job_id)}")
+    if state in TERMINAL:
+        raise FlinkJobError(f"job {job_id} is {state}; expected: {_says(goal)}")
+    return None
+
+
+async def wait_for(rest: FlinkRest, job_id: str, goal: Goal, *, timeout: float, poll_interval: float) -> str:
+    """The state in which the goal was reached."""
+    end = time.monotonic() + timeout
+    while (reached := await look(rest, job_id, goal)) is None:
+        if time.monotonic() > end:
+            found = await job_state(rest, job_id)
+            raise FlinkTimeoutError(f"job {job_id} is {found} after {timeout:g} s; expected: {_says(goal)}")
+        await asyncio.sleep(poll_interval)
+    return reached
+
+
+async def _jar_id(rest: FlinkRest, jar: str) -> str:
+    files = (await rest.get("/jars"))["files"]
+    named = [file for file in files if jar in (file["id"], file["name"])]
+    if not named:
+        there = ", ".join(sorted(file["name"] for file in files)) or "none at all"
+        raise FlinkError(f"no jar '{jar}' was uploaded to {rest.endpoint.url}; there are: {there}")
+    return str(max(named, key=lambda file: file["uploaded"])["id"])
+
+
+def _says(goal: Goal) -> str:
+    return " or ".join(sorted(goal.states)) + (" with a completed checkpoint" if goal.checkpoint else "")

@@ -1,0 +1,140 @@
+"""Requests to Flink's REST API, with patience for a JobManager that is down, slow or about to be elected."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from flink_provider.errors import FlinkRefusedError, FlinkUnreachableError
+
+PATIENCE_SECONDS = 300.0
+ANSWER_SECONDS = 30.0
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 15.0
+# A proxy before Flink without Flink behind it; Flink itself says 503 while its leader is being elected.
+_PASSING = (429, 502, 503, 504)
+_PASSING_WORDS = ("AskTimeoutException", "LeaderElection", "leader election", "RecipientUnreachableException")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a JobManager's REST API is, and how to be let in."""
+
+    url: str
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    verify: bool = True
+    ca_file: str | None = None
+    patience: float = PATIENCE_SECONDS
+    """Seconds for which a request without an answer is repeated."""
+    answer: float = ANSWER_SECONDS
+    """Seconds that one answer may take."""
+    ui_url: str | None = None
+    """Where people find Flink's web interface, if that is elsewhere."""
+
+    def client(self) -> httpx.AsyncClient:
+        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        auth = None if self.login is None else httpx.BasicAuth(self.login, self.password or "")
+        return httpx.AsyncClient(headers=headers, auth=auth, verify=self._tls(), timeout=self.answer)
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if not self.verify or not self.url.startswith("https:"):
+            return False
+        return ssl.create_default_context(cafile=self.ca_file)
+
+
+class FlinkRest:
+    """One JobManager's REST API; a context manager."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._client = endpoint.client()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def get(self, path: str) -> Any:
+        return await self._ask("GET", path, repeatable=True)
+
+    async def patch(self, path: str) -> Any:
+        return await self._ask("PATCH", path, repeatable=True)
+
+    async def post_once(self, path: str, body: Mapping[str, Any], *, answer: float | None = None) -> Any:
+        """Send what must not be done twice: again only if it never arrived.
+
+        :class:`FlinkUnreachableError` means that it may have been done; look before you ask again.
+        """
+        return await self._ask("POST", path, body, repeatable=False, answer=answer)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        repeatable: bool,
+        answer: float | None = None,
+    ) -> Any:
+        url = f"{self.endpoint.url}{path}"
+        end = time.monotonic() + self.endpoint.patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                response = await self._client.request(method, url, json=body, timeout=answer or self.endpoint.answer)
+                refused = _refusal(f"{method} {url}", response)
+                if refused is None:
+                    return response.json() if response.content else None
+                if not _passes(refused):
+                    raise refused
+                why = str(refused)
+            except httpx.TransportError as error:
+                why = f"{method} {url}: {type(error).__name__}: {error}".rstrip(": ")
+                if not repeatable and not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+                    raise FlinkUnreachableError(f"no answer from Flink: {why}") from error
+            if time.monotonic() + pause > end:
+                raise FlinkUnreachableError(f"no answer from Flink within {self.endpoint.patience:g} s: {why}")
+            _log.warning("%s; asking again in %g s", why, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _refusal(request: str, response: httpx.Response) -> FlinkRefusedError | None:
+    if response.is_success:
+        return None
+    return FlinkRefusedError(request, response.status_code, _words(response))
+
+
+def _words(response: httpx.Response) -> str:
+    if response.is_redirect:
+        return f"redirected to {response.headers.get('location')}: give that address in the connection"
+    try:
+        errors = [str(error) for error in response.json()["errors"]]
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
+        return response.text[:2000]
+    # Before a stack trace Flink says that there was an internal error; the trace says which.
+    traces = [error for error in errors if "Exception" in error]
+    return "\n".join(traces or errors).replace("<Exception on server side:\n", "").replace(_END_OF_TRACE, "")
+
+
+_END_OF_TRACE = "\n\nEnd of exception on server side>"
+
+
+def _passes(refused: FlinkRefusedError) -> bool:
+    return refused.status in _PASSING or (refused.status == 500 and refused.says(*_PASSING_WORDS))

@@ -1,0 +1,211 @@
+"""Savepoints, each taken once: what was asked for is looked for before it is asked for again.
+
+A trigger's id is the client's, so that Flink itself takes a repeated request for one. Flink keeps ids in the memory of
+its JobManager, those of what is done for some minutes only; after that, what was taken is found in its directory, which
+no other request shares, or in the job's history of checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from flink_provider.errors import (
+    FlinkError,
+    FlinkRefusedError,
+    FlinkSavepointError,
+    FlinkTimeoutError,
+    FlinkUnreachableError,
+    root_cause,
+)
+from flink_provider.identity import flink_id, folder_name
+from flink_provider.jobs import JobOverview, find_job, job_state, list_jobs
+from flink_provider.rest import FlinkRest
+from flink_provider.storage import newest_completed
+
+_HISTORY_FACTS = ("id", "end_to_end_duration", "state_size")
+_LOOK_AGAIN_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SavepointOrder:
+    """One savepoint that is wanted, whoever asks for it and however often."""
+
+    key: tuple[str, ...]
+    """Who wants it: the same parts in every try, different ones for every other savepoint."""
+    job: str
+    """Name or id."""
+    root: str
+    """Where savepoints go; this one gets a folder of its own there."""
+    stop: bool = False
+    format: str = "CANONICAL"
+    tries: int = 1
+    """How often it may have been triggered by now: one that failed is asked for anew, as another trigger."""
+
+    @property
+    def directory(self) -> str:
+        return f"{self.root.rstrip('/')}/{folder_name(*self.key)}"
+
+    def trigger(self, number: int) -> str:
+        return flink_id("savepoint", *self.key, number)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Flink is at it."""
+
+    job_id: str
+    trigger: str
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    job_id: str | None
+    """None if Flink has forgotten the job."""
+    location: str
+
+
+async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint | Pending:
+    """The savepoint or its trigger, if there is one already in any of the places to look; else a new trigger."""
+    end = time.monotonic() + rest.endpoint.patience
+    while True:
+        number = 0
+        candidates = [job for job in await list_jobs(rest) if order.job in (job.id, job.name)]
+        for job in candidates:
+            for asked in range(max(order.tries, 1)):
+                try:
+                    found = await status(rest, Pending(job.id, order.trigger(asked)))
+                except FlinkSavepointError as failed:
+                    _log.info("an earlier try failed: %s", failed)
+                    number = max(number, asked + 1)
+                    continue
+                if found is not None:
+                    return found
+        if (taken := await _taken(rest, order, candidates)) is not None:
+            return taken
+        job = await find_job(rest, order.job)
+        if job.is_over:
+            raise FlinkError(
+                f"job '{job.name}' ({job.id}) is {job.state}, and no savepoint of it is in {order.directory}"
+            )
+        pending = Pending(job.id, order.trigger(number))
+        try:
+            await _trigger(rest, order, pending)
+        except FlinkUnreachableError as lost:
+            if time.monotonic() > end:
+                raise
+            _log.warning("%s; looking whether the savepoint was triggered", lost)
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        else:
+            return pending
+
+
+async def status(rest: FlinkRest, pending: Pending) -> Savepoint | Pending | None:
+    """None if Flink doesn't know the trigger: it never did, or it has forgotten."""
+    try:
+        answer = await rest.get(f"/jobs/{pending.job_id}/savepoints/{pending.trigger}")
+    except FlinkRefusedError as refused:
+        if refused.status == 404:
+            return None
+        raise
+    if answer["status"]["id"] == "IN_PROGRESS":
+        return pending
+    operation: dict[str, Any] = answer["operation"]
+    if (location := operation.get("location")) is not None:
+        return Savepoint(pending.job_id, location)
+    raise FlinkSavepointError(
+        f"no savepoint of job {pending.job_id}: {root_cause(operation['failure-cause']['stack-trace'])}"
+    )
+
+
+async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_interval: float) -> Savepoint:
+    """The savepoint, once it is complete and, if the job is to stop with it, the job has."""
+    end = time.monotonic() + timeout
+    found: Savepoint | Pending | None = None
+    while not isinstance(found, Savepoint):
+        found = await (find_or_trigger(rest, order) if found is None else status(rest, found))
+        if isinstance(found, Pending):
+            if time.monotonic() > end:
+                raise FlinkTimeoutError(
+                    f"the savepoint of job {found.job_id} (trigger {found.trigger}) isn't complete after {timeout:g} s"
+                )
+            await asyncio.sleep(poll_interval)
+    return found
+
+
+async def facts(rest: FlinkRest, savepoint: Savepoint) -> dict[str, float | int]:
+    """What the job's history says of the savepoint, if it still does: checkpoint id, seconds, bytes."""
+    if savepoint.job_id is None:
+        return {}
+    for entry in await _history(rest, savepoint.job_id):
+        if entry.get("external_path") == savepoint.location:
+            id_, milliseconds, size = (entry[name] for name in _HISTORY_FACTS)
+            return {"checkpoint_id": id_, "seconds": milliseconds / 1000, "bytes": size}
+    return {}
+
+
+async def _trigger(rest: FlinkRest, order: SavepointOrder, pending: Pending) -> None:
+    body: dict[str, Any] = {"triggerId": pending.trigger, "formatType": order.format}
+    if order.stop:
+        body |= {"targetDirectory": order.directory, "drain": False}
+        await rest.post_once(f"/jobs/{pending.job_id}/stop", body)
+    else:
+        body |= {"target-directory": order.directory, "cancel-job": False}
+        await rest.post_once(f"/jobs/{pending.job_id}/savepoints", body)
+
+
+async def _taken(rest: FlinkRest, order: SavepointOrder, candidates: list[JobOverview]) -> Savepoint | None:
+    """What an earlier try got, though Flink has forgotten its trigger."""
+    folder = f"/{folder_name(*order.key)}/"
+    for job in candidates:
+        for entry in await _history(rest, job.id):
+            location = entry.get("external_path") or ""
+            if entry["is_savepoint"] and entry["status"] == "COMPLETED" and folder in location:
+                found = Savepoint(job.id, location)
+                return found if await _is_the_last_word(rest, order, found) else None
+    location = await asyncio.to_thread(newest_completed, order.directory)
+    if location is None:
+        return None
+    found = Savepoint(_of(location, candidates), location)
+    return found if await _is_the_last_word(rest, order, found) else None
+
+
+async def _is_the_last_word(rest: FlinkRest, order: SavepointOrder, found: Savepoint) -> bool:
+    """A job that was to stop with the savepoint must have done so: else it went on, and the savepoint is stale."""
+    state = None if found.job_id is None else await job_state(rest, found.job_id)
+    if not order.stop or state == "FINISHED":
+        _log.info("an earlier try took savepoint %s", found.location)
+        return True
+    if state is None:
+        _log.warning("an earlier try took savepoint %s; Flink has forgotten its job", found.location)
+        return True
+    if state in ("FAILED", "CANCELED"):
+        raise FlinkError(
+            f"savepoint {found.location} is complete, but job {found.job_id} is {state}, not FINISHED: it may have "
+            "gone on after the savepoint. See in Flink's log whether it did; if not, give this savepoint as the source"
+        )
+    _log.warning("job %s is %s after savepoint %s: stopping it again", found.job_id, state, found.location)
+    return False
+
+
+async def _history(rest: FlinkRest, job_id: str) -> list[dict[str, Any]]:
+    """The newest first; the newest savepoint is there even if many checkpoints were completed since."""
+    try:
+        answer = await rest.get(f"/jobs/{job_id}/checkpoints")
+    except FlinkRefusedError as refused:
+        if refused.status == 404:
+            return []
+        raise
+    latest = [answer["latest"]["savepoint"]] if answer["latest"]["savepoint"] else []
+    return sorted([*latest, *answer["history"]], key=lambda entry: int(entry["id"]), reverse=True)
+
+
+def _of(location: str, candidates: list[JobOverview]) -> str | None:
+    """Flink names a savepoint's folder after the first digits of its job's id."""
+    name = location.rstrip("/").rpartition("/")[2]
+    return next((job.id for job in candidates if name.startswith(f"savepoint-{job.id[:6]}-")), None)

@@ -1,0 +1,95 @@
+"""Waiting for a job that somebody else started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from flink_provider.errors import FlinkJobError
+from flink_provider.hook import FlinkHook
+from flink_provider.jobs import Goal, find_job, look
+from flink_provider.links import FlinkJobLink, job_url
+from flink_provider.rest import FlinkRest
+from flink_provider.triggers import Event, FlinkJobTrigger, is_deferrable, raise_for
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class FlinkJobSensor(BaseSensorOperator):
+    """Until a job is in one of the states; it fails, in Flink's words, once the job has ended in another one.
+
+    :param job: the job's name or id.
+    :param states: any of Flink's: ``RUNNING``, ``FINISHED``, ``CANCELED``, ``FAILED``, ...
+    :param checkpoint: the job must also have completed a checkpoint of its own.
+    """
+
+    template_fields: Sequence[str] = ("flink_conn_id", "job", "states")
+    operator_extra_links = (FlinkJobLink(),)
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        states: Sequence[str] = ("RUNNING",),
+        checkpoint: bool = False,
+        flink_conn_id: str = FlinkHook.default_conn_name,
+        deferrable: bool | None = None,
+        poke_interval: float = 5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.job = job
+        self.states = states
+        self.checkpoint = checkpoint
+        self.flink_conn_id = flink_conn_id
+        self.deferrable = deferrable
+
+    @cached_property
+    def hook(self) -> FlinkHook:
+        return FlinkHook(self.flink_conn_id)
+
+    def execute(self, context: Context) -> Any:
+        if is_deferrable(self):
+            self._defer(context)
+        return super().execute(context)
+
+    def _defer(self, context: Context) -> NoReturn:
+        job_id = self._find(context)
+        trigger = FlinkJobTrigger(
+            states=list(self.states),
+            checkpoint=self.checkpoint,
+            flink_conn_id=self.flink_conn_id,
+            job_id=job_id,
+            poll_interval=self.poke_interval,
+            deadline=time.time() + self.timeout,
+        )
+        self.defer(trigger=trigger, method_name="execute_complete")
+
+    def execute_complete(self, context: Context, event: Event) -> None:
+        try:
+            raise_for(event)
+        except FlinkJobError as error:
+            raise AirflowFailException(str(error)) from error
+
+    def poke(self, context: Context) -> bool:
+        job_id = self._find(context)
+        goal = Goal(frozenset(self.states), self.checkpoint)
+
+        async def reached(rest: FlinkRest) -> bool:
+            return await look(rest, job_id, goal) is not None
+
+        try:
+            return self.hook.run(reached)
+        except FlinkJobError as error:
+            raise AirflowFailException(str(error)) from error
+
+    def _find(self, context: Context) -> str:
+        job_id = self.hook.run(lambda rest: find_job(rest, self.job)).id
+        context["ti"].xcom_push(key=FlinkJobLink.xcom_key, value=job_url(self.hook.get_conn(), job_id))
+        return job_id

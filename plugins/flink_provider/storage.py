@@ -1,0 +1,44 @@
+"""Where savepoints lie, as far as this machine sees it: local or mounted folders, and what fsspec has a driver for."""
+
+from __future__ import annotations
+
+import logging
+
+import fsspec
+
+_METADATA = "_metadata"
+
+_log = logging.getLogger(__name__)
+
+
+def newest_completed(directory: str) -> str | None:
+    """The savepoint in the directory that was completed last; None if there is none, or no way to see it.
+
+    ``_metadata`` is written last and appears all at once, so a savepoint that has it is complete.
+    """
+    try:
+        files, path = fsspec.url_to_fs(_as_fsspec_says(directory))
+        found = files.find(path, maxdepth=2, detail=True) if files.isdir(path) else {}
+    except (ImportError, OSError, ValueError) as error:
+        _log.warning("can't look for savepoints in %s: %s: %s", directory, type(error).__name__, error)
+        return None
+    complete = {name: facts for name, facts in found.items() if name.endswith(f"/{_METADATA}") and facts["size"]}
+    if not complete:
+        return None
+    newest = max(complete, key=lambda name: _written(complete[name]))
+    return f"{directory.rstrip('/')}/{newest.removesuffix(f'/{_METADATA}').rpartition('/')[2]}"
+
+
+def _as_fsspec_says(directory: str) -> str:
+    """Flink writes ``file:/folder``; fsspec wants two slashes more."""
+    rest = directory.removeprefix("file:")
+    return f"file://{rest}" if rest != directory and not rest.startswith("//") else directory
+
+
+def _written(facts: dict[str, object]) -> str:
+    """Comparable within one file system; each calls it differently."""
+    for name in ("mtime", "LastModified", "last_modified", "updated", "modified"):
+        if name in facts:
+            value = facts[name]
+            return f"{value:020.6f}" if isinstance(value, (int, float)) else str(value)
+    return str(facts["name"])

@@ -1,0 +1,125 @@
+"""Waiting without a worker: each trigger says once what has come of it, and asks Flink for nothing but news."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from airflow.sdk.configuration import conf
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from flink_provider import errors
+from flink_provider.errors import FlinkError, FlinkRefusedError, FlinkTimeoutError
+from flink_provider.hook import FlinkHook
+from flink_provider.jobs import Goal, cancel_job, look
+from flink_provider.rest import FlinkRest
+from flink_provider.savepoints import Pending, Savepoint, status
+
+Event = dict[str, Any]
+
+
+class MayDefer(Protocol):
+    deferrable: bool | None
+
+
+def is_deferrable(task: MayDefer) -> bool:
+    """As the task says, or else as Airflow is configured."""
+    if task.deferrable is not None:
+        return task.deferrable
+    return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
+
+
+def raise_for(event: Event) -> None:
+    """In the worker again: the error that the trigger met with, if it did."""
+    if event["status"] == "error":
+        raise getattr(errors, event["kind"])(event["message"])
+
+
+class FlinkTrigger(BaseTrigger):
+    """Looks every ``poll_interval`` seconds until there is something to say or the ``deadline`` (Unix time) is over."""
+
+    def __init__(self, *, flink_conn_id: str, job_id: str, poll_interval: float, deadline: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flink_conn_id = flink_conn_id
+        self.job_id = job_id
+        self.poll_interval = poll_interval
+        self.deadline = deadline
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        common = {name: getattr(self, name) for name in ("flink_conn_id", "job_id", "poll_interval", "deadline")}
+        return f"{type(self).__module__}.{type(self).__qualname__}", common | self._own()
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        yield TriggerEvent(await self._wait())  # type: ignore[no-untyped-call]
+
+    async def _wait(self) -> Event:
+        try:
+            async with FlinkHook(self.flink_conn_id).rest() as rest:
+                while (event := await self._news(rest)) is None:
+                    if time.time() > self.deadline:
+                        raise FlinkTimeoutError(f"{self._what()}: not within the time that was given")
+                    await asyncio.sleep(self.poll_interval)
+                return event
+        except FlinkError as error:
+            # An answer of Flink's is rebuilt from its words alone.
+            kind = FlinkError if isinstance(error, FlinkRefusedError) else type(error)
+            return {"status": "error", "kind": kind.__name__, "message": str(error)}
+
+    @abstractmethod
+    def _own(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _what(self) -> str: ...
+
+    @abstractmethod
+    async def _news(self, rest: FlinkRest) -> Event | None: ...
+
+
+class FlinkSavepointTrigger(FlinkTrigger):
+    """Until the savepoint is complete, has failed, or Flink has forgotten its trigger."""
+
+    def __init__(self, *, trigger: str, **common: Any) -> None:
+        super().__init__(**common)
+        self.trigger = trigger
+
+    def _own(self) -> dict[str, Any]:
+        return {"trigger": self.trigger}
+
+    def _what(self) -> str:
+        return f"the savepoint of job {self.job_id} (trigger {self.trigger})"
+
+    async def _news(self, rest: FlinkRest) -> Event | None:
+        found = await status(rest, Pending(self.job_id, self.trigger))
+        if isinstance(found, Savepoint):
+            return {"status": "taken", "job_id": found.job_id, "location": found.location}
+        return {"status": "forgotten"} if found is None else None
+
+
+class FlinkJobTrigger(FlinkTrigger):
+    """Until the job is in one of the states, with a completed checkpoint if asked, or can't be any more."""
+
+    def __init__(
+        self, *, states: Sequence[str], checkpoint: bool = False, cancel_on_kill: bool = False, **common: Any
+    ) -> None:
+        super().__init__(**common)
+        self.states = sorted(states)
+        self.checkpoint = checkpoint
+        self.cancel_on_kill = cancel_on_kill
+
+    def _own(self) -> dict[str, Any]:
+        return {"states": self.states, "checkpoint": self.checkpoint, "cancel_on_kill": self.cancel_on_kill}
+
+    def _what(self) -> str:
+        return f"job {self.job_id} in state {' or '.join(self.states)}"
+
+    async def _news(self, rest: FlinkRest) -> Event | None:
+        state = await look(rest, self.job_id, Goal(frozenset(self.states), self.checkpoint))
+        return None if state is None else {"status": "reached", "state": state}
+
+    async def on_kill(self) -> None:
+        if self.cancel_on_kill:
+            async with FlinkHook(self.flink_conn_id).rest() as rest:
+                await cancel_job(rest, self.job_id)
