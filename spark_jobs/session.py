@@ -24,6 +24,8 @@ SETTINGS = {
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.host": LOOPBACK,
     "spark.ui.enabled": "false",
+    # Over loopback each task waits 40 ms for an acknowledgement.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     # Without it no filter reaches the data source, and every query reads the whole state.
