@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -20,11 +19,10 @@ from stateferry.runs.control import Control, Lease
 from stateferry.runs.file_digest import DigestTask, digest_tasks
 from stateferry.runs.publication import Publication, Record
 from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
-from stateferry.runs.runs import Run, runs_of
+from stateferry.runs.runs import Run
+from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.metadata import parse_metadata
-from stateferry.savepoint.reader import METADATA, Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.writer import remove_drafts
+from stateferry.savepoint.reader import Savepoint
 
 _BYTES: Measure[tuple[str, FileFingerprint]] = Measure("B", lambda digest: digest[1].size)
 
@@ -39,42 +37,6 @@ def fingerprint_of_metadata(savepoint: Savepoint) -> SavepointFingerprint:
     """Enough to know a source again: it doesn't change, and every step reads it anew."""
     task = digest_tasks(savepoint)[0]
     return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, dict([task.take()]))
-
-
-@dataclass(frozen=True, slots=True)
-class ToPublish:
-    """The target's `_metadata`, kept by the run until its publication stands."""
-
-    run: Run
-
-    @property
-    def _file(self) -> Location:
-        return self.run.folder.child("to-publish").child(METADATA)
-
-    def keep(self, metadata: bytes) -> None:
-        self._file.parent.make_folder()
-        self._file.write_atomically(metadata)
-
-    def metadata(self) -> bytes:
-        return self._file.read()
-
-    def exists(self) -> bool:
-        return self._file.exists()
-
-    def roll_forward(self) -> None:
-        """Makes the target a savepoint, if it isn't yet."""
-        target = Location.of(self.run.plan.target)
-        if not target.child(METADATA).exists():
-            target.child(METADATA).write_atomically(self.metadata())
-        remove_drafts(target)
-
-
-def published_run(home: str, publication: Publication) -> Run | None:
-    """The run that published, if its folder is still there."""
-    for one in runs_of(home, publication.job):
-        if one.run_id == publication.record.run_id and one.plan is not None:
-            return Run(one.plan, one.folder)
-    return None
 
 
 def publish(

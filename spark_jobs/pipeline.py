@@ -23,6 +23,7 @@ from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.runs.space import check_room, estimate
+from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
@@ -176,7 +177,7 @@ class Pipeline:
         if self.run.plan.rehearse:
             described = staged.metadata
         else:
-            cut_over.ToPublish(self.run).keep(build_metadata(staged.metadata))
+            ToPublish(self.run).keep(build_metadata(staged.metadata))
             described = with_absolute_files(staged.metadata, self.files)
         self.run.staged.make_folder()
         self.run.staged.child(METADATA).write_atomically(build_metadata(described))

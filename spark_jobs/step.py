@@ -3,30 +3,34 @@
     spark-submit spark_jobs/snapshot.py --plan plan.json
     spark-submit spark_jobs/migrate.py --run ~/.stateferry/runs/<job>/<run id>
 
-The run is made of the plan by whichever step comes first; each step takes the job's lease, does its work if it isn't
-done yet, and lets the lease go. Exit codes are those of `stateferry`.
+The run is made of the plan by whichever step comes first; each step takes the job's lease and does its work if it isn't
+done yet. The lease stays with the run from one step to the next, for some minutes, so that no other run comes between.
+It is let go when a step fails, and before the cut-over, while people think. Exit codes are those of `stateferry`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from spark_jobs.commands.progress_lines import ProgressLines
-from spark_jobs.cut_over import ToPublish
 from spark_jobs.pipeline import Pipeline, now_ms
 from spark_jobs.session import submitted_session
-from stateferry.errors import UsageError
+from stateferry.errors import StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of
-from stateferry.runs.control import Control
+from stateferry.runs.control import BETWEEN_STEPS_MS, Control, Lease
 from stateferry.runs.plan import plan_of_json
-from stateferry.runs.plan_check import resolve
-from stateferry.runs.run_states import ENDED
+from stateferry.runs.plan_check import ResolvedPlan, resolve
+from stateferry.runs.run_states import ENDED, RunState
 from stateferry.runs.runs import Run
+from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
+
+_AT_ONCE_FOLLOWED = ("snapshot", "migrate", "rescale")
 
 
 def main(step: str, argv: Sequence[str] | None = None) -> int:
@@ -39,22 +43,40 @@ def _run(step: str, argv: Sequence[str] | None) -> int:
         ToPublish(run).roll_forward()
         _say(f"nothing to do: run {run.plan.run_id} is {run.state.value}")
         return 0
-    with Control(run.plan.catalog_uri) as control:
-        resolved = resolve(run.plan, Savepoint.open(run.plan.source))
+    with Control(run.plan.catalog_uri) as control, _leased(control, run, step) as lease:
+        resolved = _resolved(run)
         if resolved.nothing_to_do:
             _say(f"nothing to do: {resolved.what_was_done_before or 'the savepoint is as wanted already'}")
             return 0
-        lease = control.acquire(run.plan.job, run.plan.run_id)
+        spark = submitted_session(f"stateferry {step} {run.plan.run_id}")
         try:
-            spark = submitted_session(f"stateferry {step} {run.plan.run_id}")
-            try:
-                Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say).carry_out_step(step)
-            finally:
-                spark.stop()
+            Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say).carry_out_step(step)
         finally:
-            control.release(lease)
+            spark.stop()
     _say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")
     return 0
+
+
+@contextmanager
+def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
+    lease = control.acquire(run.plan.job, run.plan.run_id)
+    try:
+        yield lease
+    except BaseException:
+        control.release(lease)
+        raise
+    if step in _AT_ONCE_FOLLOWED:
+        control.renew(lease, lease_ms=BETWEEN_STEPS_MS)
+    else:
+        control.release(lease)
+
+
+def _resolved(run: Run) -> ResolvedPlan:
+    try:
+        return resolve(run.plan, Savepoint.open(run.plan.source))
+    except StateferryError as error:
+        run.enter(RunState.FAILED, now_ms(), str(error))
+        raise
 
 
 def _parser(step: str) -> argparse.ArgumentParser:

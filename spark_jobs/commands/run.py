@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _stands(run: Run, control: Control) -> bool:
     """Whether the run's publication is the one that stands; what a kill left undone of it is done."""
-    from spark_jobs.cut_over import ToPublish
+    from stateferry.runs.to_publish import ToPublish
 
     standing = control.standing(run.plan.job)
     if standing is None or standing.record.run_id != run.plan.run_id:
@@ -72,8 +72,8 @@ def _stands(run: Run, control: Control) -> bool:
 
 
 def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
-    from spark_jobs.cut_over import ToPublish
     from stateferry.runs.plan_check import target_content
+    from stateferry.runs.to_publish import ToPublish
 
     if resolved.plan.rehearse:
         return

@@ -19,9 +19,10 @@ from stateferry.migration.map_migration import MigrateMaps
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import GroupedEntries
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, OperatorHandle, RelativeFile, Subtask
+from stateferry.savepoint.own_files import remove_drafts
 from stateferry.savepoint.rewrite import OperatorRewrite
 from stateferry.savepoint.storage import Location
-from stateferry.savepoint.writer import SavepointWriter, remove_drafts
+from stateferry.savepoint.writer import SavepointWriter
 
 _SENT_AT_ONCE = 64 << 20
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from stateferry.runs.control import Control
 from stateferry.runs.retention import Retention, removable
 from stateferry.runs.runs import Run, RunSummary, runs_of
+from stateferry.savepoint.own_files import is_state_file
 from stateferry.savepoint.reader import METADATA
 from stateferry.savepoint.storage import Location
-from stateferry.savepoint.writer import is_state_file
 from stateferry.tables.cleaning import TableCleaning, tables_of
 from stateferry.tables.commits import TableHome
 

@@ -25,6 +25,8 @@ from stateferry.runs.processes import Process
 from stateferry.runs.publication import Publication, Record
 
 LEASE_MS = 60_000
+# As long as whoever starts a run's next step may take to do so.
+BETWEEN_STEPS_MS = 600_000
 
 
 class LeaseHeldError(RejectedError):

@@ -12,11 +12,11 @@ from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
 from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.own_files import is_state_file
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.rewrite import Layout, OperatorRewrite
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.savepoint.storage import Location
-from stateferry.savepoint.writer import is_state_file
 from stateferry.serializers.types import MapType, OpaqueType, type_name
 
 

@@ -6,7 +6,6 @@ File names follow from what is in them, so that a step that is run again writes 
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,31 +25,16 @@ from stateferry.savepoint.metadata import (
     Subtask,
     build_metadata,
 )
-from stateferry.savepoint.reader import METADATA
+from stateferry.savepoint.own_files import METADATA, is_state_file, remove_drafts
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.savepoint.write_behind import WriteBehind
 
-_STATE_FILE = r"[0-9a-f]{32}-(keyed|operator|raw-operator|raw-keyed)-\d{5}"
-_DRAFT = re.compile(rf"({_STATE_FILE}|{METADATA})\.[0-9a-f]{{32}}\.draft")
-_OWN_FILES = re.compile(rf"{_STATE_FILE}|{_DRAFT.pattern}")
 _COPY = 4 << 20
 _COMPRESS_AT_ONCE = 1 << 20
 _LAST = np.uint8(0x80)
 
 Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
-
-
-def is_state_file(name: str) -> bool:
-    """Whether it is a name of the files here, but for `_metadata`."""
-    return _OWN_FILES.fullmatch(name) is not None
-
-
-def remove_drafts(folder: Location) -> None:
-    """What writers that were killed left behind; one that is still at work finds its draft gone, and fails."""
-    for entry in folder.entries():
-        if _DRAFT.fullmatch(entry.name):
-            entry.remove()
 
 
 class KeyedFileWriter:

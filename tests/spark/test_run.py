@@ -17,6 +17,7 @@ from stateferry.migration.rules import Contradiction, Rules
 from stateferry.runs.control import Control
 from stateferry.runs.report import Report
 from stateferry.runs.runs import Run, runs_of
+from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.types import Scalar
@@ -365,7 +366,7 @@ def test_a_kill_after_the_commit_point_is_made_good(ferry: Ferry, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cut_over.ToPublish, "roll_forward", killed)
+        patch.setattr(ToPublish, "roll_forward", killed)
         assert ferry.run(source, target).code == 130
     assert not (target / "_metadata").exists()
     assert ferry.run(source, target).code == 0

@@ -1,0 +1,57 @@
+"""Going back to a job's previous publication, by whoever asks for it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from stateferry.errors import RejectedError
+from stateferry.runs.control import Control, RolledBack
+from stateferry.runs.plan import new_run_id
+from stateferry.runs.publication import Publication
+from stateferry.runs.run_states import RunState
+from stateferry.runs.to_publish import ToPublish, published_run
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """The publications of one job, with the runs under `home` that made them."""
+
+    home: str
+    control: Control
+    job: str
+
+    def to_undo(self) -> Publication | None:
+        """What a rollback would undo."""
+        return self._left_unfinished() or self.control.standing(self.job)
+
+    def go(self, undo: Publication | None = None) -> RolledBack:
+        """Undoes what stands, or else exactly `undo`, which may be undone already. No file is removed."""
+        undo = undo or self.to_undo()
+        if undo is None:
+            raise RejectedError(f"job {self.job} has no publication that stands: nothing to roll back")
+        lease = self.control.acquire(self.job, f"rollback-{new_run_id()}")
+        try:
+            undone = published_run(self.home, undo)
+            if undone is not None and undone.state is not RunState.ROLLED_BACK:
+                # It may have been killed before it could say so.
+                undone.enter(RunState.PUBLISHED, undo.published_at)
+            rolled_back = self.control.rollback(lease, undo=undo.sequence)
+            before = published_run(self.home, rolled_back.standing) if rolled_back.standing is not None else None
+            if before is not None:
+                ToPublish(before).roll_forward()
+            if undone is not None:
+                undone.enter(RunState.ROLLED_BACK, time.time_ns() // 1_000_000)
+        finally:
+            self.control.release(lease)
+        return rolled_back
+
+    def _left_unfinished(self) -> Publication | None:
+        """A publication undone by a rollback that was killed then: to roll back again must not undo another."""
+        standing = self.control.standing(self.job)
+        for one in self.control.history(self.job):
+            if one.rolled_back_at is not None and one.previous == (standing.sequence if standing else None):
+                run = published_run(self.home, one)
+                if run is not None and run.state is RunState.PUBLISHED:
+                    return one
+        return None

@@ -1,0 +1,46 @@
+"""What makes a publication visible in its target: the savepoint's `_metadata`, kept until the publication stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stateferry.runs.publication import Publication
+from stateferry.runs.runs import Run, runs_of
+from stateferry.savepoint.own_files import METADATA, remove_drafts
+from stateferry.savepoint.storage import Location
+
+
+@dataclass(frozen=True, slots=True)
+class ToPublish:
+    """The target's `_metadata`, kept by the run until its publication stands."""
+
+    run: Run
+
+    @property
+    def _file(self) -> Location:
+        return self.run.folder.child("to-publish").child(METADATA)
+
+    def keep(self, metadata: bytes) -> None:
+        self._file.parent.make_folder()
+        self._file.write_atomically(metadata)
+
+    def metadata(self) -> bytes:
+        return self._file.read()
+
+    def exists(self) -> bool:
+        return self._file.exists()
+
+    def roll_forward(self) -> None:
+        """Makes the target a savepoint, if it isn't yet."""
+        target = Location.of(self.run.plan.target)
+        if not target.child(METADATA).exists():
+            target.child(METADATA).write_atomically(self.metadata())
+        remove_drafts(target)
+
+
+def published_run(home: str, publication: Publication) -> Run | None:
+    """The run that published, if its folder is still there."""
+    for one in runs_of(home, publication.job):
+        if one.run_id == publication.record.run_id and one.plan is not None:
+            return Run(one.plan, one.folder)
+    return None

@@ -1,0 +1,104 @@
+"""Steps as applications of their own: the lease that spans them, and what a step leaves when it can't begin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from spark_jobs import migrate, rescale, snapshot, step, validate
+from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.savepoint.storage import Location
+from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.local_spark import LocalSpark, without_spark
+
+STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
+
+PlanOf = Callable[..., str]
+
+
+class Session(LocalSpark):
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def plan_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanOf:
+    """The file of a plan for job orders."""
+    STATE.write(str(tmp_path / "source"))
+    without_spark(monkeypatch)
+    monkeypatch.setattr(step, "submitted_session", lambda _: Session())
+
+    def made(run_id: str, **others: object) -> str:
+        values = {
+            "job": "orders",
+            "run_id": run_id,
+            "now": 0,
+            "source": str(tmp_path / "source"),
+            "target": str(tmp_path / run_id),
+            "home": str(tmp_path / "home"),
+            "operators": [{"operator": "main", "states": [{"legacy": LEGACY, "new": NEW, "flag": FLAG}]}],
+        }
+        file = tmp_path / f"{run_id}.json"
+        file.write_text(json.dumps(values | others))
+        return str(file)
+
+    return made
+
+
+def control_of(tmp_path: Path) -> Control:
+    return Control(f"sqlite:///{tmp_path}/home/catalog.db")
+
+
+def the_run(tmp_path: Path, run_id: str) -> Run:
+    return Run.open(Location.of(str(tmp_path / "home" / "runs" / "orders" / run_id)))
+
+
+@pytest.mark.parametrize("module", [snapshot, migrate, rescale])
+def test_no_other_run_comes_between_two_steps(
+    tmp_path: Path, plan_of: PlanOf, module: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for before in (snapshot, migrate, rescale):
+        assert before.main(["--plan", plan_of("one")]) == 0
+        if before is module:
+            break
+    with control_of(tmp_path) as control:
+        held = control.lease_of("orders")
+        assert held is not None
+        assert held.run_id == "one"
+        assert held.expires_at - held.since >= BETWEEN_STEPS_MS
+        with pytest.raises(LeaseHeldError):
+            control.acquire("orders", "two")
+    assert snapshot.main(["--plan", plan_of("two")]) == 1
+    assert "is being worked on by run one" in capsys.readouterr().err
+    # To wait is no failure.
+    assert the_run(tmp_path, "two").state is RunState.PLANNED
+
+
+def test_nobody_has_the_lease_while_people_think(tmp_path: Path, plan_of: PlanOf) -> None:
+    for module in (snapshot, migrate, rescale, validate):
+        assert module.main(["--plan", plan_of("one")]) == 0
+    with control_of(tmp_path) as control:
+        assert control.lease_of("orders") is None
+
+
+def test_a_step_that_fails_lets_the_lease_go(tmp_path: Path, plan_of: PlanOf) -> None:
+    assert snapshot.main(["--plan", plan_of("one")]) == 0
+    assert validate.main(["--plan", plan_of("one")]) == 1
+    with control_of(tmp_path) as control:
+        assert control.lease_of("orders") is None
+
+
+def test_a_plan_that_contradicts_the_savepoint_fails_the_run_in_words(tmp_path: Path, plan_of: PlanOf) -> None:
+    wrong = [{"operator": "main", "states": [{"legacy": "no such state", "new": "nor this"}]}]
+    assert snapshot.main(["--plan", plan_of("one", operators=wrong)]) == 2
+    last = the_run(tmp_path, "one").changes()[-1]
+    assert last.state is RunState.FAILED
+    assert "has no keyed state 'no such state'" in last.reason
+    with control_of(tmp_path) as control:
+        assert control.lease_of("orders") is None
