@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
+import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from stateferry.errors import DamagedError, UsageError
+from stateferry.errors import DamagedError, StateferryError, UsageError
+from stateferry.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.metadata import AbsoluteFile
 from stateferry.savepoint.reader import Savepoint
@@ -153,3 +160,51 @@ def test_a_file_uri_says_a_path_as_flink_writes_it_or_as_people_escape_it(tmp_pa
 def test_no_name_is_no_place() -> None:
     with pytest.raises(UsageError, match="found nothing"):
         Location.of("")
+
+
+def test_a_store_without_its_driver_is_told_in_one_clear_line() -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "HADOOP_HOME")}
+    command = [sys.executable, "-m", "stateferry.cli", "inspect", "hdfs://127.0.0.1:1/savepoint"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == DAMAGED_OR_REFUSED
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("stateferry: hdfs://127.0.0.1:1/savepoint")
+    assert "can't be reached: " in last
+    assert len(last) < 500
+
+
+@pytest.mark.parametrize("library", ["libjvm", "libhdfs"])
+def test_what_hdfs_needs_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_uri(_: str) -> None:
+        raise OSError(f"Unable to load {library}\n" + f"dlopen(/somewhere/{library}.so) failed: no such file\n" * 99)
+
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    with pytest.raises(StateferryError, match=rf"^hdfs://h/x can't be reached: .*{library} wasn't found.*HADOOP_HOME"):
+        Location.of("hdfs://h/x")
+
+
+def test_what_a_driver_says_is_said_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_uri(_: str) -> None:
+        raise pa.ArrowException("no token\n" * 999)
+
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    with pytest.raises(StateferryError, match=r"^gs://b/x can't be reached: no token no token [^\n]*\.\.\.$") as caught:
+        Location.of("gs://b/x")
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.slow
+def test_a_store_that_does_not_answer_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    # Nothing listens there any more.
+    name = f"s3://key:secret@bucket/x?endpoint_override=127.0.0.1:{port}&scheme=http"
+    location = Location.of(name)
+    with pytest.raises(StateferryError, match=r"^s3://bucket/x.*can't be reached: .*bucket 'bucket'") as caught:
+        location.exists()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_store_alone_is_no_place() -> None:
+    with pytest.raises(UsageError, match="expected a folder in it"):
+        Location.of("s3://")

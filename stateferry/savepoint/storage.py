@@ -12,13 +12,13 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-import pyarrow as pa
 from pyarrow import fs
 
 from stateferry.errors import DamagedError, StateferryError, UsageError
 from stateferry.savepoint.passing_file import PassingFile
+from stateferry.savepoint.stores import reaching, store_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,8 @@ class Location:
         if "://" not in name:
             path = str(Path(name).absolute())
             return cls(fs.LocalFileSystem(), path, path)
-        # Hadoop's names of the same store; pyarrow knows one each.
-        scheme, rest = name.split("://", 1)
-        known = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}.get(scheme, scheme)
-        try:
-            filesystem, path = fs.FileSystem.from_uri(f"{known}://{quote(rest, safe='/:@?=&%+,~!$*()')}")
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, NotImplementedError) as error:
-            raise UsageError(f"{name} is on a filesystem that can't be reached: {error}") from None
-        return cls(filesystem, path.rstrip("/"), name.rstrip("/"))
+        filesystem, path = store_of(name)
+        return cls(filesystem, path, name.rstrip("/"))
 
     def child(self, name: str) -> Location:
         return Location(self.filesystem, f"{self.path}/{name}", f"{self.shown}/{name}")
@@ -68,7 +62,8 @@ class Location:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def _info(self) -> Any:
-        return self.filesystem.get_file_info(self.path)
+        with reaching(self.shown):
+            return self.filesystem.get_file_info(self.path)
 
     def is_file(self) -> bool:
         return bool(self._info().type == fs.FileType.File)
