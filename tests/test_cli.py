@@ -318,8 +318,11 @@ def test_damage_names_its_place(terminal: Terminal, tmp_path: Path, capsys: pyte
     assert (out, error) == ("", f"stateferry: {place}: expected a Boolean: 0 or 1, found 7\n")
 
 
-def test_debug_shows_where_an_error_arose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(tmp_path), "--debug"]) == 3
+@pytest.mark.parametrize("arguments", [["inspect", "--debug"], ["--debug", "inspect"]])
+def test_debug_shows_where_an_error_arose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main([*arguments, str(tmp_path)]) == 3
     error = capsys.readouterr().err
     assert error.startswith("Traceback")
     assert "reader.py" in error
@@ -391,6 +394,20 @@ def demo(folder: Path, terminal: Terminal, *options: str) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("command", ["status", "runs", "clean"])
+def test_where_there_is_nothing_it_says_so(tmp_path: Path, terminal: Terminal, command: str) -> None:
+    home = tmp_path / "home"
+    said = terminal.says(command, "--home", home)
+    assert said.endswith("\n")
+    assert said.count("\n") == 1
+    assert str(home) in said
+
+
+def test_where_there_is_nothing_programs_get_nothing(tmp_path: Path, terminal: Terminal) -> None:
+    assert json.loads(terminal.says("status", "--home", tmp_path, "--json")) == {}
+    assert json.loads(terminal.says("runs", "--home", tmp_path, "--json")) == []
+
+
 @pytest.mark.parametrize("flink", ["1.20", "2.3"])
 @pytest.mark.parametrize("options", [[], ["--compressed"], ["--max-parallelism", "300"]])
 def test_a_demo_savepoint_holds_what_was_asked_for(
@@ -419,6 +436,28 @@ def test_output_goes_out_line_by_line_and_a_closed_pipe_is_quiet(tmp_path: Path,
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == cli.NOBODY_LISTENS
+
+
+@pytest.mark.parametrize(
+    "command", ["inspect", "inspect --json", "dump --operator main --state mainState", "--version"]
+)
+def test_where_nobody_reads_it_ends_quietly(command: str) -> None:
+    name, *options = command.split()
+    arguments = [*SCRIPT, name, *([] if name.startswith("-") else [str(LEGACY)]), *options]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == cli.NOBODY_LISTENS
+    shell = ["sh", "-c", '"$@" >&-', "sh", *arguments]
+    ran = subprocess.run(shell, stderr=subprocess.PIPE, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_an_error_that_nobody_can_see_has_its_exit_code(tmp_path: Path) -> None:
+    shell = ["sh", "-c", '"$@" >&- 2>&-', "sh", *SCRIPT, "inspect", str(tmp_path)]
+    assert subprocess.run(shell, check=False).returncode == cli.DAMAGED_OR_REFUSED
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     at_work: list[str] = []
     with Control(catalog_uri) as control:
         known = sorted({*control.jobs(), *(one.job for one in runs_of(home))})
+        if not known and options.job is None:
+            sys.stdout.write(f"nothing to clean: no job is known in {home}\n")
         for job in known if options.job is None else [options.job]:
             tables = TableHome(catalog_uri, f"{home}/warehouse")
             cleaning = Cleaning(home, job, control, tables, rule, now_ms(), options.dry_run)

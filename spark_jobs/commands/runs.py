@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return 0
+    if not found:
+        sys.stdout.write(f"there is no run{f' of job {options.job}' if options.job else ''} in {home}\n")
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one["changed_at"] / 1000))
         reason = f": {one['reason']}" if one["reason"] else ""

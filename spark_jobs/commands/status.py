@@ -26,7 +26,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     from stateferry.runs.control import Control
 
-    _, catalog_uri = catalog_of(options)
+    home, catalog_uri = catalog_of(options)
     jobs: dict[str, dict[str, Any]] = {}
     with Control(catalog_uri) as control:
         for job in control.jobs() if options.job is None else (options.job,):
@@ -39,8 +39,10 @@ def run(options: argparse.Namespace) -> int:
             }
     if options.json:
         sys.stdout.write(json.dumps(jobs, indent=2) + "\n")
-    else:
-        sys.stdout.writelines(f"{line}\n" for job, facts in jobs.items() for line in _lines(job, facts))
+        return 0
+    if not jobs:
+        sys.stdout.write(f"no job is known in {home}: none has published anything, none is at work\n")
+    sys.stdout.writelines(f"{line}\n" for job, facts in jobs.items() for line in _lines(job, facts))
     return 0
 
 

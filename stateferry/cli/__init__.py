@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
@@ -67,7 +68,15 @@ class _Version(argparse.Action):
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_what_is_closed()
     return exit_code_of(lambda: _run(arguments), debug="--debug" in arguments)
+
+
+def _open_what_is_closed() -> None:
+    """Whoever starts us with an output closed doesn't want to hear, but may want the work done."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 until the process ends
 
 
 def _run(arguments: list[str]) -> int:
@@ -79,8 +88,7 @@ def _run(arguments: list[str]) -> int:
         code: int = options.run(options)
     finally:
         # What was found before an error comes before its line.
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     return code
 
 
@@ -92,12 +100,17 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
+    _add_debug(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     for command in (inspect, dump, demo_savepoint, *_further_commands()):
         added = command.add_to(commands)
-        added.add_argument("--debug", action="store_true", help="on an error show where in the code it arose")
+        _add_debug(added)
         added.set_defaults(run=command.run)
     return parser
+
+
+def _add_debug(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--debug", action="store_true", help="on an error show where in the code it arose")
 
 
 def _further_commands() -> Iterator[Any]:

@@ -6,29 +6,26 @@ import sys
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from stateferry.people_text import console_on, plain
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import Scalar, type_name
 from stateferry.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
 
-# A file or a pipe has no width: wide enough for any table.
-_WIDTH_OF_A_FILE = 240
-
 
 def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> None:
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE, highlight=False)
     metadata = savepoint.metadata
-    console.print(
-        _plain(
-            f"{savepoint.folder.shown}: canonical savepoint, _metadata version {metadata.version}, checkpoint "
-            f"{metadata.checkpoint_id}, {_count(len(operators), 'operator')}, "
-            f"{_size(bytes_to_read(savepoint))} of keyed state"
+    with console_on(sys.stdout) as console:
+        console.print(
+            plain(
+                f"{savepoint.folder.shown}: canonical savepoint, _metadata version {metadata.version}, checkpoint "
+                f"{metadata.checkpoint_id}, {_count(len(operators), 'operator')}, "
+                f"{_size(bytes_to_read(savepoint))} of keyed state"
+            )
         )
-    )
-    for operator in operators:
-        console.print()
-        _show_operator(console, operator)
+        for operator in operators:
+            console.print()
+            _show_operator(console, operator)
 
 
 def _show_operator(console: Console, survey: OperatorSurvey) -> None:
@@ -40,9 +37,9 @@ def _show_operator(console: Console, survey: OperatorSurvey) -> None:
     facts += [f"{_count(survey.finished_subtasks, 'subtask')} finished"] if survey.finished_subtasks else []
     facts += [f"{_size(survey.coordinator_bytes)} of coordinator state"] if survey.coordinator_bytes else []
     facts += [f"{_size(survey.raw_bytes)} of raw state"] if survey.raw_bytes else []
-    console.print(_plain(operator.label, "bold"), _plain(f"({'; '.join(facts)})"), soft_wrap=True)
+    console.print(plain(operator.label, "bold"), plain(f"({'; '.join(facts)})"), soft_wrap=True)
     if survey.keyed is not None:
-        console.print(_plain(f"keyed state by {type_name(survey.keyed.key)}"))
+        console.print(plain(f"keyed state by {type_name(survey.keyed.key)}"))
         console.print(_keyed_table(survey.keyed))
     if survey.operator_states:
         console.print("operator state")
@@ -60,14 +57,14 @@ def _keyed_table(keyed: KeyedSurvey) -> Table:
     for state in keyed.states:
         reason = state.state.why_not_migratable
         table.add_row(
-            _plain(state.state.name, "bold"),
+            plain(state.state.name, "bold"),
             state.state.kind.value,
-            _plain(_type(state)),
+            plain(_type(state)),
             f"{state.entries:,}",
             _size(state.bytes),
             "yes" if state.state.ttl else "no",
             _key_groups(state),
-            _plain("yes", "green") if reason is None else _plain(f"no: {reason}"),
+            plain("yes", "green") if reason is None else plain(f"no: {reason}"),
         )
     return table
 
@@ -90,13 +87,8 @@ def _operator_table(survey: OperatorSurvey) -> Table:
     table = Table("state", "mode")
     table.add_column("elements", justify="right")
     for state in survey.operator_states:
-        table.add_row(_plain(state.name, "bold"), state.mode_name, f"{state.elements:,}")
+        table.add_row(plain(state.name, "bold"), state.mode_name, f"{state.elements:,}")
     return table
-
-
-def _plain(text: str, style: str = "") -> Text:
-    """Names come from the savepoint: what they contain is neither markup nor control sequences."""
-    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), style)
 
 
 def _count(number: int, noun: str) -> str:

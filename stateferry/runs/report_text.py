@@ -10,31 +10,32 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stateferry.people_text import console_on, plain
 from stateferry.runs.report import Report
 from stateferry.validation.check_result import Check, Outcome
 
-# A file or a pipe has no width: wide enough for any table.
-_WIDTH_OF_A_FILE = 240
 _MOST_RANGES = 8
 _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NOT_TELL: "yellow"}
 
 
 def show_report(report: Report, file: TextIO) -> None:
-    console = Console(file=file, width=None if file.isatty() else _WIDTH_OF_A_FILE, highlight=False)
-    console.print(_plain(f"run {report.run_id} of job {report.job}"))
-    console.print(_plain(f"{report.source.path} (checkpoint {report.source.checkpoint_id}) -> {report.staged.path}"))
-    for step, facts in report.facts.items():
-        for line in fact_lines(step, facts):
-            console.print(_plain(line), soft_wrap=True)
-    _show(console, report.checks)
-    if report.predictions:
-        parts = (f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
-        console.print(_plain(f"a cut-over is likely to take: {', '.join(parts)}"))
-    console.print(_verdict(report))
+    source = report.source
+    with console_on(file) as console:
+        console.print(plain(f"run {report.run_id} of job {report.job}"))
+        console.print(plain(f"{source.path} (checkpoint {source.checkpoint_id}) -> {report.staged.path}"))
+        for step, facts in report.facts.items():
+            for line in fact_lines(step, facts):
+                console.print(plain(line), soft_wrap=True)
+        _show(console, report.checks)
+        if report.predictions:
+            parts = (f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
+            console.print(plain(f"a cut-over is likely to take: {', '.join(parts)}"))
+        console.print(_verdict(report))
 
 
 def show_checks(checks: Iterable[Check], file: TextIO) -> None:
-    _show(Console(file=file, width=None if file.isatty() else _WIDTH_OF_A_FILE, highlight=False), tuple(checks))
+    with console_on(file) as console:
+        _show(console, tuple(checks))
 
 
 def _show(console: Console, checks: Sequence[Check]) -> None:
@@ -78,15 +79,15 @@ def _checks(checks: Iterable[Check]) -> Table:
     table = Table("check", "outcome", "expected", "found")
     for check in checks:
         outcome = Text(check.outcome.value, _STYLES[check.outcome])
-        table.add_row(_plain(check.name), outcome, _plain(check.expected), _plain(check.actual))
+        table.add_row(plain(check.name), outcome, plain(check.expected), plain(check.actual))
     return table
 
 
 def _show_failure(console: Console, check: Check) -> None:
     where = f" in key groups {key_group_text(check.key_groups)}" if check.key_groups else ""
-    console.print(_plain(f"{check.name}: failed{where}", "bold"), soft_wrap=True)
+    console.print(plain(f"{check.name}: failed{where}", "bold"), soft_wrap=True)
     for sample in check.samples:
-        console.print(_plain(f"  {sample}"), soft_wrap=True)
+        console.print(plain(f"  {sample}"), soft_wrap=True)
 
 
 def key_group_text(key_groups: Iterable[int]) -> str:
@@ -105,10 +106,5 @@ def _verdict(report: Report) -> Text:
     passed, failed, unsure = (report.count(outcome) for outcome in Outcome)
     counts = f"{passed} checks passed, {failed} failed, {unsure} could not tell"
     if report.is_green:
-        return _plain(f"green: {counts}", "bold green")
-    return _plain(f"red: {counts}; nothing may be published", "bold red")
-
-
-def _plain(text: str, style: str = "") -> Text:
-    """Names come from the savepoint: what they contain is neither markup nor control sequences."""
-    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), style)
+        return plain(f"green: {counts}", "bold green")
+    return plain(f"red: {counts}; nothing may be published", "bold red")
