@@ -125,6 +125,17 @@ class Control:
             row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
             return Lease(**row) if row is not None and row["run_id"] is not None else None
 
+    def why_not_free(self, job: str, run_id: str) -> str:
+        """Who is in the way of this run's next driver; empty if nobody is."""
+        with self._engine.begin() as connection:
+            row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
+            try:
+                if row is not None:
+                    _check_free(row, run_id, Process.this(), self._now(connection))
+            except LeaseHeldError as error:
+                return str(error)
+            return ""
+
     def publish(self, held: Lease, record: Record, *, replaces: int | None) -> Publication:
         """Makes the record the one that stands, if the publication that stands now is `replaces`, by its sequence.
 

@@ -37,6 +37,10 @@ def folder_name(job: str) -> str:
     return f"{like or 'job'}~{hashlib.sha256(job.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
+def run_folder(home: str, job: str, run_id: str) -> Location:
+    return _runs(home).child(folder_name(job)).child(run_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run and its folder; only who has the job's lease may change anything in it."""
@@ -47,7 +51,7 @@ class Run:
     @classmethod
     def create(cls, plan: MigrationPlan, now: int) -> Run:
         """The plan's run, begun now if it wasn't before."""
-        folder = _runs(plan.home).child(folder_name(plan.job)).child(plan.run_id)
+        folder = run_folder(plan.home, plan.job, plan.run_id)
         run = cls(plan, folder)
         file = folder.child(_PLAN)
         if file.exists():
