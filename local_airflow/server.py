@@ -1,0 +1,158 @@
+"""Airflow's four processes on this machine, started and stopped together.
+
+They are started one by one, not by `airflow standalone`, whose servers of log files listen on every interface.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local_airflow.api import Api
+from local_airflow.settings import MARK, Settings
+
+COMPONENTS = {
+    "api-server": ["api-server"],
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag-processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
+}
+_HEALTHY = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+_STOPPED_WITHIN = 20.0
+
+
+class NotStartedError(Exception):
+    """Airflow did not come up; its log says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    settings: Settings
+
+    @property
+    def api(self) -> Api:
+        return Api(self.settings)
+
+    def log_of(self, component: str) -> Path:
+        return self.settings.home / f"{component}.log"
+
+    def start(self, seconds: float = 180) -> None:
+        """Returns when every part of it answers; what was left of an earlier one is stopped first."""
+        self.stop()
+        self.settings.home.mkdir(parents=True, exist_ok=True)
+        self.settings.stateferry_home.mkdir(parents=True, exist_ok=True)
+        self._migrate_database()
+        for component in COMPONENTS:
+            self.start_component(component)
+        self._wait_until_ready(seconds)
+
+    def start_component(self, component: str) -> int:
+        """Its process id."""
+        with self.log_of(component).open("ab") as log:
+            process = subprocess.Popen(
+                [self._airflow, *COMPONENTS[component]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.settings.environment(),
+                cwd=self.settings.home,
+                start_new_session=True,
+            )
+        self._pid_file(component).write_text(str(process.pid))
+        _started.append(process)
+        return process.pid
+
+    def pid(self, component: str) -> int:
+        return int(self._pid_file(component).read_text())
+
+    def processes(self) -> list[int]:
+        """Every process of this server, and whatever its tasks have started."""
+        mark = f"{MARK}={self.settings.home}".encode()
+        return [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and _has_mark(one, mark)]
+
+    def is_running(self) -> bool:
+        try:
+            return bool(self.processes()) and all(_is_healthy(self.api.health(), part) for part in _HEALTHY)
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """Asks them to end, then ends them."""
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+            end = time.monotonic() + _STOPPED_WITHIN
+            while self.processes() and time.monotonic() < end:
+                _reap()
+                time.sleep(0.2)
+
+    def _migrate_database(self) -> None:
+        log = self.log_of("database")
+        command = [self._airflow, "db", "migrate"]
+        environment = self.settings.environment()
+        with log.open("ab") as output:
+            done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False)
+        if done.returncode:
+            raise NotStartedError(f"Airflow's database can't be made: see {log}")
+
+    def _wait_until_ready(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.is_running():
+            dead = [one for one in COMPONENTS if not Path(f"/proc/{self.pid(one)}").exists()]
+            _reap()
+            if dead or time.monotonic() > end:
+                logs = ", ".join(str(self.log_of(one)) for one in dead or COMPONENTS)
+                self.stop()
+                raise NotStartedError(f"Airflow is not up after {seconds:.0f} s or has ended: see {logs}")
+            time.sleep(0.5)
+
+    @property
+    def _airflow(self) -> str:
+        return str(self.settings.airflow / "bin" / "airflow")
+
+    def _pid_file(self, component: str) -> Path:
+        return self.settings.home / f"{component}.pid"
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Server]:
+    server = Server(settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def _reap() -> None:
+    """Children that have ended, so that they don't count as running."""
+    _started[:] = [process for process in _started if process.poll() is None]
+
+
+def _has_mark(process: Path, mark: bytes) -> bool:
+    try:
+        return mark in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _is_healthy(health: dict[str, Any], part: str) -> bool:
+    return (health.get(part) or {}).get("status") == "healthy"
+
+
+def saved(settings: Settings) -> None:
+    """For who wants to know later where the server is."""
+    (settings.home / "port").write_text(json.dumps(settings.port))

@@ -1,0 +1,83 @@
+"""Where a local Airflow keeps its things, and the environment that its processes run in."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LOOPBACK = "127.0.0.1"
+MARK = "STATEFERRY_LOCAL_AIRFLOW"
+"""Every process of a server has its home under this name in its environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`home` is Airflow's, `stateferry_home` that of runs, tables and savepoints; `extra` overrides the environment."""
+
+    home: Path
+    stateferry_home: Path
+    port: int
+    airflow: Path = REPOSITORY / ".venv-airflow"
+    spark: Path = REPOSITORY / ".venv"
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def passwords(self) -> Path:
+        return self.home / "passwords.json"
+
+    def environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+        python = str(self.spark / "bin" / "python")
+        # The Spark that runs the steps comes last: Airflow's Spark provider brings a pyspark of its own.
+        path = os.pathsep.join([str(self.airflow / "bin"), os.environ.get("PATH", ""), str(self.spark / "bin")])
+        return {
+            **inherited,
+            "PATH": path,
+            MARK: str(self.home),
+            "STATEFERRY_HOME": str(self.stateferry_home),
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_CONF_DIR": str(Path(__file__).parent / "spark-conf"),
+            **self._airflow(),
+            **self.extra,
+        }
+
+    def _airflow(self) -> dict[str, str]:
+        return {
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
+            "AIRFLOW_CONN_FLINK_DEFAULT": json.dumps({"conn_type": "flink", "host": LOOPBACK, "port": 8081}),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
+            "AIRFLOW__API__HOST": LOOPBACK,
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
+            "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+        }
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind((LOOPBACK, 0))
+        port: int = listening.getsockname()[1]
+        return port

@@ -1,0 +1,1 @@
+"""What the DAGs of a migration are made of."""

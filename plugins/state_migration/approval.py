@@ -1,0 +1,81 @@
+"""A person looks at the report and decides. A no, and no answer in time, end the run as rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.providers.standard.exceptions import HITLRejectException, HITLTimeoutError
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from state_migration.summary import report_summary
+from state_migration.the_run import check_not_returned, now_ms, refused_in_words, request_of, run_of
+from stateferry.durations import parse_duration
+from stateferry.runs.report import Report
+from stateferry.runs.run_states import RunState
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class Asking(ApprovalOperator):
+    """An approval whose rejection and timeout fail the task for good, with who and why."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(subject="", body="", fail_on_reject=True, retries=0, **kwargs)
+
+    def ask(self, context: Context, subject: str, body: str, timeout: str) -> NoReturn:
+        self.subject, self.body = subject, body
+        self.response_timeout = timedelta(milliseconds=parse_duration(timeout))
+        super().execute(context)
+        raise AssertionError("an approval waits for its answer")
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        try:
+            answer = super().execute_complete(context, event)
+        except HITLTimeoutError:
+            self._end(context, "nobody has approved it in time")
+        except HITLRejectException:
+            self._end(context, f"rejected by {_who(event)}")
+        self.approved(context, _who(event))
+        return {"approved_by": _who(event), "at": str(answer["responded_at"])}
+
+    def approved(self, context: Context, who: str) -> None:
+        """For what is to be written down."""
+
+    def rejected(self, context: Context, reason: str) -> None:
+        """For what is to be written down."""
+
+    def _end(self, context: Context, reason: str) -> NoReturn:
+        self.rejected(context, reason)
+        raise AirflowFailException(f"{reason}: nothing is changed")
+
+
+class ApproveRun(Asking):
+    def execute(self, context: Context) -> Any:
+        request, run = request_of(context), run_of(context)
+        check_not_returned(run)
+        if run.plan.rehearse:
+            raise AirflowSkipException("a rehearsal needs no approval")
+        if not request.approval:
+            with refused_in_words():
+                run.enter(RunState.APPROVED, now_ms(), "approval is switched off")
+            raise AirflowSkipException("approval is switched off")
+        with refused_in_words():
+            body = report_summary(Report.read(run.report), run.plan)
+        self.ask(context, f"Cut over job {run.plan.job}?", body, request.approval_timeout)
+
+    def approved(self, context: Context, who: str) -> None:
+        with refused_in_words():
+            run_of(context).enter(RunState.APPROVED, now_ms(), f"approved by {who}")
+
+    def rejected(self, context: Context, reason: str) -> None:
+        with refused_in_words():
+            run_of(context).enter(RunState.REJECTED, now_ms(), reason)
+
+
+def _who(event: Mapping[str, Any]) -> str:
+    user = event.get("responded_by_user") or {}
+    return str(user.get("name") or user.get("id") or "somebody")

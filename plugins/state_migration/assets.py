@@ -1,0 +1,8 @@
+"""What other DAGs may follow: each event says job, run and publication."""
+
+from __future__ import annotations
+
+from airflow.sdk import Asset
+
+PUBLISHED_SAVEPOINT = Asset(name="stateferry_published_savepoint", uri="stateferry://published/savepoint")
+STATE_TABLES = Asset(name="stateferry_state_tables", uri="stateferry://published/tables")

@@ -1,0 +1,61 @@
+"""The first task: refuse what is wrong before any work, choose the savepoint, make the run's folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Variable
+from airflow.sdk.exceptions import AirflowSkipException
+
+from state_migration.planning import VARIABLE, Occasion, planned, requested_by_form, requested_nightly
+from state_migration.request import MigrationRequest
+from state_migration.the_run import refused_in_words
+from stateferry.runs.runs import run_folder
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_BY_SCHEDULE = ("scheduled", "backfill")
+
+
+class PlanOperator(BaseOperator):
+    """Returns what was asked for and where the run's folder is.
+
+    A scheduled or backfill run takes it from the Airflow variable, and rehearses; without one it is skipped.
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with refused_in_words():
+            request = self._request(context)
+            occasion = _occasion(context)
+            plan, run = planned(request, occasion)
+        folder = run.folder if run is not None else run_folder(plan.home, plan.job, plan.run_id)
+        for name, value in plan.model_dump(mode="json", exclude={"catalog_uri"}).items():
+            self.log.info("%s: %s", name, value)
+        return {
+            "job": plan.job,
+            "run_id": plan.run_id,
+            "folder": folder.shown,
+            "source": plan.source,
+            "target": plan.target,
+            "request": request.model_dump(),
+        }
+
+    def _request(self, context: Context) -> MigrationRequest:
+        dag_run = context["dag_run"]
+        conf = dag_run.conf or {}
+        if dag_run.run_type not in _BY_SCHEDULE:
+            return requested_by_form(dict(context["params"]), conf)
+        variable = Variable.get(VARIABLE, default=None)
+        if variable is None:
+            raise AirflowSkipException(
+                f"nothing is configured: the Airflow variable {VARIABLE} is not set. Give it a JSON object with the "
+                'form\'s fields, such as {"source": "folder", ...}, and scheduled runs rehearse it every night'
+            )
+        self.log.info("this run is %s: it rehearses what the variable %s says", dag_run.run_type, VARIABLE)
+        return requested_nightly(variable, conf)
+
+
+def _occasion(context: Context) -> Occasion:
+    dag_run = context["dag_run"]
+    return Occasion(dag_run.run_id, dag_run.data_interval_end or dag_run.run_after)

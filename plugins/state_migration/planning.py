@@ -1,0 +1,97 @@
+"""From what was asked for to a plan: the first task, before any work."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from state_migration.request import MigrationRequest, migration_request
+from state_migration.sources import check_operators, demo_savepoint, newest_savepoint, read_metadata
+from stateferry.runs.plan import MigrationPlan, default_home, plan_of, plan_values
+from stateferry.runs.runs import Run, folder_name
+from stateferry.savepoint.storage import Location
+
+VARIABLE = "state_migration"
+CATALOG_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_CATALOG", "STATEFERRY_WAREHOUSE"
+_NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """The DAG run, as far as a plan depends on it: the same in every try."""
+
+    run_id: str
+    as_of: datetime
+
+    @property
+    def now(self) -> int:
+        return int(self.as_of.timestamp() * 1000)
+
+    @property
+    def short_id(self) -> str:
+        """Airflow's ids have characters that no folder should."""
+        digest = hashlib.sha256(self.run_id.encode()).hexdigest()[:6]
+        return f"{_NOT_IN_A_RUN_ID.sub('-', self.run_id)[:80]}-{digest}"
+
+
+def requested_by_form(params: Mapping[str, object], conf: Mapping[str, object]) -> MigrationRequest:
+    """Airflow passes on keys that the form doesn't have: they are refused here."""
+    return migration_request({**params, **conf}, "the form")
+
+
+def requested_nightly(variable: str, conf: Mapping[str, object]) -> MigrationRequest:
+    origin = f"the Airflow variable {VARIABLE}"
+    return migration_request({**plan_values(variable, origin), **conf}, origin).rehearsal()
+
+
+def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
+    """None if it is yet to be taken."""
+    match request.source:
+        case "demo":
+            return demo_savepoint()
+        case "path":
+            return str(request.savepoint)
+        case "folder":
+            return newest_savepoint(str(request.savepoint_folder), occasion.as_of)
+        case "flink":
+            return None
+
+
+def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> MigrationPlan:
+    """Raises a `PlanError` in words; a savepoint that is there is asked for its operators."""
+    home = Location.of(default_home()).path
+    job = request.job_name()
+    target = request.target or f"{home}/savepoints/{folder_name(job)}/{occasion.short_id}"
+    values: dict[str, Any] = {
+        "job": job,
+        "run_id": occasion.short_id,
+        "now": occasion.now,
+        "source": source,
+        "target": target,
+        "home": home,
+        "operators": request.operator_plans(),
+        "parallelism": request.parallelism,
+        "max_parallelism": request.max_parallelism,
+        "rehearse": request.rehearses,
+        "keep_expired": request.keep_expired,
+        "keep_legacy": request.keep_legacy,
+        "drop_unrepresentable_nulls": request.drop_unrepresentable_nulls,
+        "on_contradiction": request.on_contradiction,
+    }
+    places = {"catalog_uri": os.environ.get(CATALOG_VARIABLE), "warehouse": os.environ.get(WAREHOUSE_VARIABLE)}
+    return plan_of(values | {name: value for name, value in places.items() if value}, "the plan")
+
+
+def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPlan, Run | None]:
+    """The plan, and its run unless the savepoint is yet to be taken: then the plan's source is where it will lie."""
+    source = source_of(request, occasion)
+    if source is None:
+        return plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}"), None
+    plan = plan_for(request, occasion, source)
+    check_operators(read_metadata(source), [one.operator for one in plan.operators], source)
+    return plan, Run.create(plan, occasion.now)

@@ -1,0 +1,61 @@
+"""Which savepoint a run reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from stateferry.errors import RefusedError, UsageError
+from stateferry.runs.plan import default_home
+from stateferry.savepoint.metadata import Metadata, parse_metadata
+from stateferry.savepoint.own_files import METADATA
+from stateferry.savepoint.storage import Location
+
+DEMO = "demo/legacy"
+
+
+def demo_savepoint() -> str:
+    location = Location.of(default_home()).child(DEMO)
+    if not location.child(METADATA).is_file():
+        raise UsageError(
+            f"source 'demo': there is no demo savepoint at {location.shown}: `make demo` writes it (or `stateferry "
+            "demo-savepoint`), or choose another source"
+        )
+    return location.path
+
+
+def newest_savepoint(folder: str, as_of: datetime) -> str:
+    """The one completed last, not after that moment: `_metadata` is written when all else is."""
+    limit = int(as_of.timestamp() * 1000)
+    where = Location.of(folder)
+    if not where.is_folder():
+        raise UsageError(f"savepoint_folder: there is no folder {where.shown}")
+    completed = [
+        (metadata.modified_at(), entry.shown)
+        for entry in where.entries()
+        if (metadata := entry.child(METADATA)).is_file()
+    ]
+    eligible = [one for one in completed if one[0] <= limit]
+    if not eligible:
+        later = f"; {len(completed)} are newer" if completed else ""
+        moment = f"{as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        raise UsageError(f"{where.shown} has no completed savepoint as of {moment}{later}")
+    return max(eligible)[1]
+
+
+def read_metadata(savepoint: str) -> Metadata:
+    location = Location.of(savepoint)
+    file = location if location.name == METADATA and location.is_file() else location.child(METADATA)
+    if not file.is_file():
+        raise UsageError(f"{location.shown} is no savepoint: it has no {METADATA}")
+    return parse_metadata(file.read(), file.shown)
+
+
+def check_operators(metadata: Metadata, wanted: list[str], savepoint: str) -> None:
+    """Refuses a wrong name at once, where the savepoint tells names; states are known to who reads the state files."""
+    operators = metadata.operators
+    if any(one.uid is None and one.name is None for one in operators):
+        return
+    for name in wanted:
+        if not any(name in (one.uid, one.name) or name.lower() == one.hex_id for one in operators):
+            known = ", ".join(one.label for one in operators) or "none"
+            raise RefusedError(f"{savepoint} has no operator {name!r}. There are: {known}")

@@ -1,0 +1,109 @@
+"""A step of the run as a Spark application, and what becomes of it told as the run tells it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.timezone import utcnow
+
+from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES
+from state_migration.step_facts import figures
+from state_migration.the_run import check_not_returned, request_of, run_of
+from stateferry.runs.control import Control
+from stateferry.runs.run_states import RunState
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from stateferry.runs.runs import Run
+
+JOBS_VARIABLE = "STATEFERRY_SPARK_JOBS"
+_LOOK_AGAIN = timedelta(seconds=20)
+
+
+class StepOperator(SparkSubmitOperator):
+    """Submits one step of the run that `plan` made; returns its rows, bytes, seconds and rate.
+
+    A step whose run says why it failed is not tried again; whatever else ends an application is, and goes on where it
+    was. While another run has the job's lease the task waits.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "step")
+
+    def __init__(self, *, step: str, **kwargs: Any) -> None:
+        super().__init__(name=f"stateferry-{step}", **kwargs)
+        self.step = step
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        run = run_of(context)
+        if self.step == "cut_over" and run.plan.rehearse:
+            raise AirflowSkipException("a rehearsal publishes nothing")
+        check_not_returned(run)
+        self._wait_for_lease(run)
+        self.application = str(_spark_jobs() / f"{self.step}.py")
+        self.application_args = ["--run", run.folder.shown]
+        before = run.changes()
+        try:
+            super().execute(context)
+        except Exception:
+            self._wait_for_lease(run)
+            last = run.changes()[-1]
+            if last.state is RunState.FAILED and run.changes() != before:
+                raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {last.reason}") from None
+            raise
+        return self._done(context, run)
+
+    def _wait_for_lease(self, run: Run) -> None:
+        with Control(run.plan.catalog_uri) as control:
+            reason = control.why_not_free(run.plan.job, run.plan.run_id)
+        if reason:
+            self.log.warning("waiting: %s", reason)
+            raise AirflowRescheduleException(utcnow() + _LOOK_AGAIN)
+
+    def _done(self, context: Context, run: Run) -> dict[str, Any]:
+        if self.step == "cut_over":
+            return self._published(context, run)
+        facts = run.facts(self.step)
+        if facts is None:
+            self._nothing_to_do(context)
+        assert facts is not None
+        said = figures(self.step, facts)
+        self.log.info("%s", ", ".join(f"{name} {value}" for name, value in said.items()))
+        return said
+
+    def _published(self, context: Context, run: Run) -> dict[str, Any]:
+        plan = run.plan
+        with Control(plan.catalog_uri) as control:
+            standing = control.standing(plan.job)
+        if standing is None or standing.record.run_id != plan.run_id:
+            raise AirflowFailException(f"run {plan.run_id} is not what is published for job {plan.job}")
+        said = {"job": plan.job, "publication": standing.sequence, **standing.record.model_dump()}
+        for asset in (PUBLISHED_SAVEPOINT, STATE_TABLES):
+            context["outlet_events"][asset].extra = said
+        self.log.info("published: restore the new job from %s", plan.target)
+        return said
+
+    def _nothing_to_do(self, context: Context) -> None:
+        why = "nothing to do: the savepoint is migrated already, and in the wanted layout"
+        if request_of(context).stops_job:
+            # The job was stopped for it: what comes after a failure starts it again.
+            raise AirflowFailException(why)
+        raise AirflowSkipException(why)
+
+
+def _spark_jobs() -> Path:
+    """Where the steps are: as the driver sees it, which may be another place than here."""
+    named = os.environ.get(JOBS_VARIABLE)
+    if named:
+        return Path(named)
+    spec = find_spec("spark_jobs")
+    if spec is None or not spec.submodule_search_locations:
+        raise AirflowFailException(f"stateferry is not installed here: install it, or set {JOBS_VARIABLE}")
+    return Path(spec.submodule_search_locations[0])

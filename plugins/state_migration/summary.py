@@ -1,0 +1,45 @@
+"""What a person has to know to decide, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stateferry.runs.plan import MigrationPlan
+from stateferry.runs.report import Report
+from stateferry.runs.report_text import fact_lines
+from stateferry.validation.check_result import Outcome
+
+
+def report_summary(report: Report, plan: MigrationPlan) -> str:
+    return "\n".join(_lines(report, plan))
+
+
+def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
+    passed, failed, unsure = (report.count(outcome) for outcome in Outcome)
+    verdict = "green" if report.is_green else "red"
+    yield f"**The report is {verdict}**: {passed} checks passed, {failed} failed, {unsure} could not tell."
+    yield ""
+    yield f"- from `{report.source.path}` (checkpoint {report.source.checkpoint_id})"
+    yield f"- to `{plan.target}`"
+    yield f"- run `{report.run_id}` of job `{report.job}`"
+    if report.predictions:
+        parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
+        yield f"- a cut-over is likely to take: {parts}"
+    yield ""
+    yield "| check | outcome | expected | found |"
+    yield "|---|---|---|---|"
+    for check in report.checks:
+        cells = (check.name, check.outcome.value, check.expected, check.actual)
+        yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
+    yield ""
+    for step, facts in report.facts.items():
+        yield from (f"    {line}" for line in fact_lines(step, facts))
+    yield ""
+    if plan.rehearse:
+        return
+    yield "Approve: it is published, and the new job is started from it if that was asked for. Reject: nothing is."
+
+
+def _cell(text: str) -> str:
+    """Names come from the savepoint: what they contain is no markup."""
+    return "".join(f"\\{c}" if c in "|\\`*_<>[]" else c if c.isprintable() else " " for c in text)
