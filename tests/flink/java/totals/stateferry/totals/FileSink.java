@@ -25,12 +25,15 @@ import org.apache.flink.util.Collector;
 final class FileSink extends ProcessFunction<Total, Void> implements CheckpointedFunction, CheckpointListener {
     private static final long serialVersionUID = 1L;
     private final String folder;
+    private final long checkpointMillis;
     private transient StringBuilder lines;
     private transient List<Tuple3<Long, String, String>> pending;
     private transient ListState<Tuple3<Long, String, String>> checkpointed;
 
-    FileSink(String folder) {
+    /** A checkpoint takes at least so many milliseconds. */
+    FileSink(String folder, long checkpointMillis) {
         this.folder = folder;
+        this.checkpointMillis = checkpointMillis;
     }
 
     @Override
@@ -51,6 +54,7 @@ final class FileSink extends ProcessFunction<Total, Void> implements Checkpointe
 
     @Override
     public void snapshotState(FunctionSnapshotContext context) throws Exception {
+        Thread.sleep(checkpointMillis);
         if (lines.length() > 0) {
             pending.add(Tuple3.of(context.getCheckpointId(), UUID.randomUUID().toString(), lines.toString()));
             lines = new StringBuilder();

@@ -21,6 +21,7 @@ final class Topology {
         StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment();
         environment.enableCheckpointing(CHECKPOINT_MILLIS);
         options.optional("max-parallelism").map(Integer::parseInt).ifPresent(environment::setMaxParallelism);
+        long checkpointMillis = options.optional("checkpoint-millis").map(Long::parseLong).orElse(0L);
         double rate = Double.parseDouble(options.optional("rate").orElse("2000"));
         DataGeneratorSource<Purchase> source = new DataGeneratorSource<>(
                 new Purchase.Generator(), ENDLESS, RateLimiterStrategy.perSecond(rate), Types.POJO(Purchase.class));
@@ -32,7 +33,7 @@ final class Topology {
                 .process(totals)
                 .uid(options.optional("uid").orElse("main"))
                 .name("totals")
-                .process(new FileSink(options.required("sink")))
+                .process(new FileSink(options.required("sink"), checkpointMillis))
                 .returns(Types.VOID)
                 .uid("sink")
                 .name("sink");
