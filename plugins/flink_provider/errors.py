@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _FRAME = "\tat "
 _CAUSED_BY = "Caused by: "
+_WRAPPERS = ("java.util.concurrent.CompletionException: ", "java.util.concurrent.ExecutionException: ")
 
 
 class FlinkError(Exception):
@@ -50,6 +51,8 @@ def root_cause(trace: str) -> str:
     if not said:
         return "(nothing)"
     first = said[0].strip()
+    for wrapper in _WRAPPERS:
+        first = first.removeprefix(wrapper)
     if not causes:
         return " ".join(line.strip() for line in said)
     last = " ".join(line.strip() for line in said[causes[-1] :]).removeprefix(_CAUSED_BY)

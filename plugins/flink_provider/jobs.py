@@ -26,6 +26,7 @@ _UNKNOWN = "FlinkJobNotFoundException"
 _DUPLICATE = ("DuplicateJobSubmissionException", "DuplicateApplicationSubmissionException")
 _REAPPEARS_SECONDS = 20.0
 _LOOK_AGAIN_SECONDS = 2.0
+_CACHE_MARGIN_SECONDS = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ class Goal:
 
     states: frozenset[str] = frozenset({"RUNNING"})
     checkpoint: bool = False
+    max_failures: int | None = None
+    """How often a job that Flink restarts may fail on the way."""
 
     @classmethod
     def over(cls) -> Goal:
@@ -91,6 +94,14 @@ async def list_jobs(rest: FlinkRest) -> list[JobOverview]:
 async def find_job(rest: FlinkRest, job: str) -> JobOverview:
     """The job of this id, or of this name: the one that isn't over, or else the newest."""
     jobs = await list_jobs(rest)
+    found = _choose(rest, job, jobs)
+    if found is None:
+        there = ", ".join(f"'{other.name}' ({other.id}, {other.state})" for other in jobs) or "none at all"
+        raise FlinkError(f"no job has the name or id '{job}' at {rest.endpoint.url}; there are: {there}")
+    return found
+
+
+def _choose(rest: FlinkRest, job: str, jobs: list[JobOverview]) -> JobOverview | None:
     named = [found for found in jobs if job in (found.id, found.name)]
     alive = [found for found in named if not found.is_over]
     if len(alive) > 1:
@@ -98,10 +109,7 @@ async def find_job(rest: FlinkRest, job: str) -> JobOverview:
             f"{len(alive)} jobs named '{job}' are running at {rest.endpoint.url}: "
             f"{', '.join(found.id for found in alive)}; name one by its id"
         )
-    if not named:
-        there = ", ".join(f"'{found.name}' ({found.id}, {found.state})" for found in jobs) or "none at all"
-        raise FlinkError(f"no job has the name or id '{job}' at {rest.endpoint.url}; there are: {there}")
-    return (alive or named)[0]
+    return next(iter(alive or named), None)
 
 
 async def job_state(rest: FlinkRest, job_id: str) -> str | None:
@@ -129,7 +137,17 @@ async def known_state(rest: FlinkRest, job_id: str) -> str:
 
 
 async def has_checkpointed(rest: FlinkRest, job_id: str) -> bool:
-    """Whether the job has completed a checkpoint or savepoint of its own: from then on, going back replays input."""
+    """Whether the job has completed a checkpoint or savepoint of its own: from then on, going back replays input.
+
+    Flink answers from a cache. To be sure that there is none, one has to ask again when it is out of date.
+    """
+    if await _shows_checkpoint(rest, job_id):
+        return True
+    await asyncio.sleep(await _cached_for(rest))
+    return await _shows_checkpoint(rest, job_id)
+
+
+async def _shows_checkpoint(rest: FlinkRest, job_id: str) -> bool:
     latest = (await rest.get(f"/jobs/{job_id}/checkpoints"))["latest"]
     restored = latest["restored"]
     # A JobManager that came back doesn't remember checkpoints, but the job is restored from one, not from a savepoint.
@@ -139,10 +157,18 @@ async def has_checkpointed(rest: FlinkRest, job_id: str) -> bool:
 
 async def why_failed(rest: FlinkRest, job_id: str) -> str:
     """The newest failure in the job's history, in Flink's words."""
-    answer = await rest.get(f"/jobs/{job_id}/exceptions?maxExceptions=1")
-    entries = answer.get("exceptionHistory", {}).get("entries", [])
-    trace = entries[0]["stacktrace"] if entries else answer.get("root-exception") or ""
-    return root_cause(trace) if trace else "Flink gives no reason"
+    end = time.monotonic() + await _cached_for(rest)
+    while not (failures := await _failures(rest, job_id, 1)):
+        if time.monotonic() > end:
+            return "Flink gives no reason"
+        await asyncio.sleep(_CACHE_MARGIN_SECONDS)
+    return failures[0]
+
+
+async def _failures(rest: FlinkRest, job_id: str, most: int) -> list[str]:
+    """What Flink remembers of them, the newest first."""
+    answer = await rest.get(f"/jobs/{job_id}/exceptions?maxExceptions={most}")
+    return [root_cause(entry["stacktrace"]) for entry in answer["exceptionHistory"]["entries"]]
 
 
 async def cancel_job(rest: FlinkRest, job_id: str) -> None:
@@ -171,9 +197,10 @@ async def run_jar(rest: FlinkRest, run: JarRun) -> bool:
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         except FlinkRefusedError as refused:
             # An earlier request, its answer lost, was still being worked on.
-            if refused.says(*_DUPLICATE) and await job_state(rest, run.job_id) is not None:
-                return False
-            raise
+            if not refused.says(*_DUPLICATE):
+                raise
+            await known_state(rest, run.job_id)
+            return False
         else:
             return True
 
@@ -184,13 +211,27 @@ async def look(rest: FlinkRest, job_id: str, goal: Goal) -> str | None:
     A job that is over without having reached it, or that Flink doesn't know, is an error.
     """
     state = await known_state(rest, job_id)
-    if state in goal.states and (not goal.checkpoint or await has_checkpointed(rest, job_id)):
+    has_one = has_checkpointed if state in TERMINAL else _shows_checkpoint
+    if state in goal.states and (not goal.checkpoint or await has_one(rest, job_id)):
         return state
     if state == "FAILED":
         raise FlinkJobError(f"job {job_id} has failed: {await why_failed(rest, job_id)}")
     if state in TERMINAL:
         raise FlinkJobError(f"job {job_id} is {state}; expected: {_says(goal)}")
+    if goal.max_failures is not None:
+        failures = await _failures(rest, job_id, goal.max_failures + 1)
+        if len(failures) > goal.max_failures:
+            raise FlinkJobError(
+                f"job {job_id} is {state} and has failed {len(failures)} times on its way to {_says(goal)}: "
+                f"{failures[0]}"
+            )
     return None
+
+
+async def look_for(rest: FlinkRest, job: str, goal: Goal) -> str | None:
+    """As :func:`look`, by name or id, and None also while there is no such job yet."""
+    found = _choose(rest, job, await list_jobs(rest))
+    return None if found is None else await look(rest, found.id, goal)
 
 
 async def wait_for(rest: FlinkRest, job_id: str, goal: Goal, *, timeout: float, poll_interval: float) -> str:
@@ -198,10 +239,22 @@ async def wait_for(rest: FlinkRest, job_id: str, goal: Goal, *, timeout: float, 
     end = time.monotonic() + timeout
     while (reached := await look(rest, job_id, goal)) is None:
         if time.monotonic() > end:
-            found = await job_state(rest, job_id)
-            raise FlinkTimeoutError(f"job {job_id} is {found} after {timeout:g} s; expected: {_says(goal)}")
+            raise FlinkTimeoutError(f"{await says_so_far(rest, job_id, goal)} after {timeout:g} s")
         await asyncio.sleep(poll_interval)
     return reached
+
+
+async def says_so_far(rest: FlinkRest, job_id: str, goal: Goal) -> str:
+    """Of a job that hasn't reached its goal: where it is, and what is in its way."""
+    state = await job_state(rest, job_id)
+    failures = [] if state is None else await _failures(rest, job_id, 1)
+    newest = f"; its newest failure: {failures[0]}" if failures else ""
+    return f"job {job_id} is {state}, not {_says(goal)}{newest}"
+
+
+async def _cached_for(rest: FlinkRest) -> float:
+    """Seconds for which Flink may answer with what it knew about a job before."""
+    return float((await rest.get("/config"))["refresh-interval"]) / 1000 + _CACHE_MARGIN_SECONDS
 
 
 async def _jar_id(rest: FlinkRest, jar: str) -> str:

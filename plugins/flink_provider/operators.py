@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from flink_provider.errors import FlinkJobError, FlinkJobLostError
+from flink_provider.errors import FlinkJobError, FlinkJobLostError, FlinkRefusedError
 from flink_provider.hook import FlinkHook
 from flink_provider.identity import flink_id
 from flink_provider.jobs import Goal, JarRun, cancel_job, known_state
@@ -160,6 +161,8 @@ class FlinkRunJarOperator(FlinkOperator):
     :param arguments: the program's, one by one.
     :param savepoint: what to start from. The job never claims it (NO_CLAIM), and all of its state must find its place.
     :param wait_until: ``submitted``, ``running``, ``checkpoint`` (running, and has completed one) or ``finished``.
+    :param max_failures: how often the job may fail until then, if Flink restarts it when it does; by default as
+        often as Flink lets it. The job isn't cancelled when it has failed once more.
     :param cancel_on_kill: cancel the job when a person ends the task. No retry can start it again then.
     :param restart_lost: start the job again when an earlier try has started it and Flink has forgotten it since (a
         JobManager without high availability was restarted). It may have come far; what it did would be done twice.
@@ -179,6 +182,7 @@ class FlinkRunJarOperator(FlinkOperator):
         savepoint: str | None = None,
         configuration: Mapping[str, str] | None = None,
         wait_until: Literal["submitted", "running", "checkpoint", "finished"] = "running",
+        max_failures: int | None = None,
         cancel_on_kill: bool = False,
         restart_lost: bool = False,
         timeout: float = HOUR,
@@ -192,6 +196,7 @@ class FlinkRunJarOperator(FlinkOperator):
         self.savepoint = savepoint
         self.configuration = configuration
         self.wait_until = wait_until
+        self.max_failures = max_failures
         self.cancel_on_kill = cancel_on_kill
         self.restart_lost = restart_lost
 
@@ -201,13 +206,17 @@ class FlinkRunJarOperator(FlinkOperator):
         self._job_id = run.job_id
         self._show(context, run.job_id)
         self._submit(context, run)
-        goal = _GOALS.get(self.wait_until)
-        if goal is None:
+        if self.wait_until == "submitted":
             return self._result(run.job_id, "submitted", started)
+        goal = replace(_GOALS[self.wait_until], max_failures=self.max_failures)
         if is_deferrable(self):
             watch = self._watch(run.job_id)
             trigger = FlinkJobTrigger(
-                states=sorted(goal.states), checkpoint=goal.checkpoint, cancel_on_kill=self.cancel_on_kill, **watch
+                states=sorted(goal.states),
+                checkpoint=goal.checkpoint,
+                max_failures=goal.max_failures,
+                cancel_on_kill=self.cancel_on_kill,
+                **watch,
             )
             kwargs = {"job_id": run.job_id, "started": started}
             self.defer(trigger=trigger, method_name="execute_complete", kwargs=kwargs)
@@ -243,7 +252,8 @@ class FlinkRunJarOperator(FlinkOperator):
             with _for_good():
                 self.hook.run(lambda rest: known_state(rest, run.job_id))
             return
-        now = self.hook.run_jar(run)
+        with _for_good():
+            now = self.hook.run_jar(run)
         self.log.info("job %s %s", run.job_id, "was started" if now else "had been started by an earlier try")
         if store is not None:
             store.set(_SUBMITTED, run.job_id)
@@ -294,8 +304,8 @@ def _key(context: Context) -> tuple[str, ...]:
 
 @contextmanager
 def _for_good() -> Iterator[None]:
-    """What no retry can better: a job's id is used up once the job is over."""
+    """What no retry can better: a job's id is used up once the job is over, a program that was refused stays so."""
     try:
         yield
-    except (FlinkJobError, FlinkJobLostError) as error:
+    except (FlinkJobError, FlinkJobLostError, FlinkRefusedError) as error:
         raise AirflowFailException(str(error)) from error

@@ -19,7 +19,7 @@ from flink_provider.errors import FlinkRefusedError, FlinkUnreachableError
 PATIENCE_SECONDS = 300.0
 ANSWER_SECONDS = 30.0
 _FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 15.0
+_LONGEST_PAUSE = 5.0
 # A proxy before Flink without Flink behind it; Flink itself says 503 while its leader is being elected.
 _PASSING = (429, 502, 503, 504)
 _PASSING_WORDS = ("AskTimeoutException", "LeaderElection", "leader election", "RecipientUnreachableException")

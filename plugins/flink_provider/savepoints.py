@@ -52,7 +52,7 @@ class SavepointOrder:
         return f"{self.root.rstrip('/')}/{folder_name(*self.key)}"
 
     def trigger(self, number: int) -> str:
-        return flink_id("savepoint", *self.key, number)
+        return flink_id("savepoint", self.root, *self.key, number)
 
 
 @dataclass(frozen=True)

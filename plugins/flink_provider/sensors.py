@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from flink_provider.errors import FlinkJobError
 from flink_provider.hook import FlinkHook
-from flink_provider.jobs import Goal, find_job, look
-from flink_provider.links import FlinkJobLink, job_url
+from flink_provider.jobs import Goal, look_for
 from flink_provider.rest import FlinkRest
 from flink_provider.triggers import Event, FlinkJobTrigger, is_deferrable, raise_for
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FlinkJobSensor(BaseSensorOperator):
-    """Until a job is in one of the states; it fails, in Flink's words, once the job has ended in another one.
+    """Until there is a job in one of the states; it fails, in Flink's words, once the job has ended in another one.
 
     :param job: the job's name or id.
     :param states: any of Flink's: ``RUNNING``, ``FINISHED``, ``CANCELED``, ``FAILED``, ...
@@ -30,7 +29,6 @@ class FlinkJobSensor(BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("flink_conn_id", "job", "states")
-    operator_extra_links = (FlinkJobLink(),)
 
     def __init__(
         self,
@@ -60,12 +58,12 @@ class FlinkJobSensor(BaseSensorOperator):
         return super().execute(context)
 
     def _defer(self, context: Context) -> NoReturn:
-        job_id = self._find(context)
         trigger = FlinkJobTrigger(
             states=list(self.states),
             checkpoint=self.checkpoint,
             flink_conn_id=self.flink_conn_id,
-            job_id=job_id,
+            job_id=self.job,
+            may_appear=True,
             poll_interval=self.poke_interval,
             deadline=time.time() + self.timeout,
         )
@@ -78,18 +76,12 @@ class FlinkJobSensor(BaseSensorOperator):
             raise AirflowFailException(str(error)) from error
 
     def poke(self, context: Context) -> bool:
-        job_id = self._find(context)
         goal = Goal(frozenset(self.states), self.checkpoint)
 
         async def reached(rest: FlinkRest) -> bool:
-            return await look(rest, job_id, goal) is not None
+            return await look_for(rest, self.job, goal) is not None
 
         try:
             return self.hook.run(reached)
         except FlinkJobError as error:
             raise AirflowFailException(str(error)) from error
-
-    def _find(self, context: Context) -> str:
-        job_id = self.hook.run(lambda rest: find_job(rest, self.job)).id
-        context["ti"].xcom_push(key=FlinkJobLink.xcom_key, value=job_url(self.hook.get_conn(), job_id))
-        return job_id

@@ -14,7 +14,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from flink_provider import errors
 from flink_provider.errors import FlinkError, FlinkRefusedError, FlinkTimeoutError
 from flink_provider.hook import FlinkHook
-from flink_provider.jobs import Goal, cancel_job, look
+from flink_provider.jobs import Goal, cancel_job, look, look_for, says_so_far
 from flink_provider.rest import FlinkRest
 from flink_provider.savepoints import Pending, Savepoint, status
 
@@ -60,7 +60,7 @@ class FlinkTrigger(BaseTrigger):
             async with FlinkHook(self.flink_conn_id).rest() as rest:
                 while (event := await self._news(rest)) is None:
                     if time.time() > self.deadline:
-                        raise FlinkTimeoutError(f"{self._what()}: not within the time that was given")
+                        raise FlinkTimeoutError(f"{await self._so_far(rest)} within the time that was given")
                     await asyncio.sleep(self.poll_interval)
                 return event
         except FlinkError as error:
@@ -72,7 +72,7 @@ class FlinkTrigger(BaseTrigger):
     def _own(self) -> dict[str, Any]: ...
 
     @abstractmethod
-    def _what(self) -> str: ...
+    async def _so_far(self, rest: FlinkRest) -> str: ...
 
     @abstractmethod
     async def _news(self, rest: FlinkRest) -> Event | None: ...
@@ -88,8 +88,8 @@ class FlinkSavepointTrigger(FlinkTrigger):
     def _own(self) -> dict[str, Any]:
         return {"trigger": self.trigger}
 
-    def _what(self) -> str:
-        return f"the savepoint of job {self.job_id} (trigger {self.trigger})"
+    async def _so_far(self, rest: FlinkRest) -> str:
+        return f"the savepoint of job {self.job_id} (trigger {self.trigger}) isn't complete"
 
     async def _news(self, rest: FlinkRest) -> Event | None:
         found = await status(rest, Pending(self.job_id, self.trigger))
@@ -98,25 +98,46 @@ class FlinkSavepointTrigger(FlinkTrigger):
         return {"status": "forgotten"} if found is None else None
 
 
+_JOB_TRIGGER = ("states", "checkpoint", "max_failures", "may_appear", "cancel_on_kill")
+
+
 class FlinkJobTrigger(FlinkTrigger):
-    """Until the job is in one of the states, with a completed checkpoint if asked, or can't be any more."""
+    """Until the job is in one of the states, with a completed checkpoint if asked, or can't be any more.
+
+    With ``may_appear``, ``job_id`` may be a name, and the job need not be there yet.
+    """
 
     def __init__(
-        self, *, states: Sequence[str], checkpoint: bool = False, cancel_on_kill: bool = False, **common: Any
+        self,
+        *,
+        states: Sequence[str],
+        checkpoint: bool = False,
+        max_failures: int | None = None,
+        may_appear: bool = False,
+        cancel_on_kill: bool = False,
+        **common: Any,
     ) -> None:
         super().__init__(**common)
         self.states = sorted(states)
         self.checkpoint = checkpoint
+        self.max_failures = max_failures
+        self.may_appear = may_appear
         self.cancel_on_kill = cancel_on_kill
 
     def _own(self) -> dict[str, Any]:
-        return {"states": self.states, "checkpoint": self.checkpoint, "cancel_on_kill": self.cancel_on_kill}
+        return {name: getattr(self, name) for name in _JOB_TRIGGER}
 
-    def _what(self) -> str:
-        return f"job {self.job_id} in state {' or '.join(self.states)}"
+    @property
+    def _goal(self) -> Goal:
+        return Goal(frozenset(self.states), self.checkpoint, self.max_failures)
+
+    async def _so_far(self, rest: FlinkRest) -> str:
+        if self.may_appear:
+            return f"job '{self.job_id}' isn't {' or '.join(self.states)}"
+        return await says_so_far(rest, self.job_id, self._goal)
 
     async def _news(self, rest: FlinkRest) -> Event | None:
-        state = await look(rest, self.job_id, Goal(frozenset(self.states), self.checkpoint))
+        state = await (look_for if self.may_appear else look)(rest, self.job_id, self._goal)
         return None if state is None else {"status": "reached", "state": state}
 
     async def on_kill(self) -> None:
