@@ -7,8 +7,11 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, TriggerRule
 from state_migration.approval import ApproveRun
 from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES
+from state_migration.conclusion import Conclude
+from state_migration.flink_tasks import StartJob, TakeSavepoint
 from state_migration.form import migration_params
 from state_migration.plan_task import PlanOperator
+from state_migration.return_task import ReturnToOldJob
 from state_migration.steps import StepOperator
 
 with DAG(
@@ -20,12 +23,13 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     params=migration_params(),
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=20), "retry_exponential_backoff": True},
     tags=["stateferry"],
 ) as dag:
     unless_skipped = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     plan = PlanOperator(task_id="plan")
-    snapshot = StepOperator(task_id="snapshot", step="snapshot")
+    take_savepoint = TakeSavepoint(task_id="take_savepoint")
+    snapshot = StepOperator(task_id="snapshot", step="snapshot", trigger_rule=unless_skipped)
     migrate = StepOperator(task_id="migrate", step="migrate")
     rescale = StepOperator(task_id="rescale", step="rescale")
     validate = StepOperator(task_id="validate", step="validate")
@@ -33,5 +37,11 @@ with DAG(
     cut_over = StepOperator(
         task_id="cut_over", step="cut_over", trigger_rule=unless_skipped, outlets=[PUBLISHED_SAVEPOINT, STATE_TABLES]
     )
-    plan >> snapshot >> migrate >> rescale >> validate >> approve >> cut_over
+    start_job = StartJob(task_id="start_job")
+    return_to_old_job = ReturnToOldJob(task_id="return_to_old_job", trigger_rule=TriggerRule.ONE_FAILED)
+    conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)
+
+    plan >> take_savepoint >> snapshot >> migrate >> rescale >> validate >> approve >> cut_over >> start_job
+    plan >> snapshot
     validate >> cut_over
+    [take_savepoint, start_job] >> return_to_old_job >> conclude

@@ -36,8 +36,8 @@ def _switch(default: bool, title: str, section: str, description: str) -> Param:
 
 
 def _number(title: str, section: str, description: str) -> Param:
-    rules = {"type": ["null", "integer"], "minimum": 1, "maximum": 32768}
-    return Param(None, description, title=title, section=section, **rules)
+    kind = ["null", "integer"]
+    return Param(None, description, title=title, section=section, type=kind, minimum=1, maximum=32768)
 
 
 def _approval() -> dict[str, Param]:

@@ -27,7 +27,7 @@ class PlanOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         with refused_in_words():
             request = self._request(context)
-            occasion = _occasion(context)
+            occasion = occasion_of(context)
             plan, run = planned(request, occasion)
         folder = run.folder if run is not None else run_folder(plan.home, plan.job, plan.run_id)
         for name, value in plan.model_dump(mode="json", exclude={"catalog_uri"}).items():
@@ -56,6 +56,6 @@ class PlanOperator(BaseOperator):
         return requested_nightly(variable, conf)
 
 
-def _occasion(context: Context) -> Occasion:
+def occasion_of(context: Context) -> Occasion:
     dag_run = context["dag_run"]
     return Occasion(dag_run.run_id, dag_run.data_interval_end or dag_run.run_after)

@@ -11,14 +11,17 @@ from datetime import datetime
 from typing import Any
 
 from state_migration.request import MigrationRequest, migration_request
-from state_migration.sources import check_operators, demo_savepoint, newest_savepoint, read_metadata
-from stateferry.runs.plan import MigrationPlan, default_home, plan_of, plan_values
+from state_migration.sources import check_operators, demo_savepoint, home_folder, newest_savepoint, read_metadata
+from stateferry.runs.plan import MigrationPlan, plan_of, plan_values
 from stateferry.runs.runs import Run, folder_name
-from stateferry.savepoint.storage import Location
 
 VARIABLE = "state_migration"
 CATALOG_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_CATALOG", "STATEFERRY_WAREHOUSE"
 _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
+
+
+def default_catalog() -> str:
+    return os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{home_folder()}/catalog.db"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
 
 def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> MigrationPlan:
     """Raises a `PlanError` in words; a savepoint that is there is asked for its operators."""
-    home = Location.of(default_home()).path
+    home = home_folder()
     job = request.job_name()
     target = request.target or f"{home}/savepoints/{folder_name(job)}/{occasion.short_id}"
     values: dict[str, Any] = {
@@ -74,6 +77,7 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> Migr
         "source": source,
         "target": target,
         "home": home,
+        "catalog_uri": default_catalog(),
         "operators": request.operator_plans(),
         "parallelism": request.parallelism,
         "max_parallelism": request.max_parallelism,
@@ -83,8 +87,9 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> Migr
         "drop_unrepresentable_nulls": request.drop_unrepresentable_nulls,
         "on_contradiction": request.on_contradiction,
     }
-    places = {"catalog_uri": os.environ.get(CATALOG_VARIABLE), "warehouse": os.environ.get(WAREHOUSE_VARIABLE)}
-    return plan_of(values | {name: value for name, value in places.items() if value}, "the plan")
+    if warehouse := os.environ.get(WAREHOUSE_VARIABLE):
+        values["warehouse"] = warehouse
+    return plan_of(values, "the plan")
 
 
 def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPlan, Run | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 from stateferry.errors import RefusedError, UsageError
@@ -13,8 +14,12 @@ from stateferry.savepoint.storage import Location
 DEMO = "demo/legacy"
 
 
+def home_folder() -> str:
+    return os.path.abspath(os.path.expanduser(default_home()))
+
+
 def demo_savepoint() -> str:
-    location = Location.of(default_home()).child(DEMO)
+    location = Location.of(home_folder()).child(DEMO)
     if not location.child(METADATA).is_file():
         raise UsageError(
             f"source 'demo': there is no demo savepoint at {location.shown}: `make demo` writes it (or `stateferry "

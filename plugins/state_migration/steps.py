@@ -41,7 +41,7 @@ class StepOperator(SparkSubmitOperator):
         super().__init__(name=f"stateferry-{step}", **kwargs)
         self.step = step
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its facts become an XCom
         run = run_of(context)
         if self.step == "cut_over" and run.plan.rehearse:
             raise AirflowSkipException("a rehearsal publishes nothing")
@@ -65,7 +65,7 @@ class StepOperator(SparkSubmitOperator):
             reason = control.why_not_free(run.plan.job, run.plan.run_id)
         if reason:
             self.log.warning("waiting: %s", reason)
-            raise AirflowRescheduleException(utcnow() + _LOOK_AGAIN)
+            raise AirflowRescheduleException(utcnow() + _LOOK_AGAIN)  # type: ignore[no-untyped-call]
 
     def _done(self, context: Context, run: Run) -> dict[str, Any]:
         if self.step == "cut_over":

@@ -1,0 +1,31 @@
+"""Go back to the previous publication of a job, with the same approval as forward; can start the old job again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from airflow.sdk import DAG, TriggerRule
+from state_migration.form import rollback_params
+from state_migration.rollback_tasks import ApproveRollback, CancelNewJob, PlanRollback, RollBack, StartOldJob
+
+with DAG(
+    dag_id="state_rollback",
+    description="Go back to a job's previous publication",
+    doc_md=__doc__,
+    schedule=None,
+    start_date=datetime(2026, 1, 1),
+    max_active_runs=1,
+    params=rollback_params(),
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=20), "retry_exponential_backoff": True},
+    tags=["stateferry"],
+) as dag:
+    unless_refused = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+    plan = PlanRollback(task_id="plan")
+    approve = ApproveRollback(task_id="approve")
+    cancel_new_job = CancelNewJob(task_id="cancel_new_job", trigger_rule=unless_refused)
+    roll_back = RollBack(task_id="roll_back", trigger_rule=unless_refused)
+    start_old_job = StartOldJob(task_id="start_old_job")
+
+    plan >> approve >> cancel_new_job >> roll_back >> start_old_job
+    plan >> cancel_new_job
+    plan >> roll_back

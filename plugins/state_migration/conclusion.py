@@ -1,0 +1,74 @@
+"""The last task: how it ended, in words, and red if it isn't as asked."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from state_migration.request import MigrationRequest
+from state_migration.the_run import RETURNED, planned_by
+from stateferry.errors import StateferryError
+from stateferry.runs.report import Report
+from stateferry.runs.report_text import show_report
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.savepoint.storage import Location
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class Conclude(BaseOperator):
+    """Runs whatever happened before: the DAG run is as good as this task says."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        said = planned_by(context)
+        if said is None:
+            self._without_plan(context)
+        assert said is not None
+        try:
+            run = Run.open(Location.of(said["folder"]))
+        except StateferryError:
+            raise AirflowFailException("no savepoint, no run: see the task take_savepoint") from None
+        self._show_report(run)
+        last = run.changes()[-1]
+        if run.state is RunState.PLANNED:
+            raise AirflowSkipException("nothing was to be done: see the task snapshot")
+        problem = _problem(run, MigrationRequest.model_validate(said["request"]))
+        if problem:
+            raise AirflowFailException(problem)
+        done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
+        self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, done)
+        return {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
+
+    def _without_plan(self, context: Context) -> None:
+        states = context["ti"].get_task_states(
+            dag_id=context["ti"].dag_id, task_ids=["plan"], run_ids=[context["ti"].run_id]
+        )
+        if any("skipped" in of_run.values() for of_run in states.values()):
+            raise AirflowSkipException("this run was skipped: see the task plan")
+        raise AirflowFailException("this run was refused: see the task plan")
+
+    def _show_report(self, run: Run) -> None:
+        if run.report.exists():
+            text = StringIO()
+            show_report(Report.read(run.report), text)
+            for line in text.getvalue().splitlines():
+                self.log.info("%s", line)
+
+
+def _problem(run: Run, request: MigrationRequest) -> str:
+    last = run.changes()[-1]
+    returned = run.facts(RETURNED)
+    name = f"run {run.plan.run_id} of job {run.plan.job}"
+    back = f". The old job was started again from {returned['savepoint']}" if returned else ""
+    wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
+    if run.state is not wanted:
+        reason = f": {last.reason}" if last.reason else ""
+        return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
+    if request.start_job and run.facts("start_job") is None:
+        return f"{name} is published, but the new job is not up: see the tasks start_job and return_to_old_job{back}"
+    return ""

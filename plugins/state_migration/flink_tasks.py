@@ -1,0 +1,79 @@
+"""Flink's part of a cut-over: the savepoint at its beginning, the new job at its end."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from flink_provider.errors import FlinkRefusedError, FlinkTimeoutError
+from flink_provider.operators import FlinkRunJarOperator, FlinkSavepointOperator
+
+from state_migration.plan_task import occasion_of
+from state_migration.planning import plan_for
+from state_migration.sources import check_operators, read_metadata
+from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of
+from stateferry.durations import parse_duration
+from stateferry.runs.runs import Run
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+STOPPED = "stopped"
+"""An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
+REFUSED = "refused"
+"""An XCom of `start_job`: Flink has refused the new job, and there is none."""
+
+
+class TakeSavepoint(FlinkSavepointOperator):
+    """Takes the savepoint that the run reads and makes the run; to cut over, the job is stopped with it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(job="", savepoint_directory="", deferrable=False, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        request = request_of(context)
+        if request.source != "flink":
+            raise AirflowSkipException("the savepoint is there already")
+        self.flink_conn_id = request.flink_conn_id
+        self.job, self.savepoint_directory = str(request.flink_job), str(request.savepoint_directory)
+        self.stop = request.stops_job
+        taken = super().execute(context)
+        if self.stop:
+            context["ti"].xcom_push(key=STOPPED, value=taken["savepoint"])
+        with refused_in_words():
+            occasion = occasion_of(context)
+            plan = plan_for(request, occasion, taken["savepoint"])
+            check_operators(read_metadata(plan.source), [one.operator for one in plan.operators], plan.source)
+            run = Run.create(plan, occasion.now)
+            run.finish("take_savepoint", taken)
+        return taken
+
+
+class StartJob(FlinkRunJarOperator):
+    """Starts the new job from the savepoint that was published; it is up when it has completed a checkpoint."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(jar="", wait_until="checkpoint", deferrable=False, poll_interval=2, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        request, run = request_of(context), run_of(context)
+        if not request.start_job:
+            raise AirflowSkipException(f"not asked for: start the new job from {run.plan.target}")
+        check_not_returned(run)
+        self.flink_conn_id = request.flink_conn_id
+        self.jar, self.entry_class = str(request.jar), request.entry_class
+        self.arguments = shlex.split(request.program_args)
+        self.parallelism = request.job_parallelism
+        self.savepoint = run.plan.target
+        self.timeout = parse_duration(request.start_timeout) / 1000
+        try:
+            started = super().execute(context)
+        except FlinkTimeoutError as error:
+            raise AirflowFailException(str(error)) from None
+        except AirflowFailException as error:
+            if isinstance(error.__cause__, FlinkRefusedError) and self.hook.job_state(self._job_id) is None:
+                context["ti"].xcom_push(key=REFUSED, value=True)
+            raise
+        run.finish("start_job", started)
+        return started

@@ -1,0 +1,118 @@
+"""When a cut-over fails before the new job has completed a checkpoint: back to the job as it was.
+
+Later than that, going back would replay input that the new job has worked on: that is left to a person.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from flink_provider.hook import FlinkHook
+from flink_provider.jobs import TERMINAL
+from flink_provider.operators import FlinkRunJarOperator
+
+from state_migration.flink_tasks import REFUSED, STOPPED
+from state_migration.request import MigrationRequest
+from state_migration.the_run import RETURNED, planned_by, refused_in_words, request_of
+from stateferry.runs.control import Control
+from stateferry.runs.rolling_back import WayBack
+from stateferry.runs.runs import Run
+from stateferry.savepoint.storage import Location
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+TAKE_SAVEPOINT, START_JOB = "take_savepoint", "start_job"
+_CANCELLED_WITHIN = 300.0
+
+
+class ReturnToOldJob(FlinkRunJarOperator):
+    """Confirms that the new job is over, undoes the publication, and starts the old job from the old savepoint."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(jar="", wait_until="running", deferrable=False, poll_interval=2, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        if planned_by(context) is None:
+            raise AirflowSkipException("nothing was planned, so nothing was done")
+        request, ti = request_of(context), context["ti"]
+        self.flink_conn_id = request.flink_conn_id
+        new_job = ti.xcom_pull(task_ids=START_JOB, key="job_id")
+        savepoint = ti.xcom_pull(task_ids=TAKE_SAVEPOINT, key=STOPPED)
+        run = _run(context)
+        if new_job is None and savepoint is None:
+            raise AirflowSkipException(_nothing_happened(request))
+        if new_job is not None and not ti.xcom_pull(task_ids=START_JOB, key=REFUSED):
+            self._end(new_job)
+        with refused_in_words():
+            if run is not None:
+                _unpublish(run)
+        savepoint = savepoint or (run.plan.source if run is not None else None)
+        if request.old_jar is None:
+            raise AirflowFailException(
+                f"the job as it was is not running, and old_jar doesn't say how to start it: start it from {savepoint}"
+            )
+        if run is not None:
+            run.finish(RETURNED, {"reason": "it went back to the old job", "savepoint": savepoint})
+        self.jar, self.entry_class = request.old_jar, request.old_entry_class
+        self.arguments = shlex.split(request.old_program_args)
+        self.parallelism = request.old_job_parallelism
+        self.savepoint = savepoint
+        started = super().execute(context)
+        self.log.warning("went back: the old job runs again, as job %s, from %s", started["job_id"], savepoint)
+        return started | {"savepoint": savepoint}
+
+    def _end(self, new_job: str) -> None:
+        """Makes sure that the new job is over and has never completed a checkpoint."""
+        state = _state(self.hook, new_job)
+        if state not in TERMINAL:
+            self._check_no_checkpoint(new_job)
+            self.log.info("job %s is %s without a completed checkpoint: cancelling it", new_job, state)
+            state = self.hook.cancel(new_job, timeout=_CANCELLED_WITHIN)
+        # It may have completed one until it was over.
+        self._check_no_checkpoint(new_job)
+        self.log.info("job %s is %s", new_job, state)
+
+    def _check_no_checkpoint(self, new_job: str) -> None:
+        if self.hook.has_checkpointed(new_job):
+            raise AirflowFailException(
+                f"the new job {new_job} has completed a checkpoint: going back now would replay the input it has "
+                "worked on, so nothing was undone. Mend the new job, or trigger the DAG state_rollback"
+            )
+
+
+def _state(hook: FlinkHook, job: str) -> str:
+    state = hook.job_state(job)
+    if state is None:
+        raise AirflowFailException(
+            f"Flink knows nothing of the new job {job}, so whether it has completed a checkpoint can't be told: "
+            "nothing was undone. Look whether it runs; if it never did, trigger the DAG state_rollback"
+        )
+    return state
+
+
+def _run(context: Context) -> Run | None:
+    said = planned_by(context)
+    assert said is not None, "this task comes after plan"
+    folder = Location.of(said["folder"])
+    return Run.open(folder) if folder.child("plan.json").exists() else None
+
+
+def _unpublish(run: Run) -> None:
+    plan = run.plan
+    with Control(plan.catalog_uri) as control:
+        own = [one for one in control.history(plan.job) if one.record.run_id == plan.run_id]
+        standing = control.standing(plan.job)
+        if own and (own[-1] == standing or own[-1].rolled_back_at is not None):
+            WayBack(plan.home, control, plan.job).go(own[-1])
+
+
+def _nothing_happened(request: MigrationRequest) -> str:
+    if request.stops_job:
+        return (
+            f"no savepoint was taken, so job {request.flink_job} should run as before; look at it in Flink, since an "
+            "answer of Flink may have been lost"
+        )
+    return "no job was stopped for this run, and none was started: there is nothing to return to"

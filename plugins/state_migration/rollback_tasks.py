@@ -1,0 +1,130 @@
+"""Back to the previous publication, and to the job that goes with it, when a person says so."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from flink_provider.operators import FlinkCancelJobOperator, FlinkRunJarOperator
+
+from state_migration.approval import Asking
+from state_migration.planning import default_catalog
+from state_migration.request import RollbackRequest, rollback_request
+from state_migration.sources import home_folder, read_metadata
+from state_migration.the_run import PLAN_TASK, refused_in_words
+from stateferry.errors import RejectedError
+from stateferry.runs.control import Control
+from stateferry.runs.publication import Publication
+from stateferry.runs.rolling_back import WayBack
+from stateferry.savepoint.own_files import METADATA
+from stateferry.savepoint.storage import Location
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class PlanRollback(BaseOperator):
+    """Says what would be undone, what the old job would start from, and what input it would read again."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with refused_in_words():
+            request = rollback_request({**context["params"], **(context["dag_run"].conf or {})}, "the form")
+            job = str(request.job)
+            with _control() as control:
+                undo = WayBack(home_folder(), control, job).to_undo()
+                if undo is None:
+                    raise RejectedError(f"job {job} has no publication that stands: nothing to roll back")
+                before = next((one for one in control.history(job) if one.sequence == undo.previous), None)
+            savepoint = before.record.target if before is not None else undo.record.source
+            consequences = _consequences(undo, savepoint)
+        for line in consequences:
+            self.log.warning("%s", line)
+        return {
+            "request": request.model_dump(),
+            "undo": undo.sequence,
+            "savepoint": savepoint,
+            "consequences": consequences,
+        }
+
+
+class ApproveRollback(Asking):
+    def execute(self, context: Context) -> Any:
+        request = _request(context)
+        if not request.approval:
+            raise AirflowSkipException("approval is switched off")
+        body = "\n".join(f"- {line}" for line in _planned(context)["consequences"])
+        self.ask(context, f"Roll back job {request.job}?", body, request.approval_timeout)
+
+
+class CancelNewJob(FlinkCancelJobOperator):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(job="", deferrable=False, poll_interval=2, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        request = _request(context)
+        if request.flink_job is None:
+            raise AirflowSkipException("no job was named that is to be cancelled")
+        self.flink_conn_id, self.job = request.flink_conn_id, request.flink_job
+        return super().execute(context)
+
+
+class RollBack(BaseOperator):
+    def execute(self, context: Context) -> dict[str, Any]:
+        request, planned = _request(context), _planned(context)
+        with refused_in_words(), _control() as control:
+            undo = next(one for one in control.history(str(request.job)) if one.sequence == planned["undo"])
+            rolled_back = WayBack(home_folder(), control, undo.job).go(undo)
+        self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
+        self.log.info("restore the job from %s", rolled_back.restore_from)
+        return {"undone": undo.sequence, "savepoint": rolled_back.restore_from}
+
+
+class StartOldJob(FlinkRunJarOperator):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(jar="", wait_until="running", deferrable=False, poll_interval=2, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        request = _request(context)
+        if not request.restart_job:
+            raise AirflowSkipException(f"not asked for: restore the job from {_planned(context)['savepoint']}")
+        self.flink_conn_id = request.flink_conn_id
+        self.jar, self.entry_class = str(request.old_jar), request.old_entry_class
+        self.arguments = shlex.split(request.old_program_args)
+        self.parallelism = request.old_job_parallelism
+        self.savepoint = _planned(context)["savepoint"]
+        return super().execute(context)
+
+
+def _planned(context: Context) -> dict[str, Any]:
+    said: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+    if said is None:
+        raise AirflowFailException("this task comes after plan")
+    return said
+
+
+def _request(context: Context) -> RollbackRequest:
+    return RollbackRequest.model_validate(_planned(context)["request"])
+
+
+def _control() -> Control:
+    return Control(default_catalog())
+
+
+def _consequences(undo: Publication, savepoint: str) -> list[str]:
+    metadata = Location.of(savepoint).child(METADATA)
+    checkpoint = read_metadata(savepoint).checkpoint_id
+    since = _moment(metadata.modified_at())
+    return [
+        f"publication {undo.sequence} of {_moment(undo.published_at)} is undone (run {undo.record.run_id})",
+        f"the job goes on from {savepoint} (checkpoint {checkpoint})",
+        f"input since checkpoint {checkpoint} of the job is read again; that savepoint was written at {since}",
+        "what the new job has written out since is written again, unless the sink tells twins apart",
+        "what the new job's state alone has learnt is lost; no file is removed",
+    ]
+
+
+def _moment(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))
