@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -129,6 +130,11 @@ class Pipeline:
         """Where the new savepoint's files go: to the target, or nowhere near it."""
         return self.run.staged if self.run.plan.rehearse else Location.of(self.run.plan.target)
 
+    @property
+    def exchange(self) -> Location:
+        """Where entries are on their way to key groups of another max parallelism."""
+        return self.run.folder.child("exchange")
+
     def snapshot(self) -> Facts:
         self._check_room()
         inventory = snapshot.run(self.spark, self.resolved, self.watch)
@@ -144,7 +150,10 @@ class Pipeline:
     def _check_room(self) -> None:
         room = estimate(self.resolved)
         # The tables hold what is in the staged savepoint once more, compressed.
-        check_room({self.files.path: room.bytes, self.run.plan.warehouse: room.bytes // 2}, room.how)
+        needs = Counter({self.files.path: room.bytes, self.run.plan.warehouse: room.bytes // 2})
+        if any(rewrite.destination.is_elsewhere for rewrite in self.resolved.rewrites()):
+            needs[self.exchange.path] += room.bytes
+        check_room(needs, room.how)
 
     def migrate(self) -> Facts:
         states = migrate.run(self.spark, self.resolved, self.watch)
@@ -173,7 +182,7 @@ class Pipeline:
         self.run.folder.child("rescale-plan.json").write_atomically(movement.to_json(movements))
         for line in movement.movement_lines(movements):
             self.say(f"rescale plan: {line}")
-        staged = rescale.run(self.spark, self.resolved, self.files.path, self.watch)
+        staged = rescale.run(self.spark, self.resolved, self.files.path, self.exchange, self.watch)
         if self.run.plan.rehearse:
             described = staged.metadata
         else:

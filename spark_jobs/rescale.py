@@ -14,6 +14,7 @@ from spark_jobs.watching import Watch
 from stateferry.migration.staging import StagedFile, add_counts, assemble
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.metadata import Metadata
+from stateferry.savepoint.storage import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,12 @@ class Staged:
         return add_counts(file.counts for file in self.files)
 
 
-def run(spark: SparkSession, resolved: ResolvedPlan, folder: str, watch: Watch = lambda _: None) -> Staged:
+def run(
+    spark: SparkSession, resolved: ResolvedPlan, folder: str, exchange: Location, watch: Watch = lambda _: None
+) -> Staged:
+    """`exchange` is a folder for what goes from key group to key group, as long as it is on its way."""
     rewrites = resolved.rewrites()
-    files = stage_files(spark, rewrites, folder, resolved.plan.chunk_bytes, watch)
+    files = stage_files(spark, rewrites, folder, exchange, resolved.plan.chunk_bytes, watch)
     return Staged(assemble(resolved.source.metadata, rewrites, files, folder), files)
 
 

@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.exchange import exchange
 from spark_jobs.tasks import Measure, run_tasks
-from spark_jobs.watching import Watch, watched
+from spark_jobs.watching import Watch
 from stateferry.key_groups import KeyGroupRange
-from stateferry.migration.staging import FileTask, SendTask, StagedFile, file_tasks
+from stateferry.migration.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, file_tasks
 from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.rewrite import OperatorRewrite
+from stateferry.savepoint.storage import Location
+
+_WRITTEN: Measure[StagedFile] = Measure("B", lambda file: file.size)
+_SENT: Measure[SentFile] = Measure("B", lambda file: file.size)
 
 
 def stage_files(
-    spark: SparkSession, rewrites: Sequence[OperatorRewrite], folder: str, chunk_bytes: int, watch: Watch
+    spark: SparkSession,
+    rewrites: Sequence[OperatorRewrite],
+    folder: str,
+    exchange: Location,
+    chunk_bytes: int,
+    watch: Watch,
 ) -> list[StagedFile]:
-    """Key groups that stay are copied by one task for each new file; the others go through Spark's shuffle."""
+    """Key groups that stay are copied by one task for each new file; the others go through files in `exchange`, which
+    is gone afterwards."""
     files = file_tasks(rewrites, folder)
     stay = [task for task in files if not task.rewrite.destination.is_elsewhere]
-    move = [task for task in files if task.rewrite.destination.is_elsewhere]
-    copied = run_tasks(spark, "rescale", stay, FileTask.copy, watch, Measure("B", _size))
-    return copied + _exchanged(spark, move, chunk_bytes, watch)
+    staged = run_tasks(spark, "rescale", stay, FileTask.copy, watch, _WRITTEN)
+    exchange.remove()
+    for number, rewrite in enumerate(rewrites):
+        if rewrite.destination.is_elsewhere:
+            receivers = [task for task in files if task.rewrite is rewrite]
+            staged += _exchanged(spark, rewrite, receivers, exchange.child(f"{number}"), chunk_bytes, watch)
+    exchange.remove()
+    return staged
 
 
-def _size(file: StagedFile) -> int:
-    return file.size
+def _exchanged(
+    spark: SparkSession,
+    rewrite: OperatorRewrite,
+    receivers: Sequence[FileTask],
+    exchange: Location,
+    chunk_bytes: int,
+    watch: Watch,
+) -> list[StagedFile]:
+    exchange.make_folder()
+    senders = send_tasks(rewrite, exchange, chunk_bytes)
+    sent = run_tasks(spark, "rescale: send", senders, SendTask.send, watch, _SENT)
+    receive = partial(FileTask.receive, files=[sender.file for sender in senders])
+    received = run_tasks(spark, "rescale", receivers, receive, watch, _WRITTEN)
+    # Senders alone know what they made of what they read; whose file tells it makes no difference.
+    counts = add_counts(file.counts for file in sent)
+    return [replace(file, counts=counts if number == 0 else {}) for number, file in enumerate(received)]
 
 
-def _exchanged(spark: SparkSession, files: Sequence[FileTask], chunk_bytes: int, watch: Watch) -> list[StagedFile]:
-    if not files:
-        return []
-    rewrites = list({task.rewrite.old.id: task.rewrite for task in files}.values())
-    senders = [sender for rewrite in rewrites for sender in send_tasks(rewrite, chunk_bytes)]
-    received: list[StagedFile] = []
-    if senders:
-        rows = exchange(spark, senders, files)
-        answered = watched(spark, "rescale", len(files), rows.collect, watch)
-        received = [pickle.loads(row.staged) for row in answered]
-    there = {(file.operator, file.subtask) for file in received}
-    # A file that nothing is sent to has its header all the same.
-    empty = [task.receive(()) for task in files if (task.rewrite.old.id, task.subtask) not in there]
-    return received + empty
-
-
-def send_tasks(rewrite: OperatorRewrite, chunk_bytes: int) -> list[SendTask]:
+def send_tasks(rewrite: OperatorRewrite, exchange: Location, chunk_bytes: int) -> list[SendTask]:
     """Runs of old key groups with about `chunk_bytes` of state each."""
     chunks = plan_chunks(rewrite.old, target_bytes=chunk_bytes)
-    return [SendTask(rewrite, KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups))) for chunk in chunks]
+    return [
+        SendTask(rewrite, KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)), exchange.child(f"{number:06}"))
+        for number, chunk in enumerate(chunks)
+    ]

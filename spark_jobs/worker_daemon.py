@@ -6,13 +6,13 @@ from zipimport import zipimporter
 
 from pyspark.daemon import manager
 
-from spark_jobs import exchange, savepoint_source, tasks
+from spark_jobs import savepoint_source, tasks
 from stateferry.migration import inventory, staging
 from stateferry.runs import file_digest
 from stateferry.tables import migrate as tables
 from stateferry.validation import checks
 
-PRELOADED = (exchange, savepoint_source, tasks, checks, file_digest, inventory, staging, tables)
+PRELOADED = (savepoint_source, tasks, checks, file_digest, inventory, staging, tables)
 
 
 def _keep_what_is_known_of_zips(_: zipimporter) -> None:

@@ -1,30 +1,24 @@
 """The staged savepoint as pieces of work: each new keyed state file is one, any process may do it, and doing it
-again gives the same bytes. At another max parallelism the pieces send to each other; who carries that is the
-caller's to say.
+again gives the same bytes. At another max parallelism other pieces come before them, which send them what they
+put together.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import TypeVar
 
-import numpy as np
-
-from stateferry.key_groups import KeyGroupRange, operator_index_for_key_group
+from stateferry.key_groups import KeyGroupRange
+from stateferry.migration.exchange import Arrivals, send
 from stateferry.migration.map_migration import MigrateMaps
-from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.grouped import GroupedEntries
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, OperatorHandle, RelativeFile, Subtask
 from stateferry.savepoint.own_files import remove_drafts
 from stateferry.savepoint.rewrite import OperatorRewrite
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.writer import SavepointWriter
-
-_SENT_AT_ONCE = 64 << 20
 
 Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 
@@ -60,11 +54,12 @@ class FileTask:
         handle = self.rewrite.copy_keyed(SavepointWriter(self.folder), self.subtask, self.key_groups, lambda _: None)
         return self._staged(handle, began)
 
-    def receive(self, sent: Iterable[SentEntries]) -> StagedFile:
-        """Writes entries that were sent, in the order of key group and state."""
+    def receive(self, files: Sequence[Location]) -> StagedFile:
+        """Puts together what was sent for its key groups."""
         began = time.monotonic()
-        by_group = _ByKeyGroup(sent)
-        handle = self.rewrite.write_keyed(SavepointWriter(self.folder), self.subtask, self.key_groups, by_group.entries)
+        with Arrivals(files, self.key_groups) as arrivals:
+            writer = SavepointWriter(self.folder)
+            handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, arrivals.entries)
         return self._staged(handle, began)
 
     def _staged(self, handle: KeyedHandle, began: float) -> StagedFile:
@@ -85,72 +80,24 @@ def add_counts(counts: Iterable[dict[str, Counter[str]]]) -> dict[str, Counter[s
 
 
 @dataclass(frozen=True, slots=True)
-class SentEntries:
-    """Entries of one state on their way to a key group; `last_start` is where the last of them begins."""
-
-    key_group: int
-    state: int
-    data: Buffer
-    last_start: int
-
-
-class _ByKeyGroup:
-    """Gives out what arrives in the order of key groups, to somebody who asks in that order."""
-
-    def __init__(self, sent: Iterable[SentEntries]) -> None:
-        self._groups = groupby(sent, key=lambda one: one.key_group)
-        self._next = next(self._groups, None)
-
-    def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
-        if self._next is not None and self._next[0] == key_group:
-            for one in self._next[1]:
-                yield one.state, one.data, one.last_start
-            self._next = next(self._groups, None)
-
-
-@dataclass(frozen=True, slots=True)
 class SendTask:
-    """Old key groups whose entries go to others."""
+    """Old key groups whose entries go to others, by way of a file."""
 
     rewrite: OperatorRewrite
     key_groups: KeyGroupRange
+    file: Location
 
-    def send(self) -> Iterator[tuple[int, SentEntries]]:
-        """With the new subtask that each portion goes to."""
-        gathered: list[GroupedEntries] = []
-        size = 0
-        for entries in self.rewrite.send(self.key_groups, lambda _: None):
-            # What a transform hands out may lie in a buffer that it uses again.
-            gathered.append(replace(entries, data=entries.data.copy()))
-            size += len(entries.data)
-            if size >= _SENT_AT_ONCE:
-                yield from self._portions(gathered)
-                gathered, size = [], 0
-        yield from self._portions(gathered)
-
-    def _portions(self, gathered: Sequence[GroupedEntries]) -> Iterator[tuple[int, SentEntries]]:
-        new = self.rewrite.new
-        for sent in merged(gathered):
-            yield operator_index_for_key_group(new.max_parallelism, new.parallelism, sent.key_group), sent
+    def send(self) -> SentFile:
+        size = send(self.file, self.rewrite.send(self.key_groups, lambda _: None))
+        return SentFile(size, counts_of(self.rewrite))
 
 
-def merged(gathered: Sequence[GroupedEntries]) -> Iterator[SentEntries]:
-    """What goes to the same key group and belongs to the same state, put together."""
-    index = [
-        (int(key_group), entries.state, number, place)
-        for number, entries in enumerate(gathered)
-        for place, key_group in enumerate(entries.key_groups.tolist())
-    ]
-    index.sort()
-    for (key_group, state), parts in groupby(index, key=lambda part: part[:2]):
-        data = bytearray()
-        last_start = 0
-        for _, _, number, place in parts:
-            entries = gathered[number]
-            start, end = int(entries.bounds[place]), int(entries.bounds[place + 1])
-            last_start = len(data) + int(entries.last_starts[place]) - start
-            data += entries.data[start:end].data
-        yield SentEntries(key_group, state, np.frombuffer(data, np.uint8), last_start)
+@dataclass(frozen=True, slots=True)
+class SentFile:
+    """How large it is, and what was counted on the way."""
+
+    size: int
+    counts: dict[str, Counter[str]]
 
 
 def file_tasks(rewrites: Iterable[OperatorRewrite], folder: str) -> list[FileTask]:

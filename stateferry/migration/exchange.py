@@ -1,0 +1,148 @@
+"""Entries on their way to the key groups of another max parallelism, by files: whoever reads old key groups leaves a
+file with all that is in them, and each new file is put together from all of those.
+
+| part of a file | |
+|---|---|
+| parcels | entries as they lie in a section: those of one key group and state, in the order of both, for up to 64 MiB |
+| index | of each parcel five i64: key group, state, start, end, where the last of its entries begins |
+| i64 | how many parcels there are |
+
+Numbers are little endian.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stateferry.errors import DamagedError
+from stateferry.key_groups import KeyGroupRange
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.grouped import GroupedEntries
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.write_behind import WriteBehind
+from stateferry.serializers.walker import Positions
+
+_AT_ONCE = 64 << 20
+_NUMBERS = 5
+_INTEGER = np.dtype("<i8")
+_MOST_OPEN = 128
+_NO_PARCELS = np.empty((0, 1 + _NUMBERS), np.int64)
+
+
+def send(file: Location, entries: Iterable[GroupedEntries]) -> int:
+    """Writes the file; returns its size. It is on disk, and has its name, once it is whole."""
+    out = WriteBehind(file)
+    try:
+        index = [parcel for portion in _portions(entries) for parcel in _write(out, portion)]
+        out.write(np.array(index, _INTEGER).tobytes())
+        out.write(np.array([len(index)], _INTEGER).tobytes())
+        out.finish()
+    finally:
+        out.close()
+    return out.position
+
+
+def _portions(entries: Iterable[GroupedEntries]) -> Iterator[list[GroupedEntries]]:
+    gathered: list[GroupedEntries] = []
+    size = 0
+    for one in entries:
+        # What a transform hands out may lie in a buffer that it uses again.
+        gathered.append(replace(one, data=one.data.copy()))
+        size += len(one.data)
+        if size >= _AT_ONCE:
+            yield gathered
+            gathered, size = [], 0
+    yield gathered
+
+
+def _write(out: WriteBehind, portion: Sequence[GroupedEntries]) -> list[list[int]]:
+    """The portion's entries by key group and state; returns the parcels' part of the index."""
+    pieces = sorted(
+        (key_group, entries.state, number, place)
+        for number, entries in enumerate(portion)
+        for place, key_group in enumerate(entries.key_groups.tolist())
+    )
+    parcels: list[list[int]] = []
+    for key_group, state, number, place in pieces:
+        entries = portion[number]
+        start, end = int(entries.bounds[place]), int(entries.bounds[place + 1])
+        if not parcels or parcels[-1][:2] != [key_group, state]:
+            parcels.append([key_group, state, out.position, 0, 0])
+        parcels[-1][3:] = out.position + end - start, out.position + int(entries.last_starts[place]) - start
+        out.write(entries.data[start:end])
+    return parcels
+
+
+class Arrivals:
+    """What all senders have for some key groups; use as a context manager."""
+
+    def __init__(self, files: Sequence[Location], key_groups: KeyGroupRange) -> None:
+        self._files, self._key_groups = files, key_groups
+        self._opened: OrderedDict[int, Any] = OrderedDict()
+        self._buffer = np.empty(1 << 20, np.uint8)
+        self._index: Positions = _NO_PARCELS
+
+    def __enter__(self) -> Arrivals:
+        try:
+            index = np.concatenate([_NO_PARCELS, *(self._index_of(number) for number in range(len(self._files)))])
+        except BaseException:
+            self._close()
+            raise
+        # A state's parcels in the order in which they were sent: by sender, and within one by place.
+        self._index = index[np.lexsort((index[:, 3], index[:, 0], index[:, 2], index[:, 1]))]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for file in self._opened.values():
+            file.close()
+
+    def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
+        """State, entries, and where the last of these begins; the entries are there until the next are asked for."""
+        first, after = np.searchsorted(self._index[:, 1], (key_group, key_group + 1))
+        for number, _, state, start, end, last_start in self._index[first:after].tolist():
+            yield state, self._read(number, start, end), last_start - start
+
+    def _index_of(self, number: int) -> Positions:
+        """Of the parcels for the wanted key groups, with the file's number before each."""
+        size = int(self._open(number).size())
+        count = int(self._read(number, size - 8, size).view(_INTEGER)[0])
+        end = size - 8
+        start = end - 8 * _NUMBERS * count
+        if count < 0 or start < 0:
+            raise DamagedError(
+                f"an index of {count} parcels", f"{size} bytes", file=self._files[number].shown, offset=end
+            )
+        parcels = self._read(number, start, end).view(_INTEGER).reshape(-1, _NUMBERS)
+        wanted = parcels[(parcels[:, 0] >= self._key_groups.start) & (parcels[:, 0] <= self._key_groups.end)]
+        return np.column_stack((np.full(len(wanted), number), wanted)).astype(np.int64)
+
+    def _read(self, number: int, start: int, end: int) -> Buffer:
+        if end - start > len(self._buffer):
+            self._buffer = np.empty(end - start, np.uint8)
+        wanted = self._buffer[: end - start]
+        file, got = self._open(number), 0
+        file.seek(start)
+        while got < len(wanted):
+            more = file.readinto(wanted[got:].data)
+            if not more:
+                missing = f"{len(wanted) - got} more bytes"
+                raise DamagedError(missing, "the end", file=self._files[number].shown, offset=start + got)
+            got += more
+        return wanted
+
+    def _open(self, number: int) -> Any:
+        if number in self._opened:
+            self._opened.move_to_end(number)
+        else:
+            if len(self._opened) >= _MOST_OPEN:
+                self._opened.popitem(last=False)[1].close()
+            self._opened[number] = self._files[number].open()
+        return self._opened[number]
