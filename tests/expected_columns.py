@@ -1,7 +1,4 @@
-"""What `expected.jsonl` beside a golden savepoint says, as the columns in which batches and Spark show it.
-
-A class of a POJO is left out: the generator of the contents doesn't say it.
-"""
+"""What `expected.jsonl` beside a golden savepoint says, as the columns in which batches and Spark show it."""
 
 from __future__ import annotations
 
@@ -34,6 +31,7 @@ from stateferry.serializers.types import (
 from stateferry.values.java_values import LocalDate
 from tests.test_columns import comparable, epoch_day, micros, plain, unrepresentable
 
+CLASS_IN_JSON = "@class"
 SAVEPOINTS = Path(__file__).parent / "savepoints"
 _INSTANTS = (Scalar.DATE, Scalar.SQL_DATE, Scalar.SQL_TIME, Scalar.SQL_TIMESTAMP, Scalar.INSTANT)
 _FLOATS = (Scalar.FLOAT, Scalar.FLOAT_VALUE)
@@ -101,11 +99,13 @@ def cell(type_: FlinkType, said: Any) -> Any:
             kind, parts = (said["kind"], said["fields"]) if isinstance(said, dict) else ("INSERT", said)
             return _numbered(fields, parts) | ({"kind": kind} if has_kind else {})
         case PojoType():
-            # Which class it is of isn't said, and what it hasn't isn't null there but absent.
+            # What it hasn't isn't null there but absent.
             known = [*known_subclasses(type_), type_]
             types = {field.name: field.type for pojo in known for field in pojo.fields}
-            absent = dict.fromkeys(field.name for field in pojo_fields(type_) if field.name != CLASS)
-            return absent | {name: cell(types[name], part) for name, part in said.items()}
+            columns = dict.fromkeys(field.name for field in pojo_fields(type_))
+            parts = {name: cell(types[name], part) for name, part in said.items() if name != CLASS_IN_JSON}
+            named = {CLASS: said.get(CLASS_IN_JSON, type_.class_name)} if CLASS in columns else {}
+            return columns | parts | named
         case NullableType(inner):
             return cell(inner, said)
         case EitherType(left, right):
@@ -144,7 +144,7 @@ def unordered(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 def _ordered(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _ordered(value[name]) for name in sorted(value) if name != CLASS}
+        return {name: _ordered(value[name]) for name in sorted(value)}
     if isinstance(value, list):
         parts = [_ordered(part) for part in value]
         return sorted(parts, key=repr) if parts and isinstance(parts[0], tuple) else parts

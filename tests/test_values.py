@@ -238,13 +238,13 @@ WRITTEN_BY_FLINK: list[tuple[FlinkType, str, Any, str]] = [
             "stateferry.flink.pojo.Dog",
             {"bites": -7160691657021007595, "legs": 1983575708, "name": "n p/w9:\u749a\u0157"},
         ),
-        '{"bites":-7160691657021007595,"legs":1983575708,"name":"n p/w9:\u749a\u0157"}',
+        '{"@class":"stateferry.flink.pojo.Dog","bites":-7160691657021007595,"legs":1983575708,"name":"n p/w9:\u749a\u0157"}',
     ),
     (
         ANIMAL,
         "0800" + "02" + "0000000004" + "01",
         PojoValue("com.acme.Cat", {"legs": 4, "name": None}),
-        '{"legs":4,"name":null}',
+        '{"@class":"com.acme.Cat","legs":4,"name":null}',
     ),
 ]
 

@@ -19,7 +19,8 @@ _DESCRIPTION = """\
 Print the entries of one keyed state, one JSON object on each line:
   {"key":..., "namespace":..., "user_key":..., "value":..., "timestamp":ms, "key_group":n}
 Parts that don't apply are absent. The timestamp is the last access, with TTL, or when a timer fires; a ListState with
-TTL has one for each element. Integers are exact, NaN and infinities strings, byte arrays base64.
+TTL has one for each element. Integers are exact, NaN and infinities strings, byte arrays base64. A POJO of a subclass
+has its class as "@class".
 """
 
 

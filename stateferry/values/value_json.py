@@ -49,6 +49,9 @@ from stateferry.values.java_values import EitherValue, PojoValue, RowKind, RowVa
 
 JsonText = Callable[[Any], str]
 
+# Of a POJO that is of a subclass; no field of Java's is called that.
+CLASS = "@class"
+
 # Surrogates have no UTF-8; the others would end a line or steer a terminal.
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -201,7 +204,8 @@ def _pojo(type_: PojoType) -> JsonText:
 
     def text(pojo: PojoValue) -> str:
         if pojo.class_name != type_.class_name:
-            return of_subclass[pojo.class_name](pojo)
+            fields = of_subclass[pojo.class_name](pojo)[1:-1]
+            return f"{{{','.join([f'{string_json(CLASS)}:{string_json(pojo.class_name)}', *filter(None, [fields])])}}}"
         return object_json({name: own[name](value) for name, value in pojo.fields.items()})
 
     return text

@@ -63,7 +63,8 @@ final class PojoKind<T> extends Kind<T> {
     @Override
     protected JsonNode json(T value) {
         if (value.getClass() != type) {
-            return new PojoKind<>(value.getClass()).show(value);
+            ObjectNode out = Json.NODES.objectNode().put("@class", value.getClass().getName());
+            return out.setAll((ObjectNode) new PojoKind<>(value.getClass()).show(value));
         }
         ObjectNode out = Json.NODES.objectNode();
         try {
