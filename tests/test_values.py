@@ -238,8 +238,10 @@ WRITTEN_BY_FLINK: list[tuple[FlinkType, str, Any, str]] = [
             "stateferry.flink.pojo.Dog",
             {"bites": -7160691657021007595, "legs": 1983575708, "name": "n p/w9:\u749a\u0157"},
         ),
-        '{"@class":"stateferry.flink.pojo.Dog",'
-        '"bites":-7160691657021007595,"legs":1983575708,"name":"n p/w9:\u749a\u0157"}',
+        (
+            '{"@class":"stateferry.flink.pojo.Dog",'
+            '"bites":-7160691657021007595,"legs":1983575708,"name":"n p/w9:\u749a\u0157"}'
+        ),
     ),
     (
         ANIMAL,
