@@ -57,9 +57,6 @@ class Read:
 class RescalePlan:
     """All reads of a rescale, by new subtask and key group; only key groups with data are read."""
 
-    max_parallelism: int
-    old_parallelism: int
-    new_parallelism: int
     reads: tuple[Read, ...]
 
     @property
@@ -70,38 +67,8 @@ class RescalePlan:
     def staying_bytes(self) -> int:
         return sum(read.size for read in self.reads if read.stays)
 
-    @property
-    def moving_bytes(self) -> int:
-        return self.total_bytes - self.staying_bytes
-
-    @property
-    def staying_key_groups(self) -> int:
-        """How many key groups, with data or not, keep their subtask."""
-        return sum(overlap.size for old, new, overlap in self.moves() if old == new)
-
     def reads_of(self, new_subtask: int) -> tuple[Read, ...]:
         return tuple(read for read in self.reads if read.new_subtask == new_subtask)
-
-    def moves(self) -> tuple[tuple[int, int, KeyGroupRange], ...]:
-        """Old subtask, new subtask and the key groups that go from the one to the other."""
-        return key_group_moves(self.max_parallelism, self.old_parallelism, self.new_parallelism)
-
-
-def key_group_moves(
-    max_parallelism: int, old_parallelism: int, new_parallelism: int
-) -> tuple[tuple[int, int, KeyGroupRange], ...]:
-    """Old subtask, new subtask and the key groups that go from the one to the other, for Flink's own ranges."""
-    old_ranges = ranges(max_parallelism, old_parallelism)
-    moves = []
-    old = 0
-    for new, new_range in enumerate(ranges(max_parallelism, new_parallelism)):
-        while old_ranges[old].end < new_range.start:
-            old += 1
-        last = old
-        while last < old_parallelism and old_ranges[last].start <= new_range.end:
-            moves.append((last, new, old_ranges[last].intersection(new_range)))
-            last += 1
-    return tuple(moves)
 
 
 def plan_rescale(
@@ -129,7 +96,7 @@ def plan_rescale(
                 position += 1
             reads.extend(_sequential_reads(new_subtask, file, extents[begin:position]))
     reads.sort(key=lambda read: (read.new_subtask, read.key_groups.start))
-    return RescalePlan(max_parallelism, old_parallelism, new_parallelism, tuple(reads))
+    return RescalePlan(tuple(reads))
 
 
 def key_group_extents(file: SubtaskFile) -> list[KeyGroupExtent]:

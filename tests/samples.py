@@ -23,15 +23,15 @@ from stateferry.savepoint.header import (
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.savepoint.writer import SavepointWriter
+from stateferry.serializers.snapshot_classes import LIST_SNAPSHOT, TIMER_SNAPSHOT
 from stateferry.serializers.snapshots import (
     SerializerSnapshot,
-    list_snapshot,
+    composite_snapshot,
     map_snapshot,
     simple_snapshot,
-    timer_snapshot,
     ttl_snapshot,
 )
-from stateferry.serializers.types import MapType, Scalar
+from stateferry.serializers.types import ListType, MapType, Scalar, TimerType
 from stateferry.values import values
 
 UID = "main"
@@ -45,6 +45,14 @@ BLOB = MapType(Scalar.STRING, Scalar.LONG)
 def keyed_meta(name: str, kind: str, value: SerializerSnapshot) -> StateMeta:
     serializers = ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, VOID))
     return StateMeta(name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, kind),), serializers)
+
+
+def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:
+    return composite_snapshot(LIST_SNAPSHOT, 1, ListType(element.type), (element,))
+
+
+def timer_snapshot(key: SerializerSnapshot, namespace: SerializerSnapshot) -> SerializerSnapshot:
+    return composite_snapshot(TIMER_SNAPSHOT, 2, TimerType(key.type, namespace.type), (key, namespace))
 
 
 def timers_meta(name: str, key: SerializerSnapshot) -> StateMeta:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, ranges
-from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents, key_group_moves, plan_rescale
+from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents, plan_rescale
 
 HEADER = 100
 
@@ -49,23 +49,9 @@ def test_every_key_group_is_read_once_by_its_new_owner(rescale: tuple[int, int, 
         group for group in range(max_parallelism) if group * old // max_parallelism == group * new // max_parallelism
     ]
     assert plan.staying_bytes == sum(sizes[group] for group in staying)
-    assert plan.moving_bytes == sum(sizes) - plan.staying_bytes
-    assert plan.staying_key_groups == len(staying)
     pairs = [(read.file.subtask, read.new_subtask) for read in plan.reads]
     assert len(set(pairs)) == len(pairs), "each hit is one sequential read"
     assert [read for subtask in range(new) for read in plan.reads_of(subtask)] == list(plan.reads)
-
-
-@given(rescales())
-def test_moves_are_all_intersections_of_old_and_new_ranges(rescale: tuple[int, int, int, list[int]]) -> None:
-    max_parallelism, old, new, _ = rescale
-    expected = [
-        (i, j, overlap)
-        for j, new_range in enumerate(ranges(max_parallelism, new))
-        for i, old_range in enumerate(ranges(max_parallelism, old))
-        if not (overlap := old_range.intersection(new_range)).is_empty
-    ]
-    assert list(key_group_moves(max_parallelism, old, new)) == expected
 
 
 def test_a_plan_of_ten_key_groups_from_three_to_four() -> None:
@@ -80,7 +66,7 @@ def test_a_plan_of_ten_key_groups_from_three_to_four() -> None:
         (2, 2, "[7, 7]", 100, 110),
         (3, 2, "[8, 9]", 110, 130),
     ]
-    assert (plan.total_bytes, plan.staying_bytes, plan.moving_bytes, plan.staying_key_groups) == (100, 50, 50, 5)
+    assert (plan.total_bytes, plan.staying_bytes) == (100, 50)
 
 
 def test_only_ranges_with_data_are_read() -> None:

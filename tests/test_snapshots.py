@@ -16,10 +16,8 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.snapshots import (
     SerializerSnapshot,
     SnapshotParser,
-    list_snapshot,
     map_snapshot,
     simple_snapshot,
-    timer_snapshot,
     ttl_snapshot,
 )
 from stateferry.serializers.types import (
@@ -42,6 +40,7 @@ from stateferry.serializers.types import (
     TupleType,
     opaque_parts,
 )
+from tests.samples import list_snapshot, timer_snapshot
 
 BASE = "org.apache.flink.api.common.typeutils.base."
 RUNTIME = "org.apache.flink.api.java.typeutils.runtime."

@@ -24,24 +24,20 @@ from stateferry.serializers.snapshot_classes import (
     COMPOSITE_CLASSES,
     ENUM_SNAPSHOT,
     KRYO_SNAPSHOT,
-    LIST_SNAPSHOT,
     MAP_SNAPSHOT,
     POJO_SNAPSHOT,
     SIMPLE_TYPES,
-    TIMER_SNAPSHOT,
     TTL_SNAPSHOT,
 )
 from stateferry.serializers.types import (
     EnumType,
     FlinkType,
-    ListType,
     MapType,
     OpaqueType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
     Scalar,
-    TimerType,
     TtlType,
 )
 
@@ -318,7 +314,7 @@ def _looks_like_class(text: str) -> bool:
     return text != "" and text.isprintable() and not any(character.isspace() for character in text)
 
 
-def _compose(
+def composite_snapshot(
     class_name: str, outer_version: int, type_: FlinkType, nested: tuple[SerializerSnapshot, ...]
 ) -> SerializerSnapshot:
     writer = ByteWriter().utf(class_name).i32(_COMPOSITE_VERSION).i32(_OUTER_MAGIC).i32(outer_version)
@@ -334,16 +330,8 @@ def simple_snapshot(type_: Scalar | PrimitiveArrayType) -> SerializerSnapshot:
 
 
 def map_snapshot(key: SerializerSnapshot, value: SerializerSnapshot) -> SerializerSnapshot:
-    return _compose(MAP_SNAPSHOT, 1, MapType(key.type, value.type), (key, value))
-
-
-def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:
-    return _compose(LIST_SNAPSHOT, 1, ListType(element.type), (element,))
+    return composite_snapshot(MAP_SNAPSHOT, 1, MapType(key.type, value.type), (key, value))
 
 
 def ttl_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:
-    return _compose(TTL_SNAPSHOT, 2, TtlType(value.type), (simple_snapshot(Scalar.LONG), value))
-
-
-def timer_snapshot(key: SerializerSnapshot, namespace: SerializerSnapshot) -> SerializerSnapshot:
-    return _compose(TIMER_SNAPSHOT, 2, TimerType(key.type, namespace.type), (key, namespace))
+    return composite_snapshot(TTL_SNAPSHOT, 2, TtlType(value.type), (simple_snapshot(Scalar.LONG), value))
