@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
-AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard
-DEMO := .cache/demo
+AIRFLOW_BIN := $(AIRFLOW_VENV)/bin
+AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
+  mypy pytest pytest-timeout
+PORT ?= 8080
 KILLS ?= 300
 SEED ?= $(shell date +%s)
 # As Spark does: JAVA_HOME if there is one, else whatever is on PATH.
@@ -12,7 +14,8 @@ JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-kill lint format bench bench-large demo clean check-python check-java check-jre
+.PHONY: help setup test test-fast test-kill test-airflow lint format bench bench-large demo up down clean \
+  check-python check-java check-jre
 # A recipe that fails must not leave behind a stamp that says it was done.
 .DELETE_ON_ERROR:
 
@@ -22,19 +25,24 @@ help: ## List the targets
 setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow
 	$(BIN)/python -m stateferry.warm
 
-test: check-java lint ## Lint, then every test, real Flink and Spark included
+test: check-java lint test-airflow ## Lint, then every test: real Flink, Spark and Airflow included
 	$(BIN)/pytest
 
 test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in less than two minutes
 	$(BIN)/pytest --hypothesis-profile=fast -m "not flink and not spark and not slow"
 
+# Hypothesis, which the other tests' conftest sets up, isn't there.
+test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## The tests that run inside Airflow's environment
+	AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
+
 test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
 	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s tests/test_killed.py tests/spark/test_sigkill.py
 
-lint: $(VENV)/.made ## Style, format, types and import rules
+lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Style, format, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(AIRFLOW_BIN)/mypy --config-file plugins/mypy.ini
 	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.made ## Put the code in order: formatting and the lint rules with a safe fix
@@ -47,14 +55,14 @@ bench: $(VENV)/.made check-java ## Measure kernels beside plain Python, whole ru
 bench-large: $(VENV)/.made check-java ## Whole runs beside the State Processor API on 5,000,000 keys: 9 GB, 60 GB of disk
 	$(BIN)/python -m benchmarks pipeline --keys 5000000 --rounds 1 --out benchmarks/results-large.md
 
-demo: check-jre $(VENV)/.made ## Migrate a demo savepoint: snapshot, tables, new savepoint, proof, publication
-	rm -rf $(DEMO)
-	$(BIN)/stateferry demo-savepoint $(DEMO)/legacy --ttl 30d
-	$(BIN)/stateferry inspect $(DEMO)/legacy
-	STATEFERRY_HOME=$(DEMO)/home $(BIN)/stateferry run --savepoint $(DEMO)/legacy --target $(DEMO)/migrated \
-	  --operator main --legacy-state mainState --new-state newMainState --flag-state isMigratedState --ttl 30d
-	$(BIN)/stateferry inspect $(DEMO)/migrated
-	$(BIN)/stateferry dump $(DEMO)/migrated --operator main --state newMainState --limit 3
+demo: check-jre $(VENV)/.made $(AIRFLOW_VENV)/.made ## Migrate a demo savepoint in Airflow: tables, new savepoint, proof, publication
+	$(BIN)/python -m local_airflow demo
+
+up: check-jre $(VENV)/.made $(AIRFLOW_VENV)/.made ## Start Airflow on this machine, with DAGs and plugins: PORT=8080
+	$(BIN)/python -m local_airflow up --port $(PORT)
+
+down: $(VENV)/.made ## Stop it
+	$(BIN)/python -m local_airflow down
 
 clean: ## Remove the environments and everything that was built
 	rm -rf $(VENV) $(AIRFLOW_VENV) .cache .hypothesis build dist *.egg-info
@@ -70,9 +78,11 @@ $(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
 	$(BIN)/python -m stateferry.warm
 	touch $@
 
-$(AIRFLOW_VENV)/.made: constraints/airflow.txt | check-python
-	test -x $(AIRFLOW_VENV)/bin/python || $(PYTHON) -m venv $(AIRFLOW_VENV)
-	$(AIRFLOW_VENV)/bin/python -m pip install -q -c constraints/airflow.txt $(AIRFLOW_PACKAGES)
+# Of the library only what needs neither Spark nor compiled kernels is used there, so its dependencies stay away.
+$(AIRFLOW_VENV)/.made: pyproject.toml constraints/airflow.txt | check-python
+	test -x $(AIRFLOW_BIN)/python || $(PYTHON) -m venv $(AIRFLOW_VENV)
+	$(AIRFLOW_BIN)/python -m pip install -q -c constraints/airflow.txt setuptools wheel $(AIRFLOW_PACKAGES)
+	$(AIRFLOW_BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
 check-python:

@@ -6,7 +6,6 @@ They are started one by one, not by `airflow standalone`, whose servers of log f
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from local_airflow.api import Api
+from local_airflow.sessions import Session, members, session_of
 from local_airflow.settings import MARK, Settings
 
 COMPONENTS = {
@@ -67,17 +67,20 @@ class Server:
                 cwd=self.settings.home,
                 start_new_session=True,
             )
-        self._pid_file(component).write_text(str(process.pid))
+        session = session_of(process.pid)
+        assert session is not None, "it isn't waited for yet"
+        self._session_file(component).write_text(str(session))
         _started.append(process)
         return process.pid
 
     def pid(self, component: str) -> int:
-        return int(self._pid_file(component).read_text())
+        return Session.parse(self._session_file(component).read_text()).leader
 
     def processes(self) -> list[int]:
         """Every process of this server, and whatever its tasks have started."""
-        mark = f"{MARK}={self.settings.home}".encode()
-        return [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and _has_mark(one, mark)]
+        files = [self._session_file(component) for component in COMPONENTS]
+        sessions = [Session.parse(file.read_text()) for file in files if file.exists()]
+        return members(sessions, f"{MARK}={self.settings.home}")
 
     def is_running(self) -> bool:
         try:
@@ -120,8 +123,8 @@ class Server:
     def _airflow(self) -> str:
         return str(self.settings.airflow / "bin" / "airflow")
 
-    def _pid_file(self, component: str) -> Path:
-        return self.settings.home / f"{component}.pid"
+    def _session_file(self, component: str) -> Path:
+        return self.settings.home / f"{component}.session"
 
 
 @contextmanager
@@ -142,17 +145,5 @@ def _reap() -> None:
     _started[:] = [process for process in _started if process.poll() is None]
 
 
-def _has_mark(process: Path, mark: bytes) -> bool:
-    try:
-        return mark in (process / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-
-
 def _is_healthy(health: dict[str, Any], part: str) -> bool:
     return (health.get(part) or {}).get("status") == "healthy"
-
-
-def saved(settings: Settings) -> None:
-    """For who wants to know later where the server is."""
-    (settings.home / "port").write_text(json.dumps(settings.port))

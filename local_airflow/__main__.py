@@ -1,0 +1,100 @@
+"""`make up`, `make down`, `make demo`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from local_airflow import demo
+from local_airflow.server import NotStartedError, Server
+from local_airflow.settings import REPOSITORY, Settings, free_port, is_free
+
+_CACHE = REPOSITORY / ".cache"
+_PORT_FILE = _CACHE / "airflow" / "port"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="local_airflow", description="Airflow on this machine.", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up", help="start it").add_argument("--port", type=int, default=8080)
+    commands.add_parser("down", help="stop it")
+    commands.add_parser("demo", help="migrate the demo savepoint, and stop what was started for it")
+    options = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _carry_out(options)
+    except (NotStartedError, demo.DemoError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    if options.command == "up":
+        return _up(options.port)
+    if options.command == "down":
+        return _down()
+    server = Server(_settings(_port()))
+    if server.is_running():
+        return demo.run(server)
+    server = Server(_settings(free_port()))
+    try:
+        _say("starting Airflow on this machine")
+        server.start()
+        return demo.run(server)
+    finally:
+        server.stop()
+
+
+def _up(port: int) -> int:
+    server = Server(_settings(_port()))
+    if not server.is_running():
+        if not is_free(port):
+            raise NotStartedError(f"port {port} is in use: end what listens there, or `make up PORT=...`")
+        server = Server(_settings(port))
+        _say("starting Airflow on this machine")
+        try:
+            server.start()
+        except BaseException:
+            server.stop()
+            raise
+        _PORT_FILE.write_text(f"{port}\n")
+    demo.write_savepoint(server.settings)
+    _say(f"Airflow is up: {server.settings.url}")
+    _say(f"log in as admin with the password {server.api.password()}")
+    _say("state_migration, triggered with its form as it is, migrates a demo savepoint; `make down` stops Airflow")
+    return 0
+
+
+def _down() -> int:
+    server = Server(_settings(_port()))
+    there = bool(server.processes())
+    server.stop()
+    _PORT_FILE.unlink(missing_ok=True)
+    _say("Airflow is stopped" if there else "Airflow wasn't running")
+    return 0
+
+
+def _settings(port: int) -> Settings:
+    return Settings(_CACHE / "airflow", _CACHE / "stateferry", port)
+
+
+def _port() -> int:
+    return int(_PORT_FILE.read_text()) if _PORT_FILE.exists() else 8080
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""The real DAG on the demo savepoint, from beginning to end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from local_airflow.api import Api
+from local_airflow.server import Server
+from local_airflow.settings import Settings
+from stateferry.runs.report import Report
+from stateferry.runs.report_text import show_report
+from stateferry.savepoint.storage import Location
+
+DAG = "state_migration"
+_SECONDS = 600
+_ENDED = ("success", "failed", "skipped", "upstream_failed")
+
+
+class DemoError(Exception):
+    """The demo didn't end as it should."""
+
+
+def run(server: Server) -> int:
+    write_savepoint(server.settings)
+    api = server.api
+    _wait_for_dag(api)
+    run_id = api.trigger(DAG, {"approval": False})
+    _say(f"run {run_id} of the DAG {DAG}")
+    _follow(api, run_id)
+    state = api.wait_for_end(DAG, run_id, _SECONDS)
+    if state != "success":
+        raise DemoError(f"the run has {state}; its log is under {server.settings.home / 'logs'}\n{_why(api, run_id)}")
+    _show(server.settings, api.xcom(DAG, run_id, "conclude"), api.xcom(DAG, run_id, "cut_over"))
+    return 0
+
+
+def write_savepoint(settings: Settings) -> None:
+    """As a job of Flink may have left it, with some of its keys moved already."""
+    folder = settings.stateferry_home / "demo" / "legacy"
+    if not (folder / "_metadata").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        command = [str(settings.spark / "bin" / "stateferry"), "demo-savepoint", str(folder), "--ttl", "30d"]
+        if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+            raise DemoError(f"{' '.join(command)} failed")
+
+
+def _wait_for_dag(api: Api) -> None:
+    end = time.monotonic() + 120
+    while DAG not in [dag["dag_id"] for dag in api.get("/dags")["dags"]]:
+        errors = api.get("/importErrors")["import_errors"]
+        if errors or time.monotonic() > end:
+            raise DemoError(f"Airflow has not read the DAG {DAG}: {errors or 'no error is known'}")
+        time.sleep(0.5)
+
+
+def _follow(api: Api, run_id: str) -> None:
+    """Says each task as it ends."""
+    said: set[str] = set()
+
+    def look(tasks: dict[str, dict[str, Any]], state: str) -> bool:
+        ended = [task for task in tasks.values() if task["state"] in _ENDED and task["task_id"] not in said]
+        for task in sorted(ended, key=lambda task: str(task["end_date"])):
+            said.add(task["task_id"])
+            took = f" in {task['duration']:.0f} s" if task["duration"] else ""
+            _say(f"  {task['task_id']}: {task['state']}{took}")
+        return state in ("success", "failed")
+
+    api.wait(DAG, run_id, look, _SECONDS)
+
+
+def _why(api: Api, run_id: str) -> str:
+    tasks = api.tasks(DAG, run_id).values()
+    failed = [task for task in tasks if task["state"] == "failed" and task["task_id"] != "conclude"]
+    return "\n".join(api.log(DAG, run_id, task["task_id"], task["try_number"])[-2000:] for task in failed[:1])
+
+
+def _show(settings: Settings, conclusion: Mapping[str, Any], published: Mapping[str, Any]) -> None:
+    _say("")
+    show_report(Report.read(Location.of(conclusion["report"])), sys.stdout)
+    target = published["target"]
+    _say("")
+    _say(f"the new savepoint:  {target}")
+    _say(f"the tables:         {', '.join(published['tables'])}")
+    _say(f"                    in {settings.stateferry_home / 'warehouse'}")
+    _say("")
+    _say("to look on:")
+    _say(f"  .venv/bin/stateferry inspect {target}")
+    _say(f"  .venv/bin/stateferry dump {target} --operator main --state newMainState --limit 3")
+    _say(f"  .venv/bin/stateferry status --home {settings.stateferry_home}")
+    _say("  docs/query-your-state.md: the tables in SQL")
+    _say("  make up: Airflow, with this run and its logs")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,85 @@
+"""Which processes belong to a server: those in the sessions of its parts, and what these have started elsewhere.
+
+Airflow's processes write their titles over their environments, so a mark there tells only what tasks have started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_BOOT = _PROC / "sys" / "kernel" / "random" / "boot_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """By its leader's process id, when that was started, and which boot of the machine this was."""
+
+    leader: int
+    started: int
+    boot: str
+
+    @classmethod
+    def parse(cls, text: str) -> Session:
+        leader, started, boot = text.split()
+        return cls(int(leader), int(started), boot)
+
+    def __str__(self) -> str:
+        return f"{self.leader} {self.started} {self.boot}"
+
+    def is_this_one(self, processes: Collection[_Process]) -> bool:
+        """An id is used again only when the whole session is over: then its leader is another process."""
+        same_id = [one for one in processes if one.id == self.leader]
+        return self.boot == _boot() and all(one.started == self.started for one in same_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    id: int
+    parent: int
+    session: int
+    started: int
+
+
+def session_of(leader: int) -> Session | None:
+    process = _process(_PROC / str(leader))
+    return None if process is None else Session(leader, process.started, _boot())
+
+
+def members(sessions: Collection[Session], mark: str) -> list[int]:
+    """Processes in these sessions, those with the mark in their environment, and all descendants of both."""
+    processes = list(_processes())
+    there = {session.leader for session in sessions if session.is_this_one(processes)}
+    found = {one.id for one in processes if one.session in there or _has_mark(one.id, mark.encode())}
+    while more := {one.id for one in processes if one.parent in found} - found:
+        found |= more
+    return sorted(found)
+
+
+def _processes() -> Iterator[_Process]:
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit() and (process := _process(folder)) is not None:
+            yield process
+
+
+def _process(folder: Path) -> _Process | None:
+    """None if it is over, also if nobody has waited for it yet."""
+    try:
+        # The program's name, in parentheses, may have any characters; what follows is numbers.
+        fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else _Process(int(folder.name), int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _has_mark(process: int, mark: bytes) -> bool:
+    try:
+        return mark in (_PROC / str(process) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _boot() -> str:
+    return _BOOT.read_text().strip()
