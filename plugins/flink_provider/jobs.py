@@ -229,9 +229,14 @@ async def look(rest: FlinkRest, job_id: str, goal: Goal) -> str | None:
 
 
 async def look_for(rest: FlinkRest, job: str, goal: Goal) -> str | None:
-    """As :func:`look`, by name or id, and None also while there is no such job yet."""
+    """As :func:`look`, by name or id, and None also while there is no such job yet.
+
+    Of a name, one that is over may be followed by another.
+    """
     found = _choose(rest, job, await list_jobs(rest))
-    return None if found is None else await look(rest, found.id, goal)
+    if found is None or (found.is_over and found.state not in goal.states and found.id != job):
+        return None
+    return await look(rest, found.id, goal)
 
 
 async def wait_for(rest: FlinkRest, job_id: str, goal: Goal, *, timeout: float, poll_interval: float) -> str:

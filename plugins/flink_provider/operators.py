@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 HOUR = 3600.0
+JOB_ID = "job_id"
+"""The XCom that says which job it is, or may be."""
 # The task's own store, which outlives a try, holds under these the id of a job that no later try may mistake.
 _SUBMITTED = "flink_job_submitted"
 _MEANT = "flink_job_meant"
@@ -64,7 +66,7 @@ class FlinkOperator(BaseOperator):
 
     def _show(self, context: Context, job_id: str) -> None:
         """Before the job is waited for: others, and people, may look at it while it is, and if it fails."""
-        context["ti"].xcom_push(key="job_id", value=job_id)
+        context["ti"].xcom_push(key=JOB_ID, value=job_id)
         context["ti"].xcom_push(key=FlinkJobLink.xcom_key, value=job_url(self.hook.get_conn(), job_id))
 
     def _the_job_meant(self, context: Context, job: str) -> str:
@@ -155,7 +157,8 @@ class FlinkRunJarOperator(FlinkOperator):
     """Starts a job from a jar that was uploaded to Flink, and waits until it is under way.
 
     The job's id follows from the task instance, so that a retry finds the job instead of starting a second one.
-    Returns ``job_id``, ``state`` and ``seconds``; ``job_id`` is an XCom of its own from the start.
+    Returns ``job_id``, ``state`` and ``seconds``. ``job_id`` is also an XCom of its own from before the job is started,
+    for whoever has to clean up; it is None again if Flink refused the program, so that there is no such job.
 
     :param jar: the id that Flink gave the jar, or its file name: then the one uploaded last.
     :param arguments: the program's, one by one.
@@ -253,7 +256,11 @@ class FlinkRunJarOperator(FlinkOperator):
                 self.hook.run(lambda rest: known_state(rest, run.job_id))
             return
         with _for_good():
-            now = self.hook.run_jar(run)
+            try:
+                now = self.hook.run_jar(run)
+            except FlinkRefusedError:
+                context["ti"].xcom_push(key=JOB_ID, value=None)
+                raise
         self.log.info("job %s %s", run.job_id, "was started" if now else "had been started by an earlier try")
         if store is not None:
             store.set(_SUBMITTED, run.job_id)

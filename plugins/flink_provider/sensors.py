@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class FlinkJobSensor(BaseSensorOperator):
-    """Until there is a job in one of the states; it fails, in Flink's words, once the job has ended in another one.
+    """Until there is a job in one of the states.
 
-    :param job: the job's name or id.
+    :param job: the job's name or id. Of an id it fails, in Flink's words, once the job has ended in another state; of
+        a name, the next job may bear it.
     :param states: any of Flink's: ``RUNNING``, ``FINISHED``, ``CANCELED``, ``FAILED``, ...
     :param checkpoint: the job must also have completed a checkpoint of its own.
     """

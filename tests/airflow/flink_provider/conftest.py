@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -58,15 +59,25 @@ def sink(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def free_port() -> int:
+    """Nobody listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
 @pytest.fixture(autouse=True)
 def _outside_the_task_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
 
 
-def connect(monkeypatch: pytest.MonkeyPatch, port: int, **extra: object) -> None:
+def connect(
+    monkeypatch: pytest.MonkeyPatch, port: int, more: Mapping[str, object] | None = None, **extra: object
+) -> None:
     """Have the hook find this connection."""
     where = {"conn_type": "flink", "host": "127.0.0.1", "port": port, "extra": {"patience": 30} | extra}
-    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", json.dumps(where))
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", json.dumps(where | dict(more or {})))
 
 
 def end(job: RemoteJob) -> None:

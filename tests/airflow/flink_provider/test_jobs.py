@@ -136,6 +136,7 @@ def test_a_program_that_does_not_come_as_far_as_a_job(cluster: FlinkCluster, jar
     first = Try()
     with pytest.raises(AirflowFailException, match="--sink is missing"):
         run_jar(["--zink", "nowhere"]).execute(first.context)
+    assert first.pushed["job_id"] is None
     # Its id is still free.
     assert run_jar(arguments).execute(first.next().context)["state"] == "RUNNING"
 

@@ -57,12 +57,12 @@ class Try:
 
 def savepoint(job: str, folder: Path, *, stop: bool = False, **more: Any) -> FlinkSavepointOperator:
     kind = FlinkStopWithSavepointOperator if stop else FlinkSavepointOperator
-    more = {"poll_interval": 0.1, "timeout": 60} | more
+    more = {"poll_interval": 0.1, "timeout": 60, **more}
     return kind(task_id="task", job=job, savepoint_directory=str(folder), **more)
 
 
 def run_jar(arguments: list[str], entry_class: str = LEGACY_JOB, **more: Any) -> FlinkRunJarOperator:
-    more = {"jar": "totals.jar", "parallelism": 2, "poll_interval": 0.1, "timeout": 60} | more
+    more = {"jar": "totals.jar", "parallelism": 2, "poll_interval": 0.1, "timeout": 60, **more}
     return FlinkRunJarOperator(task_id="task", entry_class=entry_class, arguments=arguments, **more)
 
 
