@@ -29,7 +29,7 @@ test: check-java lint test-airflow ## Lint, then every test: real Flink, Spark a
 	$(BIN)/pytest
 
 test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in less than two minutes
-	$(BIN)/pytest --hypothesis-profile=fast -m "not flink and not spark and not slow"
+	$(BIN)/pytest --hypothesis-profile=fast -m "not airflow and not flink and not spark and not slow"
 
 # Hypothesis, which the other tests' conftest sets up, isn't there.
 test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## The tests that run inside Airflow's environment
