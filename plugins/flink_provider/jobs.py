@@ -37,6 +37,8 @@ class JobOverview:
     name: str
     state: str
     started: int
+    is_up: bool
+    """Running, with every task at work, so that a savepoint can be taken."""
 
     @property
     def is_over(self) -> bool:
@@ -87,8 +89,15 @@ class Goal:
 async def list_jobs(rest: FlinkRest) -> list[JobOverview]:
     """All that Flink remembers, the newest first."""
     answer = await rest.get("/jobs/overview")
-    jobs = [JobOverview(job["jid"], job["name"], job["state"], job["start-time"]) for job in answer["jobs"]]
+    jobs = [
+        JobOverview(job["jid"], job["name"], job["state"], job["start-time"], _is_up(job)) for job in answer["jobs"]
+    ]
     return sorted(jobs, key=lambda job: job.started, reverse=True)
+
+
+def _is_up(job: Mapping[str, Any]) -> bool:
+    tasks = job["tasks"]
+    return bool(job["state"] == "RUNNING" and tasks["running"] + tasks["finished"] == tasks["total"])
 
 
 async def find_job(rest: FlinkRest, job: str) -> JobOverview:

@@ -72,11 +72,12 @@ class FlinkOperator(BaseOperator):
     def _the_job_meant(self, context: Context, job: str) -> str:
         """The job's id, as the first try found it: a later job of the same name is not the one to be stopped."""
         store = context.get("task_state_store")
-        meant = store.get(_MEANT) if store is not None else None
+        if store is None:
+            return job
+        meant = store.get(_MEANT)
         if meant is None:
             meant = self.hook.job_id(job)
-            if store is not None:
-                store.set(_MEANT, meant)
+            store.set(_MEANT, meant)
         return str(meant)
 
 
@@ -158,7 +159,7 @@ class FlinkRunJarOperator(FlinkOperator):
 
     The job's id follows from the task instance, so that a retry finds the job instead of starting a second one.
     Returns ``job_id``, ``state`` and ``seconds``. ``job_id`` is also an XCom of its own from before the job is started,
-    for whoever has to clean up; it is None again if Flink refused the program, so that there is no such job.
+    for whoever has to clean up; it is None again if Flink refused the program and there is no such job.
 
     :param jar: the id that Flink gave the jar, or its file name: then the one uploaded last.
     :param arguments: the program's, one by one.
@@ -259,7 +260,9 @@ class FlinkRunJarOperator(FlinkOperator):
             try:
                 now = self.hook.run_jar(run)
             except FlinkRefusedError:
-                context["ti"].xcom_push(key=JOB_ID, value=None)
+                # State that doesn't fit is found out by a job, which then is there and has failed.
+                if self.hook.job_state(run.job_id) is None:
+                    context["ti"].xcom_push(key=JOB_ID, value=None)
                 raise
         self.log.info("job %s %s", run.job_id, "was started" if now else "had been started by an earlier try")
         if store is not None:
@@ -282,7 +285,7 @@ class FlinkCancelJobOperator(FlinkOperator):
         self.job = job
 
     def execute(self, context: Context) -> dict[str, Any]:
-        job_id = self._the_job_meant(context, self.job)
+        job_id = self.hook.job_id(self._the_job_meant(context, self.job))
         self._show(context, job_id)
         if is_deferrable(self):
             self.hook.run(lambda rest: cancel_job(rest, job_id))

@@ -22,7 +22,7 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 # A proxy before Flink without Flink behind it; Flink itself says 503 while its leader is being elected.
 _PASSING = (429, 502, 503, 504)
-_PASSING_WORDS = ("AskTimeoutException", "LeaderElection", "leader election", "RecipientUnreachableException")
+_PASSING_WORDS = ("AskTimeoutException", "RecipientUnreachableException", "UnavailableDispatcherOperationException")
 
 _log = logging.getLogger(__name__)
 

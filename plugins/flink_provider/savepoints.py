@@ -93,6 +93,10 @@ async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint |
             raise FlinkError(
                 f"job '{job.name}' ({job.id}) is {job.state}, and no savepoint of it is in {order.directory}"
             )
+        if not job.is_up and time.monotonic() < end:
+            _log.info("job %s is %s, not all of its tasks at work: waiting for that", job.id, job.state)
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            continue
         pending = Pending(job.id, order.trigger(number))
         try:
             await _trigger(rest, order, pending)

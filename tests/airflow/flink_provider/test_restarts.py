@@ -79,32 +79,45 @@ def test_what_flink_forgot(
 def test_a_job_manager_that_is_away_for_a_while(available: FlinkCluster, sink: Path, tmp_path: Path) -> None:
     cluster, root = available, tmp_path / "savepoints"
     start, take = Try(), Try()
-    job_id = run_jar(["--sink", str(sink)], wait_until="checkpoint").execute(start.context)["job_id"]
-    taken = savepoint(job_id, root).execute(take.context)["savepoint"]
-
-    cluster.kill_job_manager()
+    # A savepoint takes long enough for something to happen meanwhile.
+    arguments = ["--sink", str(sink), "--checkpoint-millis", "1500"]
+    job_id = run_jar(arguments, wait_until="checkpoint").execute(start.context)["job_id"]
     with ThreadPoolExecutor(2) as threads:
-        # They ask while nobody is there to answer.
-        started = threads.submit(run_jar(["--sink", str(sink)]).execute, start.next().context)
-        retaken = threads.submit(savepoint(job_id, root).execute, take.next().context)
+        taken = threads.submit(savepoint(job_id, root).execute, take.context)
+        _kill_while_at_it(cluster, job_id, take, root)
+        started = threads.submit(run_jar(arguments).execute, start.next().context)
         cluster.start_job_manager()
         assert started.result(90)["job_id"] == job_id
-        assert local(retaken.result(90)["savepoint"]) == local(taken)
-    assert running(cluster) == [job_id]
-    assert len(complete(root)) == 1
-    # Its checkpoints of before count: it was restored from one.
-    assert FlinkHook().has_checkpointed(job_id)
+        assert [local(taken.result(90)["savepoint"])] == complete(root)
+        assert running(cluster) == [job_id]
+        # Its checkpoints of before count: it was restored from one.
+        assert FlinkHook().has_checkpointed(job_id)
 
-    stopped = savepoint(job_id, root, stop=True).execute(Try().context)
+        stop = Try()
+        stopped = threads.submit(savepoint(job_id, root, stop=True).execute, stop.context)
+        _kill_while_at_it(cluster, job_id, stop, root)
+        cluster.start_job_manager()
+        assert Path(_order(job_id, stop, root).directory) == local(stopped.result(90)["savepoint"]).parent
     assert FlinkHook().job_state(job_id) == "FINISHED"
     assert len(complete(root)) == 2
-    assert local(stopped["savepoint"]) != local(taken)
+    again = savepoint(job_id, root, stop=True).execute(stop.next().context)
+    assert local(again["savepoint"]) == local(stopped.result()["savepoint"])
+
+
+def _kill_while_at_it(cluster: FlinkCluster, job_id: str, task: Try, root: Path) -> None:
+    cluster.wait_until("the savepoint is triggered", lambda: not _is_forgotten(cluster, job_id, task, root))
+    cluster.kill_job_manager()
+    assert not [path for path in complete(root) if path.parent == Path(_order(job_id, task, root).directory)]
+
+
+def _order(job_id: str, task: Try, root: Path) -> SavepointOrder:
+    return SavepointOrder((task.dag_id, task.task_id, "-1", task.run_id), job_id, str(root))
 
 
 def _is_forgotten(cluster: FlinkCluster, job_id: str, task: Try, root: Path) -> bool:
-    order = SavepointOrder((task.dag_id, task.task_id, "-1", task.run_id), job_id, str(root))
+    """Or isn't known yet."""
     try:
-        cluster.get(f"/jobs/{job_id}/savepoints/{order.trigger(0)}")
+        cluster.get(f"/jobs/{job_id}/savepoints/{_order(job_id, task, root).trigger(0)}")
     except ClusterError as error:
         return ": 404:" in str(error)
     return False
