@@ -5,7 +5,12 @@ The loops over serialized values take a cursor per row, move it behind the value
 hash is 0. Everything a loop calls stands in this file: numba's cache notices no change elsewhere.
 """
 
+# What makes numba leave out its counting is a keyword that its own types don't know.
+# mypy: disable-error-code="untyped-decorator,no-untyped-def,no-any-return"
+
 from __future__ import annotations
+
+from typing import Any
 
 import numba
 import numpy as np
@@ -21,25 +26,34 @@ _LARGEST_UNIT = 0xFFFF
 _BIG_INTEGER_LENGTH_OFFSET = 4
 _LONG_BYTES = 8
 
+_njit: Any = numba.njit
+# Without _nrt numba counts references to the arrays inside the loops, which can take longer than the work.
+_kernel: Any = _njit(cache=True, nogil=True, _nrt=False)
+_inner: Any = _njit(nogil=True, _nrt=False)
 
-@numba.njit(cache=True, nogil=True)
+
+@_inner
+def _murmur(code):
+    mixed = np.uint32(np.uint32(code) * np.uint32(0xCC9E2D51))
+    mixed = np.uint32(np.uint32(mixed << np.uint32(15) | mixed >> np.uint32(17)) * np.uint32(0x1B873593))
+    mixed = np.uint32(mixed << np.uint32(13) | mixed >> np.uint32(19))
+    mixed = np.uint32(mixed * np.uint32(5) + np.uint32(0xE6546B64))
+    mixed ^= np.uint32(4)
+    mixed = np.uint32((mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B))
+    mixed = np.uint32((mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35))
+    signed = np.int32(mixed ^ mixed >> np.uint32(16))
+    if signed == np.int32(-(2**31)):
+        signed = np.int32(0)
+    return abs(signed)
+
+
+@_kernel
 def murmur(codes: Codes, out: Codes) -> None:
     for row in range(len(codes)):
-        mixed = np.uint32(codes[row]) * np.uint32(0xCC9E2D51)
-        mixed = np.uint32(mixed)
-        mixed = np.uint32(np.uint32(mixed << np.uint32(15) | mixed >> np.uint32(17)) * np.uint32(0x1B873593))
-        mixed = np.uint32(mixed << np.uint32(13) | mixed >> np.uint32(19))
-        mixed = np.uint32(mixed * np.uint32(5) + np.uint32(0xE6546B64))
-        mixed ^= np.uint32(4)
-        mixed = np.uint32((mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B))
-        mixed = np.uint32((mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35))
-        signed = np.int32(mixed ^ mixed >> np.uint32(16))
-        if signed == np.int32(-(2**31)):
-            signed = np.int32(0)
-        out[row] = abs(signed)
+        out[row] = _murmur(codes[row])
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def _read_longs(data: Bytes, cursors: Positions, ends: Positions, out: Positions) -> int:
     """With a constant width the compiler reads a whole word at once."""
     for row in range(len(cursors)):
@@ -54,7 +68,7 @@ def _read_longs(data: Bytes, cursors: Positions, ends: Positions, out: Positions
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def read_integers(data: Bytes, cursors: Positions, ends: Positions, width: int, out: Positions) -> int:
     """Signed big-endian integers of `width` bytes."""
     if width == _LONG_BYTES:
@@ -72,64 +86,122 @@ def read_integers(data: Bytes, cursors: Positions, ends: Positions, width: int, 
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@_inner
+def _hash_string(data, cursor, end, null_lengths):
+    """The hash, where the string ends (a negative number if it is damaged) and whether it is none at all: null."""
+    length = np.int64(0)
+    shift = 0
+    while True:
+        if cursor >= end or shift > 28:
+            return np.uint32(0), np.int64(-1), False
+        byte = np.int64(data[cursor])
+        cursor += 1
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    units = length - null_lengths
+    if units > end - cursor or units > _MOST_UNITS:
+        return np.uint32(0), np.int64(-1), False
+    code = np.uint32(0)
+    # Four ASCII characters at once: one multiplication has to wait for the one before instead of four.
+    while units >= 4:
+        first, second = np.uint32(data[cursor]), np.uint32(data[cursor + 1])
+        third, fourth = np.uint32(data[cursor + 2]), np.uint32(data[cursor + 3])
+        if first | second | third | fourth >= np.uint32(0x80):
+            break
+        four = first * np.uint32(29791) + second * np.uint32(961) + third * np.uint32(31) + fourth
+        code = np.uint32(code * np.uint32(923521) + four)
+        cursor += 4
+        units -= 4
+    for _ in range(units):
+        if cursor >= end:
+            return code, np.int64(-1), False
+        unit = np.uint32(data[cursor])
+        cursor += 1
+        if unit >= 0x80:
+            if cursor >= end:
+                return code, np.int64(-1), False
+            more = np.uint32(data[cursor])
+            cursor += 1
+            unit = unit & np.uint32(0x7F) | (more & np.uint32(0x7F)) << np.uint32(7)
+            if more >= 0x80:
+                if cursor >= end:
+                    return code, np.int64(-1), False
+                unit |= np.uint32(data[cursor]) << np.uint32(14)
+                cursor += 1
+            if unit > _LARGEST_UNIT:
+                return code, np.int64(-1), False
+        code = np.uint32(code * np.uint32(31) + unit)
+    return code, np.int64(cursor), length < null_lengths
+
+
+@_kernel
 def hash_strings(
     data: Bytes, cursors: Positions, ends: Positions, null_lengths: int, codes: Codes, present: Flags
 ) -> int:
     """Strings: a length and UTF-16 units, 7 bits a byte; `null_lengths` = 1: length 0 is null, others are one more."""
     for row in range(len(cursors)):
-        cursor, end = cursors[row], ends[row]
-        length = np.int64(0)
-        shift = 0
-        while True:
-            if cursor >= end or shift > 28:
-                return row
-            byte = np.int64(data[cursor])
-            cursor += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        present[row] = 0 if length < null_lengths else 1
-        units = length - null_lengths
-        if units > end - cursor or units > _MOST_UNITS:
+        code, cursor, is_null = _hash_string(data, cursors[row], ends[row], null_lengths)
+        if cursor < 0:
             return row
-        code = np.uint32(0)
-        # Four ASCII characters at once: one multiplication has to wait for the one before instead of four.
-        while units >= 4:
-            first, second = np.uint32(data[cursor]), np.uint32(data[cursor + 1])
-            third, fourth = np.uint32(data[cursor + 2]), np.uint32(data[cursor + 3])
-            if first | second | third | fourth >= np.uint32(0x80):
-                break
-            four = first * np.uint32(29791) + second * np.uint32(961) + third * np.uint32(31) + fourth
-            code = np.uint32(code * np.uint32(923521) + four)
-            cursor += 4
-            units -= 4
-        for _ in range(units):
-            if cursor >= end:
-                return row
-            unit = np.uint32(data[cursor])
-            cursor += 1
-            if unit >= 0x80:
-                if cursor >= end:
-                    return row
-                more = np.uint32(data[cursor])
-                cursor += 1
-                unit = unit & np.uint32(0x7F) | (more & np.uint32(0x7F)) << np.uint32(7)
-                if more >= 0x80:
-                    if cursor >= end:
-                        return row
-                    unit |= np.uint32(data[cursor]) << np.uint32(14)
-                    cursor += 1
-                if unit > _LARGEST_UNIT:
-                    return row
-            code = np.uint32(code * np.uint32(31) + unit)
         codes[row] = np.int32(code)
+        present[row] = 0 if is_null else 1
         cursors[row] = cursor
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@_inner
+def _is_same(data, one, other, size):
+    done = 0
+    while done < size and data[np.uint64(one + done)] == data[np.uint64(other + done)]:
+        done += 1
+    return done == size
+
+
+@_inner
+def _leads_to(code, key_group, max_parallelism):
+    return np.int64(_murmur(np.int32(code))) % max_parallelism == key_group
+
+
+@_kernel
+def all_strings_lead_to(
+    data: Bytes, starts: Positions, limits: Positions, offset: int, key_group: int, max_parallelism: int
+) -> bool:
+    """Whether at `offset` from each start there is a string, whole before the limit, that the key group is the one of;
+    what follows it doesn't count. Neighbours that are the same are hashed once."""
+    before = np.int64(0)
+    size = np.int64(0)
+    for row in range(len(starts)):
+        start, limit = starts[row] + offset, limits[row]
+        if size > 0 and size <= limit - start and _is_same(data, start, before, size):
+            continue
+        code, end, is_null = _hash_string(data, start, limit, 1)
+        if end < 0 or is_null or not _leads_to(code, key_group, max_parallelism):
+            return False
+        before, size = start, end - start
+    return True
+
+
+@_kernel
+def all_integers_lead_to(
+    data: Bytes, starts: Positions, limits: Positions, offset: int, width: int, key_group: int, max_parallelism: int
+) -> bool:
+    """The same for integers of 4 bytes, or of 8, which hash as Java's Long."""
+    for row in range(len(starts)):
+        start = starts[row] + offset
+        if limits[row] - start < width:
+            return False
+        value = np.int64(0)
+        for position in range(start, start + width):
+            value = value << 8 | np.int64(data[np.uint64(position)])
+        code = value if width == 4 else value ^ value >> 32
+        if not _leads_to(code, key_group, max_parallelism):
+            return False
+    return True
+
+
+@_kernel
 def hash_big_integers(data: Bytes, cursors: Positions, ends: Positions, codes: Codes, present: Flags) -> int:
     """`BigInteger.hashCode`: over the 32-bit words of the magnitude, highest first, times the sign."""
     for row in range(len(cursors)):

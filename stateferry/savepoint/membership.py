@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from stateferry.errors import DamagedError
+from stateferry.hashing import kernels as hash_kernels
 from stateferry.hashing.java_hash import hash_codes, unstable_reason
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import BackendKind, KeyedHeader
-from stateferry.serializers.types import FlinkType, RowType, TimerType, children
+from stateferry.serializers.types import FlinkType, RowType, Scalar, TimerType, children
 from stateferry.serializers.walker import Positions, skip_runs
 
 _TIMER_TIMESTAMP = 8
@@ -33,6 +34,8 @@ class Membership:
         offset = self._offsets[state]
         if offset is None:
             return
+        if self._all_belong(key_group, data, starts, key_ends, offset):
+            return
         # Entries of one map lie together: their key is hashed once.
         key_starts, ends = skip_runs(self._key, data, starts + offset, key_ends)
         found = assign_to_key_groups(hash_codes(self._key, data, key_starts, ends), self._max_parallelism)
@@ -42,6 +45,17 @@ class Membership:
                 f"one whose hash leads to {found[wrong]}",
                 offset=int(key_starts[wrong]),
             )
+
+    def _all_belong(self, key_group: int, data: Buffer, starts: Positions, limits: Positions, offset: int) -> bool:
+        """In one go for the usual types of keys; no means that the keys have to be looked at one by one."""
+        where, whither = (data, starts, limits, offset), (key_group, self._max_parallelism)
+        match self._key:
+            case Scalar.STRING:
+                return bool(hash_kernels.all_strings_lead_to(*where, *whither))
+            case Scalar.LONG | Scalar.INTEGER:
+                return bool(hash_kernels.all_integers_lead_to(*where, 8 if self._key is Scalar.LONG else 4, *whither))
+            case _:
+                return False
 
 
 def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:
