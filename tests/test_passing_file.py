@@ -1,15 +1,17 @@
-"""Large local files, read past the page cache where the system can do that."""
+"""Large local files, read and written past the page cache where the system can do that."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stateferry.errors import StateferryError
-from stateferry.savepoint.passing_file import PassingFile
+from stateferry.savepoint.passing_file import PassingFile, PassingOutput
 from stateferry.savepoint.storage import Location
 
 _CONTENT = bytes(range(256)) * 5000
@@ -66,3 +68,52 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("stateferry.savepoint.storage.PassingFile", refuse)
     with pytest.raises(StateferryError, match="file can't be read"):
         Location.of(str(path)).open()
+
+
+@pytest.mark.parametrize(
+    "sizes", [(0,), (1, 2, 3), (1 << 20, 1), (5, 1 << 20, (1 << 20) - 5, 7), (3 << 20, 0, 1 << 21)]
+)
+@pytest.mark.parametrize("reason", [None, errno.EOPNOTSUPP, errno.EINVAL])
+def test_what_is_written_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], reason: int | None
+) -> None:
+    def refuse(*_: object) -> int:
+        assert reason is not None
+        raise OSError(reason, os.strerror(reason))
+
+    if reason is not None:
+        monkeypatch.setattr(os, "pwritev", refuse)
+    path, written = tmp_path / "file", b""
+    output = PassingOutput(str(path))
+    for number, size in enumerate(sizes):
+        part = bytes([number]) * size
+        output.write(np.frombuffer(part, np.uint8) if number % 2 else part)
+        written += part
+    output.flush()
+    assert path.read_bytes() == written
+    output.write(b"the end")
+    output.close()
+    output.close()
+    assert path.read_bytes() == written + b"the end"
+
+
+def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwritev", fail)
+    output = PassingOutput(str(tmp_path / "file"))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        output.write(bytes(1 << 20))
+    with contextlib.suppress(OSError):
+        output.close()
+
+
+def test_writing_goes_on_after_half_a_portion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda file, views, at, flags: whole(file, [views[0][:1000]], at))
+    content = np.random.default_rng(1).bytes((1 << 20) + 10)
+    output = PassingOutput(str(tmp_path / "file"))
+    output.write(content)
+    output.close()
+    assert (tmp_path / "file").read_bytes() == content

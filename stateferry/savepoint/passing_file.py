@@ -1,8 +1,8 @@
-"""A local file that is read once from end to end and leaves nothing behind in the page cache.
+"""Local files that are read or written once from end to end and leave nothing behind in the page cache.
 
 A savepoint is larger than memory, and each step reads it once: pages kept of it serve nobody, and memory that the
-machine has to find for them first (on virtual machines often from their host) costs several times what the read itself
-does. What the cache held already stays there.
+machine has to find for them first (on virtual machines often from their host) costs several times what the read or
+write itself does. What the cache held already stays there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _RWF_DONTCACHE = 0x80
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 # Neighbouring reads of less share pages, which would then be fetched once for each.
 _LARGE = 1 << 18
+_PORTION = 1 << 20
 
 
 class PassingFile(io.FileIO):
@@ -42,3 +43,49 @@ class PassingFile(io.FileIO):
             return super().readinto(view)
         self.seek(position + got)
         return got
+
+
+class PassingOutput:
+    """A new file, in place of one that is there. Goes out in whole portions: a page that two of them share would have
+    to be fetched back for the second."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115  closed by close
+        self._passes = sys.platform == "linux"
+        self._portion = memoryview(bytearray(_PORTION))
+        self._filled = 0
+
+    def write(self, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        while view:
+            part = view[: _PORTION - self._filled]
+            self._portion[self._filled : self._filled + len(part)] = part
+            self._filled += len(part)
+            view = view[len(part) :]
+            if self._filled == _PORTION:
+                self.flush()
+
+    def flush(self) -> None:
+        rest = self._portion[: self._filled]
+        while rest:
+            rest = rest[self._written(rest) :]
+        self._filled = 0
+
+    def _written(self, view: memoryview) -> int:
+        if self._passes and len(view) == _PORTION:
+            position = self._file.tell()
+            try:
+                got = os.pwritev(self._file.fileno(), [view], position, _RWF_DONTCACHE)
+            except OSError as error:
+                if error.errno not in _NOT_SUPPORTED:
+                    raise
+                self._passes = False
+            else:
+                self._file.seek(position + got)
+                return got
+        return self._file.write(view) or 0
+
+    def close(self) -> None:
+        if not self._file.closed:
+            with self._file:
+                self.flush()

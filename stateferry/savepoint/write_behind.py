@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.passing_file import PassingOutput
 from stateferry.savepoint.storage import Location
 
 PORTION = 32 << 20
@@ -28,7 +29,7 @@ class WriteBehind:
         self._location, self._portion = location, portion
         self._written = location.draft() if location.is_local else location
         self._finished = False
-        self._stream: Any = self._written.create()
+        self._stream: Any = PassingOutput(self._written.path) if location.is_local else self._written.create()
         # Sees the same file, and can be synced and forgotten from another thread.
         self._descriptor: int | None = os.open(self._written.path, os.O_RDONLY) if _is_possible(location) else None
         self._disk = ThreadPoolExecutor(1, "write-behind")
@@ -42,6 +43,7 @@ class WriteBehind:
         if self._since_portion >= self._portion and self._descriptor is not None:
             # One portion is on its way and one is being filled, never more.
             self._wait()
+            self._stream.flush()
             self._pending = self._disk.submit(_to_disk, self._descriptor, self.position)
             self._since_portion = 0
 
