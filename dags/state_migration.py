@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG, TriggerRule
 from state_migration.approval import ApproveRun
-from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES
+from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED
 from state_migration.conclusion import Conclude
 from state_migration.flink_tasks import StartJob, TakeSavepoint
 from state_migration.form import migration_params
@@ -32,7 +32,7 @@ with DAG(
     snapshot = StepOperator(task_id="snapshot", step="snapshot", trigger_rule=unless_skipped)
     migrate = StepOperator(task_id="migrate", step="migrate")
     rescale = StepOperator(task_id="rescale", step="rescale")
-    validate = StepOperator(task_id="validate", step="validate")
+    validate = StepOperator(task_id="validate", step="validate", outlets=[TABLES_IF_MOVED])
     approve = ApproveRun(task_id="approve")
     cut_over = StepOperator(
         task_id="cut_over", step="cut_over", trigger_rule=unless_skipped, outlets=[PUBLISHED_SAVEPOINT, STATE_TABLES]

@@ -66,8 +66,7 @@ class Api:
 
     def log(self, dag: str, run_id: str, task: str, attempt: int = 1) -> str:
         path = f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task}/logs/{attempt}?full_content=true"
-        lines = self.get(path)["content"]
-        return "\n".join(line["event"] if isinstance(line, dict) else str(line) for line in lines)
+        return "\n".join(_line_text(line) for line in self.get(path)["content"])
 
     def xcom(self, dag: str, run_id: str, task: str, key: str = "return_value") -> Any:
         path = f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task}/xcomEntries/{key}?deserialize=true"
@@ -114,3 +113,11 @@ class Api:
             with error:
                 raise RefusedError(error.code, error.read().decode(errors="replace")) from None
         return json.loads(text) if text else None
+
+
+def _line_text(line: dict[str, Any] | str) -> str:
+    """With what the exceptions say, if it tells of some."""
+    if isinstance(line, str):
+        return line
+    errors = [f"{error['exc_type']}: {error['exc_value']}" for error in line.get("error_detail") or ()]
+    return "\n".join([str(line["event"]), *errors])

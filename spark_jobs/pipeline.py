@@ -22,7 +22,7 @@ from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.publication import Publication
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
+from stateferry.runs.runs import ADVANCE, Run
 from stateferry.runs.space import check_room, estimate
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.metadata import build_metadata
@@ -57,8 +57,7 @@ class Pipeline:
             self.run.enter(RunState.RUNNING, now_ms())
             for step, do in self._steps().items():
                 self._once(step, do)
-            report = self._green_report()
-            self.run.enter(RunState.VERIFIED, now_ms())
+            report = self._verified()
             if not self.run.plan.rehearse:
                 self.cut_over()
             return report
@@ -79,8 +78,7 @@ class Pipeline:
             self.run.enter(RunState.RUNNING, now_ms())
             self._once(step, steps[step])
             if step == "validate":
-                self._green_report()
-                self.run.enter(RunState.VERIFIED, now_ms())
+                self._verified()
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -94,6 +92,14 @@ class Pipeline:
                 with suppress(StateferryError):
                     self.run.enter(RunState.FAILED, now_ms(), str(error))
                 raise
+
+    def _verified(self) -> Report:
+        """A green run of the newest source becomes the tables' `main`, published or not: the next one starts there."""
+        report = self._green_report()
+        self.check_lease()
+        self.run.finish(ADVANCE, {"moved": migrate.advance(self.resolved, self.tables())})
+        self.run.enter(RunState.VERIFIED, now_ms())
+        return report
 
     def _green_report(self) -> Report:
         report = Report.read(self.run.report)

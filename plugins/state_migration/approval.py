@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.standard.exceptions import HITLRejectException, HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from state_migration.summary import report_summary
-from state_migration.the_run import check_not_returned, now_ms, refused_in_words, request_of, run_of
+from state_migration.the_run import check_not_returned, now_ms, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
@@ -58,11 +58,11 @@ class ApproveRun(Asking):
         request, run = request_of(context), run_of(context)
         check_not_returned(run)
         if run.plan.rehearse:
-            raise AirflowSkipException("a rehearsal needs no approval")
+            skip(self.log, "a rehearsal needs no approval")
         if not request.approval:
             with refused_in_words():
                 run.enter(RunState.APPROVED, now_ms(), "approval is switched off")
-            raise AirflowSkipException("approval is switched off")
+            skip(self.log, "approval is switched off")
         with refused_in_words():
             body = report_summary(Report.read(run.report), run.plan)
         self.ask(context, f"Cut over job {run.plan.job}?", body, request.approval_timeout)

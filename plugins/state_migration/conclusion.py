@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from state_migration.request import MigrationRequest
-from state_migration.the_run import RETURNED, planned_by
+from state_migration.the_run import PLAN_TASK, RETURNED, planned_by, skip
 from stateferry.errors import StateferryError
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report
@@ -28,15 +28,14 @@ class Conclude(BaseOperator):
         said = planned_by(context)
         if said is None:
             self._without_plan(context)
-        assert said is not None
         try:
             run = Run.open(Location.of(said["folder"]))
         except StateferryError:
             raise AirflowFailException("no savepoint, no run: see the task take_savepoint") from None
         self._show_report(run)
         last = run.changes()[-1]
-        if run.state is RunState.PLANNED:
-            raise AirflowSkipException("nothing was to be done: see the task snapshot")
+        if run.state is RunState.PLANNED and _task_state(context, "snapshot") == "skipped":
+            skip(self.log, "nothing was to be done: see the task snapshot")
         problem = _problem(run, MigrationRequest.model_validate(said["request"]))
         if problem:
             raise AirflowFailException(problem)
@@ -44,12 +43,9 @@ class Conclude(BaseOperator):
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, done)
         return {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
 
-    def _without_plan(self, context: Context) -> None:
-        states = context["ti"].get_task_states(
-            dag_id=context["ti"].dag_id, task_ids=["plan"], run_ids=[context["ti"].run_id]
-        )
-        if any("skipped" in of_run.values() for of_run in states.values()):
-            raise AirflowSkipException("this run was skipped: see the task plan")
+    def _without_plan(self, context: Context) -> NoReturn:
+        if _task_state(context, PLAN_TASK) == "skipped":
+            skip(self.log, "this run was skipped: see the task plan")
         raise AirflowFailException("this run was refused: see the task plan")
 
     def _show_report(self, run: Run) -> None:
@@ -58,6 +54,12 @@ class Conclude(BaseOperator):
             show_report(Report.read(run.report), text)
             for line in text.getvalue().splitlines():
                 self.log.info("%s", line)
+
+
+def _task_state(context: Context, task: str) -> str | None:
+    ti = context["ti"]
+    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task], run_ids=[ti.run_id])
+    return next((str(states[task]) for states in by_run.values() if task in states), None)
 
 
 def _problem(run: Run, request: MigrationRequest) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from flink_provider.errors import FlinkRefusedError, FlinkTimeoutError
+from airflow.sdk.exceptions import AirflowFailException
+from flink_provider.errors import FlinkTimeoutError
 from flink_provider.operators import FlinkRunJarOperator, FlinkSavepointOperator
 
 from state_migration.plan_task import occasion_of
 from state_migration.planning import plan_for
 from state_migration.sources import check_operators, read_metadata
-from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of
+from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
 from stateferry.runs.runs import Run
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
-REFUSED = "refused"
-"""An XCom of `start_job`: Flink has refused the new job, and there is none."""
+
+# A cluster that restarts a job for ever never calls it failed.
+_FAILURES = 3
 
 
 class TakeSavepoint(FlinkSavepointOperator):
@@ -34,7 +35,7 @@ class TakeSavepoint(FlinkSavepointOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         request = request_of(context)
         if request.source != "flink":
-            raise AirflowSkipException("the savepoint is there already")
+            skip(self.log, "the savepoint is there already")
         self.flink_conn_id = request.flink_conn_id
         self.job, self.savepoint_directory = str(request.flink_job), str(request.savepoint_directory)
         self.stop = request.stops_job
@@ -54,12 +55,14 @@ class StartJob(FlinkRunJarOperator):
     """Starts the new job from the savepoint that was published; it is up when it has completed a checkpoint."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(jar="", wait_until="checkpoint", deferrable=False, poll_interval=2, **kwargs)
+        super().__init__(
+            jar="", wait_until="checkpoint", max_failures=_FAILURES, deferrable=False, poll_interval=2, **kwargs
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, run = request_of(context), run_of(context)
         if not request.start_job:
-            raise AirflowSkipException(f"not asked for: start the new job from {run.plan.target}")
+            skip(self.log, f"not asked for: start the new job from {run.plan.target}")
         check_not_returned(run)
         self.flink_conn_id = request.flink_conn_id
         self.jar, self.entry_class = str(request.jar), request.entry_class
@@ -71,9 +74,5 @@ class StartJob(FlinkRunJarOperator):
             started = super().execute(context)
         except FlinkTimeoutError as error:
             raise AirflowFailException(str(error)) from None
-        except AirflowFailException as error:
-            if isinstance(error.__cause__, FlinkRefusedError) and self.hook.job_state(self._job_id) is None:
-                context["ti"].xcom_push(key=REFUSED, value=True)
-            raise
         run.finish("start_job", started)
         return started

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Variable
-from airflow.sdk.exceptions import AirflowSkipException
 
 from state_migration.planning import VARIABLE, Occasion, planned, requested_by_form, requested_nightly
 from state_migration.request import MigrationRequest
-from state_migration.the_run import refused_in_words
+from state_migration.the_run import refused_in_words, skip
 from stateferry.runs.runs import run_folder
 
 if TYPE_CHECKING:
@@ -48,9 +47,10 @@ class PlanOperator(BaseOperator):
             return requested_by_form(dict(context["params"]), conf)
         variable = Variable.get(VARIABLE, default=None)
         if variable is None:
-            raise AirflowSkipException(
+            skip(
+                self.log,
                 f"nothing is configured: the Airflow variable {VARIABLE} is not set. Give it a JSON object with the "
-                'form\'s fields, such as {"source": "folder", ...}, and scheduled runs rehearse it every night'
+                'form\'s fields, such as {"source": "folder", ...}, and scheduled runs rehearse it every night',
             )
         self.log.info("this run is %s: it rehearses what the variable %s says", dag_run.run_type, VARIABLE)
         return requested_nightly(variable, conf)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
 from flink_provider.operators import FlinkRunJarOperator
 
-from state_migration.flink_tasks import REFUSED, STOPPED
+from state_migration.flink_tasks import STOPPED
 from state_migration.request import MigrationRequest
-from state_migration.the_run import RETURNED, planned_by, refused_in_words, request_of
+from state_migration.the_run import RETURNED, planned_by, refused_in_words, request_of, skip
 from stateferry.runs.control import Control
+from stateferry.runs.publication import Publication
 from stateferry.runs.rolling_back import WayBack
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
@@ -36,20 +37,21 @@ class ReturnToOldJob(FlinkRunJarOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         if planned_by(context) is None:
-            raise AirflowSkipException("nothing was planned, so nothing was done")
+            skip(self.log, "nothing was planned, so nothing was done")
         request, ti = request_of(context), context["ti"]
         self.flink_conn_id = request.flink_conn_id
-        new_job = ti.xcom_pull(task_ids=START_JOB, key="job_id")
-        savepoint = ti.xcom_pull(task_ids=TAKE_SAVEPOINT, key=STOPPED)
+        stopped_with = ti.xcom_pull(task_ids=TAKE_SAVEPOINT, key=STOPPED)
         run = _run(context)
-        if new_job is None and savepoint is None:
-            raise AirflowSkipException(_nothing_happened(request))
-        if new_job is not None and not ti.xcom_pull(task_ids=START_JOB, key=REFUSED):
+        published = _publication(run) if run is not None else None
+        if stopped_with is None and (published is None or not request.start_job):
+            skip(self.log, _nothing_happened(request))
+        new_job = ti.xcom_pull(task_ids=START_JOB, key="job_id")
+        if new_job is not None:
             self._end(new_job)
         with refused_in_words():
-            if run is not None:
-                _unpublish(run)
-        savepoint = savepoint or (run.plan.source if run is not None else None)
+            if run is not None and published is not None:
+                _unpublish(run, published)
+        savepoint = stopped_with or (run.plan.source if run is not None else None)
         if request.old_jar is None:
             raise AirflowFailException(
                 f"the job as it was is not running, and old_jar doesn't say how to start it: start it from {savepoint}"
@@ -100,13 +102,18 @@ def _run(context: Context) -> Run | None:
     return Run.open(folder) if folder.child("plan.json").exists() else None
 
 
-def _unpublish(run: Run) -> None:
+def _publication(run: Run) -> Publication | None:
+    """What this run has published, if it stands or was undone by an earlier try."""
     plan = run.plan
     with Control(plan.catalog_uri) as control:
         own = [one for one in control.history(plan.job) if one.record.run_id == plan.run_id]
         standing = control.standing(plan.job)
-        if own and (own[-1] == standing or own[-1].rolled_back_at is not None):
-            WayBack(plan.home, control, plan.job).go(own[-1])
+    return own[-1] if own and (own[-1] == standing or own[-1].rolled_back_at is not None) else None
+
+
+def _unpublish(run: Run, published: Publication) -> None:
+    with Control(run.plan.catalog_uri) as control:
+        WayBack(run.plan.home, control, run.plan.job).go(published)
 
 
 def _nothing_happened(request: MigrationRequest) -> str:

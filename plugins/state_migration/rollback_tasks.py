@@ -7,14 +7,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.operators import FlinkCancelJobOperator, FlinkRunJarOperator
 
 from state_migration.approval import Asking
 from state_migration.planning import default_catalog
 from state_migration.request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
-from state_migration.the_run import PLAN_TASK, refused_in_words
+from state_migration.the_run import PLAN_TASK, refused_in_words, skip
 from stateferry.errors import RejectedError
 from stateferry.runs.control import Control
 from stateferry.runs.publication import Publication
@@ -54,7 +54,7 @@ class ApproveRollback(Asking):
     def execute(self, context: Context) -> Any:
         request = _request(context)
         if not request.approval:
-            raise AirflowSkipException("approval is switched off")
+            skip(self.log, "approval is switched off")
         body = "\n".join(f"- {line}" for line in _planned(context)["consequences"])
         self.ask(context, f"Roll back job {request.job}?", body, request.approval_timeout)
 
@@ -66,7 +66,7 @@ class CancelNewJob(FlinkCancelJobOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         request = _request(context)
         if request.flink_job is None:
-            raise AirflowSkipException("no job was named that is to be cancelled")
+            skip(self.log, "no job was named that is to be cancelled")
         self.flink_conn_id, self.job = request.flink_conn_id, request.flink_job
         return super().execute(context)
 
@@ -89,7 +89,7 @@ class StartOldJob(FlinkRunJarOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         request = _request(context)
         if not request.restart_job:
-            raise AirflowSkipException(f"not asked for: restore the job from {_planned(context)['savepoint']}")
+            skip(self.log, f"not asked for: restore the job from {_planned(context)['savepoint']}")
         self.flink_conn_id = request.flink_conn_id
         self.jar, self.entry_class = str(request.old_jar), request.old_entry_class
         self.arguments = shlex.split(request.old_program_args)

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
-from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES
+from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED
 from state_migration.step_facts import figures
-from state_migration.the_run import check_not_returned, request_of, run_of
+from state_migration.the_run import check_not_returned, request_of, run_of, skip
 from stateferry.runs.control import Control
 from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import ADVANCE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
     from stateferry.runs.runs import Run
 
@@ -44,7 +46,7 @@ class StepOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its facts become an XCom
         run = run_of(context)
         if self.step == "cut_over" and run.plan.rehearse:
-            raise AirflowSkipException("a rehearsal publishes nothing")
+            skip(self.log, "a rehearsal publishes nothing")
         check_not_returned(run)
         self._wait_for_lease(run)
         self.application = str(_spark_jobs() / f"{self.step}.py")
@@ -75,6 +77,9 @@ class StepOperator(SparkSubmitOperator):
             self._nothing_to_do(context)
         assert facts is not None
         said = figures(self.step, facts)
+        if self.step == "validate" and (run.facts(ADVANCE) or {}).get("moved"):
+            told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
+            context["outlet_events"][TABLES_IF_MOVED].add(STATE_TABLES, extra=told)
         self.log.info("%s", ", ".join(f"{name} {value}" for name, value in said.items()))
         return said
 
@@ -95,7 +100,7 @@ class StepOperator(SparkSubmitOperator):
         if request_of(context).stops_job:
             # The job was stopped for it: what comes after a failure starts it again.
             raise AirflowFailException(why)
-        raise AirflowSkipException(why)
+        skip(self.log, why)
 
 
 def _spark_jobs() -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from state_migration.request import MigrationRequest
 from stateferry.errors import StateferryError
@@ -42,6 +42,12 @@ def run_of(context: Context) -> Run:
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def skip(log: Any, reason: str) -> NoReturn:
+    """Airflow itself doesn't show why a task was skipped."""
+    log.info("skipped: %s", reason)
+    raise AirflowSkipException(reason)
 
 
 def check_not_returned(run: Run) -> None:

@@ -28,6 +28,9 @@ from stateferry.savepoint.storage import Location
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
 _PLAN, _STATE, _STEPS, _REPORT, _STAGED = "plan.json", "state.json", "steps", "report.json", "staged"
 
+# The step that says whether the tables' `main` is this run's by now.
+ADVANCE = "advance"
+
 
 def folder_name(job: str) -> str:
     """The job's name if any filesystem takes it for a folder's, else one that is like it and no other job has."""

@@ -1,9 +1,10 @@
-"""Steps as applications of their own: the lease that spans them, and what a step leaves when it can't begin."""
+"""Steps as applications of their own: the lease that spans them, and what they leave for the next one."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +13,7 @@ import pytest
 from spark_jobs import migrate, rescale, snapshot, step, validate
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError
 from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
+from stateferry.runs.runs import ADVANCE, Run
 from stateferry.savepoint.storage import Location
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.local_spark import LocalSpark, without_spark
@@ -102,3 +103,25 @@ def test_a_plan_that_contradicts_the_savepoint_fails_the_run_in_words(tmp_path: 
     assert "has no keyed state 'no such state'" in last.reason
     with control_of(tmp_path) as control:
         assert control.lease_of("orders") is None
+
+
+def test_a_green_rehearsal_moves_the_tables_on_unless_it_looks_back(tmp_path: Path, plan_of: PlanOf) -> None:
+    def rehearse(run_id: str, **others: object) -> Run:
+        plan = plan_of(run_id, rehearse=True, **others)
+        for module in (snapshot, migrate, rescale, validate):
+            assert module.main(["--plan", plan]) == 0
+        return the_run(tmp_path, run_id)
+
+    def rows_written(run: Run) -> int:
+        counts = (run.facts("migrate") or {})["counts"]
+        return sum(of_state.get("rows written", 0) for of_state in counts.values())
+
+    for checkpoint in (1, 3):
+        replace(STATE, checkpoint_id=checkpoint).write(str(tmp_path / f"night-{checkpoint}"))
+    first = rehearse("first", source=str(tmp_path / "night-3"))
+    assert (first.facts(ADVANCE), rows_written(first)) == ({"moved": True}, 3)
+    same = rehearse("same", source=str(tmp_path / "night-3"))
+    assert (same.facts(ADVANCE), rows_written(same)) == ({"moved": True}, 0)
+    older = rehearse("older", source=str(tmp_path / "night-1"))
+    assert older.facts(ADVANCE) == {"moved": False}
+    assert older.state is RunState.VERIFIED
