@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_BIN := $(AIRFLOW_VENV)/bin
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
-  mypy pytest pytest-timeout
+  asyncpg mypy psycopg2-binary pytest pytest-timeout
 PORT ?= 8080
 KILLS ?= 300
 SEED ?= $(shell date +%s)
@@ -74,7 +74,7 @@ clean: ## Remove the environments and everything that was built
 $(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints/spark.txt setuptools wheel
-	$(BIN)/python -m pip install -q -c constraints/spark.txt --no-build-isolation -e '.[spark,test]'
+	$(BIN)/python -m pip install -q -c constraints/spark.txt --no-build-isolation -e '.[spark,postgres,test]'
 	$(BIN)/python -m stateferry.warm
 	touch $@
 
