@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_BIN := $(AIRFLOW_VENV)/bin
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
-  asyncpg mypy psycopg2-binary pytest pytest-timeout
+  asyncpg mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 PORT ?= 8080
 KILLS ?= 300
 SEED ?= $(shell date +%s)
