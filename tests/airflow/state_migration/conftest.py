@@ -1,0 +1,28 @@
+"""A home of its own for each test, with a demo savepoint's `_metadata`, and the run that a form asks for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from state_migration.planning import CATALOG_VARIABLE, WAREHOUSE_VARIABLE, Occasion
+
+from tests.airflow.state_migration.savepoints import write_metadata
+
+AS_OF = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    monkeypatch.setenv("STATEFERRY_HOME", str(home))
+    for name in (CATALOG_VARIABLE, WAREHOUSE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    write_metadata(home / "demo" / "legacy")
+    return home
+
+
+@pytest.fixture
+def occasion() -> Occasion:
+    return Occasion("manual__2026-11-20T12:00:00+00:00", AS_OF)

@@ -1,0 +1,18 @@
+"""Savepoints as far as the DAGs look at them: `_metadata`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stateferry.savepoint.metadata import Metadata, Operator, build_metadata
+
+
+def write_metadata(folder: Path, *, checkpoint_id: int = 1, completed_at: float | None = None) -> str:
+    folder.mkdir(parents=True)
+    file = folder / "_metadata"
+    main = Operator(b"\1" * 16, 1, 128, "main", "main")
+    file.write_bytes(build_metadata(Metadata(6, checkpoint_id, (main,), properties=b"\xac\xed\x00\x05\x70")))
+    if completed_at is not None:
+        os.utime(file, (completed_at, completed_at))
+    return str(folder)

@@ -1,0 +1,79 @@
+"""A person's answer, and none in time, as the run remembers them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from state_migration.approval import ApproveRun
+from state_migration.planning import Occasion, planned
+from state_migration.request import MigrationRequest
+from state_migration.summary import report_summary
+
+from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.validation.check_result import Check, Outcome
+from tests.airflow.state_migration.test_steps import TaskInstance
+
+ANSWERED = {"responded_at": datetime(2026, 11, 20, tzinfo=UTC), "responded_by_user": {"id": "1", "name": "ada"}}
+
+
+@pytest.fixture
+def run(home: Path, occasion: Occasion) -> Run:
+    made = planned(MigrationRequest(), occasion)[1]
+    assert made is not None
+    made.enter(RunState.RUNNING, 1)
+    made.enter(RunState.VERIFIED, 2)
+    return made
+
+
+def context(run: Run, request: MigrationRequest | None = None) -> Any:
+    said = {"folder": run.folder.path, "request": (request or MigrationRequest()).model_dump()}
+    return {"ti": TaskInstance(said)}
+
+
+def answer(run: Run, event: dict[str, Any]) -> Any:
+    return ApproveRun(task_id="approve").execute_complete(context(run), event)
+
+
+def test_an_approval_is_written_down_with_who_gave_it(run: Run) -> None:
+    assert answer(run, {"chosen_options": ["Approve"], "params_input": {}, **ANSWERED})["approved_by"] == "ada"
+    assert (run.state, run.changes()[-1].reason) == (RunState.APPROVED, "approved by ada")
+
+
+def test_a_rejection_ends_the_run_and_the_task(run: Run) -> None:
+    with pytest.raises(AirflowFailException, match="rejected by ada"):
+        answer(run, {"chosen_options": ["Reject"], "params_input": {}, **ANSWERED})
+    assert (run.state, run.changes()[-1].reason) == (RunState.REJECTED, "rejected by ada")
+
+
+def test_no_answer_in_time_ends_the_run_and_the_task(run: Run) -> None:
+    with pytest.raises(AirflowFailException, match="nobody has approved it in time"):
+        answer(run, {"error": "no answer", "error_type": "timeout"})
+    assert run.state is RunState.REJECTED
+
+
+def test_who_switched_approval_off_is_not_asked(run: Run) -> None:
+    with pytest.raises(AirflowSkipException):
+        ApproveRun(task_id="approve").execute(context(run, MigrationRequest(approval=False)))
+    assert (run.state, run.changes()[-1].reason) == (RunState.APPROVED, "approval is switched off")
+
+
+def test_the_summary_says_what_one_has_to_know_and_takes_no_name_for_markup(run: Run) -> None:
+    checks = (
+        Check("main/a|b: rows", Outcome.PASSED, "10", "10"),
+        Check("keys <script>", Outcome.COULD_NOT_TELL, "each", "?"),
+    )
+    savepoint = SavepointFingerprint("/in", 7, {"_metadata": FileFingerprint(1, "00" * 8)})
+    report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, {}, {"ferry": 12.4})
+    text = report_summary(report, run.plan)
+    assert "**The report is green**: 1 checks passed, 0 failed, 1 could not tell." in text
+    assert "- from `/in` (checkpoint 7)" in text
+    assert f"- to `{run.plan.target}`" in text
+    assert "a cut-over is likely to take: ferry 12 s" in text
+    assert "| main/a\\|b: rows | passed | 10 | 10 |" in text
+    assert "<script>" not in text

@@ -1,0 +1,79 @@
+"""From a request to a plan: the same in every try, and refused before a folder is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from state_migration.planning import CATALOG_VARIABLE, Occasion, planned
+from state_migration.request import MigrationRequest
+from state_migration.sources import newest_savepoint
+
+from stateferry.errors import RefusedError, StateferryError, UsageError
+from stateferry.runs.run_states import RunState
+from tests.airflow.state_migration.conftest import AS_OF
+from tests.airflow.state_migration.savepoints import write_metadata
+
+
+def test_the_defaults_run_the_demo(home: Path, occasion: Occasion) -> None:
+    plan, run = planned(MigrationRequest(), occasion)
+    assert run is not None
+    assert run.state is RunState.PLANNED
+    assert (plan.job, plan.source, plan.now) == ("demo", str(home / "demo" / "legacy"), int(AS_OF.timestamp() * 1000))
+    assert plan.target == f"{home}/savepoints/demo/{plan.run_id}"
+    assert plan.catalog_uri == f"sqlite:///{home}/catalog.db"
+    assert plan.operators[0].states[0].new == "newMainState"
+
+
+def test_a_retry_finds_its_run(home: Path, occasion: Occasion) -> None:
+    first, again = (planned(MigrationRequest(), occasion)[1] for _ in range(2))
+    assert first == again
+    other = planned(MigrationRequest(), replace(occasion, run_id="manual__2026-11-20T12:00:00-00:00"))[1]
+    assert other is not None
+    assert first is not None
+    assert other.folder != first.folder
+
+
+def test_the_catalog_may_be_elsewhere(home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CATALOG_VARIABLE, "postgresql+psycopg://db/catalog")
+    assert planned(MigrationRequest(), occasion)[0].catalog_uri == "postgresql+psycopg://db/catalog"
+
+
+def test_what_is_wrong_is_refused_before_a_run_is_there(home: Path, occasion: Occasion) -> None:
+    state = {"operator": "mian", "legacy_state": "a", "new_state": "b"}
+    cases: list[tuple[dict[str, object], type[StateferryError], str]] = [
+        (
+            {"source": "path", "savepoint": str(home / "no"), **state},
+            UsageError,
+            "is no savepoint: it has no",
+        ),
+        ({"source": "path", "savepoint": str(home / "demo/legacy"), **state}, RefusedError, "no operator 'mian'"),
+        ({"parallelism": 8, "max_parallelism": 4}, UsageError, "parallelism 8 is above max_parallelism 4"),
+        ({"target": str(home / "demo" / "legacy" / "in")}, UsageError, "lie one in the other"),
+        ({"source": "folder", "savepoint_folder": str(home / "no"), **state}, UsageError, "there is no folder"),
+    ]
+    for values, error, words in cases:
+        with pytest.raises(error, match=words):
+            planned(MigrationRequest.model_validate(values), occasion)
+    assert not (home / "runs").exists()
+
+
+def test_a_savepoint_that_is_yet_to_be_taken_is_planned_for_without_a_run(home: Path, occasion: Occasion) -> None:
+    values = {"source": "flink", "flink_job": "orders", "savepoint_directory": "/savepoints", "operator": "main"}
+    request = MigrationRequest.model_validate(values | {"legacy_state": "a", "new_state": "b"})
+    plan, run = planned(request, occasion)
+    assert (run, plan.job) == (None, "main")
+    assert not (home / "runs").exists()
+
+
+def test_a_day_gets_the_newest_savepoint_that_was_complete_by_its_end(tmp_path: Path) -> None:
+    days = [datetime(2026, 11, day, 3, tzinfo=UTC) for day in (1, 2, 3)]
+    for day in days:
+        write_metadata(tmp_path / f"savepoint-{day.day}", completed_at=day.timestamp())
+    (tmp_path / "savepoint-incomplete").mkdir()
+    for day in days:
+        assert newest_savepoint(str(tmp_path), day + timedelta(hours=20)) == str(tmp_path / f"savepoint-{day.day}")
+    with pytest.raises(UsageError, match="no completed savepoint as of 2026-11-01 02:00:00 UTC; 3 are newer"):
+        newest_savepoint(str(tmp_path), days[0] - timedelta(hours=1))

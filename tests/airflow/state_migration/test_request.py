@@ -1,0 +1,92 @@
+"""What is asked for: refused in words before any work, whoever asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import ParamValidationError
+from state_migration.form import migration_params, rollback_params
+from state_migration.planning import requested_by_form, requested_nightly
+from state_migration.request import MigrationRequest, RollbackRequest, rollback_request
+
+from stateferry.errors import PlanError
+
+STATE = {"operator": "main", "legacy_state": "old", "new_state": "new"}
+PATH = {"source": "path", "savepoint": "/in", **STATE}
+
+
+def defaults() -> dict[str, Any]:
+    return {name: param.value for name, param in migration_params().items()}
+
+
+def test_the_form_has_every_field_and_asks_for_what_a_request_is_by_default() -> None:
+    assert set(migration_params()) == set(MigrationRequest.model_fields)
+    assert requested_by_form(defaults(), {}) == MigrationRequest()
+    assert set(rollback_params()) == set(RollbackRequest.model_fields)
+    asked = {name: param.value for name, param in rollback_params().items()} | {"job": "orders"}
+    assert rollback_request(asked, "the form") == RollbackRequest(job="orders")
+
+
+@pytest.mark.parametrize("params", [migration_params(), rollback_params()])
+def test_every_field_has_words(params: dict[str, Any]) -> None:
+    for name, param in params.items():
+        assert param.schema["title"], name
+        assert param.schema["section"], name
+        assert param.description, name
+        param.resolve()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("source", "somewhere"), ("parallelism", 0), ("ttl", "soon"), ("approval", "yes"), ("approval_timeout", "later")],
+)
+def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
+    with pytest.raises(ParamValidationError):
+        migration_params()[name].resolve(value)
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [
+        ({"colour": "red"}, "colour: unknown field; there are:"),
+        ({"paralelism": 4}, "paralelism: unknown field: did you mean parallelism?"),
+        ({"source": "path"}, "savepoint: missing, and source 'path' needs it"),
+        ({"savepoint": "/in"}, "savepoint: given, but source is 'demo': choose 'path', or leave savepoint empty"),
+        (PATH | {"new_state": ""}, "new_state: missing: operator, legacy_state and new_state are named together"),
+        (PATH | {"operators": [{"operator": "main"}]}, "legacy_state: given beside operators: say it there"),
+        ({"start_job": True}, "jar: missing, and start_job needs it"),
+        ({"jar": "job.jar"}, "jar: given, but start_job is off"),
+        ({"start_job": True, "jar": "a", "mode": "rehearse"}, "start_job: a rehearsal starts no job"),
+        ({"parallelism": "four"}, "parallelism: expected a valid integer, found 'four'"),
+        ({"approval_timeout": "soon"}, "approval_timeout: expected a duration such as 90s"),
+        ({"program_args": "--name 'no end"}, "program_args: expected arguments as a shell takes them"),
+        ({"source": "flink", **STATE}, "flink_job: missing, and source 'flink' needs it"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_in_words(conf: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        requested_by_form(defaults(), conf)
+    assert f"the form: {words}" in str(caught.value)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(PlanError) as caught:
+        requested_by_form(defaults(), {"source": "flink", "savepoint": "/in", "start_job": True})
+    assert len(str(caught.value).splitlines()) == 7
+
+
+def test_a_night_rehearses_whatever_the_variable_says() -> None:
+    variable = '{"source": "path", "savepoint": "/in", "operator": "main", "legacy_state": "a", "new_state": "b"}'
+    request = requested_nightly(variable, {"start_job": True, "jar": "job.jar"})
+    assert (request.mode, request.start_job, request.approval) == ("rehearse", False, False)
+    for wrong in ("not JSON", "[]", '{"sauce": "path"}'):
+        with pytest.raises(PlanError, match="the Airflow variable state_migration: "):
+            requested_nightly(wrong, {})
+
+
+def test_operators_may_be_written_as_json() -> None:
+    text = '[{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}]'
+    asked = {name: value for name, value in PATH.items() if name not in STATE}
+    request = requested_by_form(defaults(), asked | {"operators": text})
+    assert request.operator_plans() == [{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}]

@@ -1,0 +1,144 @@
+"""What becomes of a step's application: facts, a failure for good, another try, or waiting for the lease."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+)
+from state_migration.planning import Occasion, planned
+from state_migration.request import MigrationRequest
+from state_migration.steps import StepOperator
+from state_migration.the_run import RETURNED
+
+from stateferry.runs.control import Control
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+
+# Airflow's hook leaves it to the garbage collector to close what it has read spark-submit's output from.
+pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO.*:pytest.PytestUnraisableExceptionWarning")
+
+Submit = Callable[[str], None]
+
+
+class TaskInstance:
+    def __init__(self, said: dict[str, Any]) -> None:
+        self.said = said
+
+    def xcom_pull(self, task_ids: str) -> dict[str, Any]:
+        assert task_ids == "plan"
+        return self.said
+
+
+@pytest.fixture
+def run(home: Path, occasion: Occasion) -> Run:
+    made = planned(MigrationRequest(), occasion)[1]
+    assert made is not None
+    return made
+
+
+@pytest.fixture
+def submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
+    """What the program `spark-submit` does, as a shell script."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+
+    def does(script: str) -> None:
+        program = folder / "spark-submit"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    yield does
+    gc.collect()
+
+
+def execute(step: str, run: Run, request: MigrationRequest | None = None) -> dict[str, Any]:
+    said = {"folder": run.folder.path, "request": (request or MigrationRequest()).model_dump()}
+    operator = StepOperator(task_id=step, step=step)
+    return operator.execute({"ti": TaskInstance(said), "outlet_events": {}})  # type: ignore[typeddict-item]
+
+
+def test_a_steps_facts_are_its_answer(run: Run, submits: Submit) -> None:
+    states = {"main/a": {"entries": 10, "bytes": 400}, "main/b": {"entries": 5, "bytes": 100}}
+    submits("")
+    with pytest.raises(AirflowSkipException, match="nothing to do"):
+        execute("snapshot", run)
+    run.finish("snapshot", {"states": states, "seconds": 2.0})
+    assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0, "rows": 15, "bytes": 500, "rate": 250}
+
+
+def test_the_application_is_told_the_runs_folder(run: Run, submits: Submit, tmp_path: Path) -> None:
+    submits(f'echo "$@" > {tmp_path}/said')
+    run.finish("migrate", {"seconds": 1.0})
+    execute("migrate", run)
+    said = (tmp_path / "said").read_text()
+    assert said.endswith(f"spark_jobs/migrate.py --run {run.folder.path}\n")
+    assert "--master local[1]" in said
+
+
+def test_a_failure_that_the_run_tells_is_not_tried_again(run: Run, submits: Submit, tmp_path: Path) -> None:
+    run.enter(RunState.RUNNING, 1)
+    run.enter(RunState.FAILED, 2, "main/newMainState: rows: expected 5, found 4")
+    file = run.folder.child("state.json").path
+    (tmp_path / "failed.json").write_bytes(Path(file).read_bytes())
+    run.enter(RunState.RUNNING, 3)
+    submits(f"cp {tmp_path}/failed.json {file}; exit 1")
+    with pytest.raises(AirflowFailException, match="expected 5, found 4"):
+        execute("validate", run)
+
+
+def test_a_driver_that_was_killed_is_tried_again(run: Run, submits: Submit) -> None:
+    run.enter(RunState.RUNNING, 1)
+    run.enter(RunState.FAILED, 2, "of an earlier try, cleared since")
+    submits("kill -9 $$")
+    with pytest.raises(AirflowException) as caught:
+        execute("migrate", run)
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_while_another_run_has_the_lease_the_task_waits(run: Run, submits: Submit, tmp_path: Path) -> None:
+    submits(f"touch {tmp_path}/submitted")
+    with Control(run.plan.catalog_uri) as control:
+        held = control.acquire(run.plan.job, "another run")
+        with pytest.raises(AirflowRescheduleException):
+            execute("snapshot", run)
+        assert not (tmp_path / "submitted").exists()
+        control.release(held)
+    run.finish("snapshot", {"seconds": 1.0})
+    assert execute("snapshot", run)["seconds"] == 1.0
+
+
+def test_a_rehearsal_is_not_cut_over_to(run: Run, occasion: Occasion, submits: Submit) -> None:
+    other = Occasion("rehearsal", occasion.as_of)
+    rehearsal = planned(MigrationRequest().rehearsal(), other)[1]
+    assert rehearsal is not None
+    with pytest.raises(AirflowSkipException, match="a rehearsal publishes nothing"):
+        execute("cut_over", rehearsal)
+
+
+def test_after_the_old_job_was_started_again_no_task_goes_on(run: Run, submits: Submit) -> None:
+    run.finish(RETURNED, {"reason": "it went back to the old job", "savepoint": "/in"})
+    for step in ("snapshot", "cut_over"):
+        with pytest.raises(AirflowFailException, match="savepoint is out of date: trigger a new run"):
+            execute(step, run)
+
+
+def test_nothing_to_do_fails_where_a_job_was_stopped_for_it(run: Run, submits: Submit) -> None:
+    submits("")
+    stopping = MigrationRequest(
+        source="flink", flink_job="orders", savepoint_directory="/s", operator="main", legacy_state="a", new_state="b"
+    )
+    with pytest.raises(AirflowFailException, match="nothing to do"):
+        execute("snapshot", run, stopping)
