@@ -183,7 +183,8 @@ class FlinkCluster:
             "taskmanager.memory.jvm-overhead.max": "192m",
             # A machine may be busy with other tests; a dead process is noticed by its connection all the same.
             "heartbeat.interval": "2000",
-            "heartbeat.timeout": "20000",
+            "heartbeat.timeout": "60000",
+            "pekko.ask.timeout": "60 s",
             "state.backend.type": "rocksdb",
             "state.checkpoints.dir": checkpoints,
             "state.savepoints.dir": savepoints,
