@@ -12,6 +12,7 @@ from typing import Any
 
 from state_migration.request import MigrationRequest, migration_request
 from state_migration.sources import check_operators, demo_savepoint, home_folder, newest_savepoint, read_metadata
+from stateferry.errors import UsageError
 from stateferry.runs.plan import MigrationPlan, plan_of, plan_values
 from stateferry.runs.runs import Run, folder_name
 
@@ -21,7 +22,12 @@ _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 
 
 def default_catalog() -> str:
-    return os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{home_folder()}/catalog.db"
+    named = os.environ.get(CATALOG_VARIABLE)
+    if named is None and "://" in home_folder():
+        raise UsageError(
+            f"{home_folder()} can't hold a catalog in SQLite: name a Postgres database in {CATALOG_VARIABLE}"
+        )
+    return named or f"sqlite:///{home_folder()}/catalog.db"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ DEMO = "demo/legacy"
 
 
 def home_folder() -> str:
-    return os.path.abspath(os.path.expanduser(default_home()))
+    home = default_home()
+    return home.rstrip("/") if "://" in home else os.path.abspath(os.path.expanduser(home))
 
 
 def demo_savepoint() -> str:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from state_migration.planning import CATALOG_VARIABLE, Occasion, planned
+from state_migration.planning import CATALOG_VARIABLE, Occasion, default_catalog, planned
 from state_migration.request import MigrationRequest
-from state_migration.sources import newest_savepoint
+from state_migration.sources import home_folder, newest_savepoint
 
 from stateferry.errors import RefusedError, StateferryError, UsageError
 from stateferry.runs.run_states import RunState
@@ -39,6 +39,14 @@ def test_a_retry_finds_its_run(home: Path, occasion: Occasion) -> None:
 def test_the_catalog_may_be_elsewhere(home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, "postgresql+psycopg://db/catalog")
     assert planned(MigrationRequest(), occasion)[0].catalog_uri == "postgresql+psycopg://db/catalog"
+
+
+def test_a_home_on_an_object_store_needs_a_catalog_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", "s3://bucket/ferry/")
+    monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
+    assert home_folder() == "s3://bucket/ferry"
+    with pytest.raises(UsageError, match="name a Postgres database in STATEFERRY_CATALOG"):
+        default_catalog()
 
 
 def test_what_is_wrong_is_refused_before_a_run_is_there(home: Path, occasion: Occasion) -> None:
