@@ -162,6 +162,8 @@ class _Decoder:
     def nullables(self, type_: NullableType, starts: Positions, limits: Positions) -> Column:
         is_null = read_flags(type_, self.data, starts, limits)
         array, stops = self.optional(type_.value, starts + 1, limits, ~is_null)
+        if not is_null.any():
+            return array, stops
         nulls = np.flatnonzero(is_null)
         for at in range(1, type_.padding + 1):
             padding = read_numbers(type_, self.data, starts[nulls] + at, limits[nulls], np.uint8)

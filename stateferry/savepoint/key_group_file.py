@@ -33,7 +33,7 @@ from stateferry.serializers import kernels
 from stateferry.serializers.walker import Positions, failed, new_failure
 
 WINDOW = 4 << 20
-_MOST_ENTRIES = 1 << 16
+MOST_ENTRIES = 1 << 16
 _END_OF_GROUP = 0xFFFF
 _LARGEST_HEADER = 64 << 20
 
@@ -72,6 +72,10 @@ class Section:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def lies_with(self, before: Section) -> bool:
+        """Whether the bytes of a section before this one are still in the window."""
+        return self.data is before.data and self.base == before.base
+
     @contextmanager
     def locating(self) -> Iterator[None]:
         """Gives damage that was found at a position in `data` its place in the file."""
@@ -93,6 +97,8 @@ class KeyGroupFile:
             self.extents = {extent.key_group: extent for extent in key_group_extents(self.subtask_file)}
             self.header, self.header_end = self._read_header()
             self.membership = Membership(self.header, max_parallelism, self.prefix)
+            # Where entries begin, their keys end and they end: fresh memory for each key group would cost more than it.
+            self.positions = np.empty((3, MOST_ENTRIES), np.int64)
         except BaseException:
             self.file.close()
             raise
@@ -135,6 +141,8 @@ class _GroupReader:
         kind = SnappySource if file.header.compressed else PlainSource
         self.source: Source = kind(file.file, file.name, extent.start, extent.end)
         self.position = self.end = 0
+        # Of the file's room for positions: sections take one part after another, and begin anew when all is taken.
+        self.taken = 0
         # Where buffer[0] lies: in the file, or in the content of the compressed key group.
         self.base = 0 if file.header.compressed else extent.start
         self.room = None if file.header.compressed else extent.end - extent.start
@@ -143,10 +151,9 @@ class _GroupReader:
         self._need(2, "a state id")
         state = self._u16()
         seen: set[int] = set()
-        scratch = np.empty((3, _MOST_ENTRIES), np.int64)
         while state != _END_OF_GROUP:
             self._check_state(state, seen)
-            state = yield from self._state(state, scratch)
+            state = yield from self._state(state)
         if self.position < self.end or self._more():
             raise self._damaged("the end of the key group", "more bytes", self.position)
 
@@ -157,11 +164,13 @@ class _GroupReader:
             raise self._damaged(f"the id of one of {len(states)} states, each once, or ffff", found, self.position - 2)
         seen.add(state)
 
-    def _state(self, state: int, scratch: Positions) -> Generator[Section, None, int]:
+    def _state(self, state: int) -> Generator[Section, None, int]:
         """The state's sections; returns the next state's id."""
-        starts, key_ends, ends = scratch
         result, failure = np.zeros(3, np.int64), new_failure()
         while True:
+            if self.taken == MOST_ENTRIES:
+                self.taken = 0
+            starts, key_ends, ends = self.file.positions[:, self.taken :]
             count = kernels.scan_entries(
                 self.buffer,
                 self.position,
@@ -179,6 +188,7 @@ class _GroupReader:
                 raise self._place(error) if isinstance(error, DamagedError) else error
             why, after, detail = (int(number) for number in result)
             self.position = after
+            self.taken += count
             if count:
                 self._check_keys(state, starts[:count], key_ends[:count])
                 last = why == kernels.STATE_ENDED
