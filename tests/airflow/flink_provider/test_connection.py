@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 from airflow.sdk import Connection
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -81,6 +82,14 @@ def test_airflow_is_told_of_the_connection_type() -> None:
 
     endpoint_of(Watched())  # type: ignore[arg-type]
     assert read == set(kind["conn-fields"])
+
+
+def test_the_form_in_airflow() -> None:
+    """As installed: Airflow finds it by the distribution's entry point."""
+    (flink,) = [kind for kind in HookMetaService.hook_meta_data() if kind.connection_type == "flink"]
+    assert flink.hook_name == "Apache Flink"
+    assert flink.extra_fields is not None
+    assert set(flink.extra_fields) == set(provider_info()["connection-types"][0]["conn-fields"])
 
 
 class Gate(BaseHTTPRequestHandler):
