@@ -1,4 +1,4 @@
-# Spark with the library and its compiled kernels: the master, the workers, and the drivers of the steps.
+# Spark with the library and its compiled kernels: master, workers and drivers, on Kubernetes drivers and executors.
 #
 #   docker build -f docker/spark.Dockerfile -t stateferry-spark:0.1.0 .
 FROM python:3.11.11-slim-bookworm
@@ -21,6 +21,7 @@ COPY spark_jobs spark_jobs
 RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation '.[spark,postgres]'
 
 COPY docker/spark-conf /opt/spark-conf
+COPY docker/entrypoint.sh entrypoint.sh
 # Of the library's kernels' machine code: it belongs to who runs it, or numba would not use it. A cache is good for
 # processors like the one it was made on; elsewhere each container compiles for itself, once.
 ENV NUMBA_CACHE_DIR=/opt/stateferry/kernels \
@@ -34,5 +35,5 @@ USER 50000
 RUN python -m stateferry.warm
 
 VOLUME /data
-ENTRYPOINT ["tini", "--"]
+ENTRYPOINT ["tini", "--", "/opt/stateferry/entrypoint.sh"]
 CMD ["stateferry", "--help"]

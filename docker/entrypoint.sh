@@ -1,0 +1,21 @@
+#!/bin/bash
+# On Kubernetes Spark starts its image as `driver ...` and `executor`, and says the rest in the environment. Whatever
+# else is given is a command.
+set -euo pipefail
+
+case "${1:-}" in
+  driver)
+    set -- spark-submit --deploy-mode client --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" "${@:2}"
+    ;;
+  executor)
+    options=()
+    for name in $(compgen -v SPARK_JAVA_OPT_); do options+=("${!name}"); done
+    jars=$("$PYSPARK_PYTHON" -c 'import pyspark; print(pyspark.__path__[0])')/jars
+    set -- java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+      -cp "${SPARK_CONF_DIR:-}:$jars/*" org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+      --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
+      --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
+      --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+    ;;
+esac
+exec "$@"
