@@ -11,7 +11,8 @@ WORKDIR /opt/stateferry
 COPY constraints/airflow.txt constraints/airflow.txt
 RUN python3 -m venv /opt/airflow/venv \
  && /opt/airflow/venv/bin/python -m pip install -c constraints/airflow.txt setuptools wheel \
-      apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard asyncpg psycopg2-binary
+      apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
+      asyncpg psycopg2-binary 'psycopg[binary]'
 COPY dags /opt/airflow/dags
 COPY plugins plugins
 # Of the library Airflow needs what reads plans, runs and reports, and its own environment has the packages for that.
@@ -27,5 +28,6 @@ ENV AIRFLOW_HOME=/opt/airflow/home \
     AIRFLOW__USAGE_DATA_COLLECTION__ENABLED=False \
     STATEFERRY_SPARK_JOBS=/opt/stateferry/spark_jobs \
     PATH=/opt/airflow/venv/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/spark/bin
+WORKDIR /opt/airflow/home
 USER 50000
 CMD ["airflow", "version"]

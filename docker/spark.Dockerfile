@@ -8,7 +8,7 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends openjdk-17-jre-headless=17.* procps=2:4.* tini=0.19.* \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 50000 --create-home --shell /usr/sbin/nologin ferry \
- && install -d -o ferry -g ferry /data /opt/stateferry /opt/stateferry/kernels
+ && install -d -o ferry -g ferry /data /opt/stateferry /opt/stateferry/kernels /opt/stateferry/work
 
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /opt/stateferry
@@ -27,11 +27,14 @@ COPY docker/entrypoint.sh entrypoint.sh
 ENV NUMBA_CACHE_DIR=/opt/stateferry/kernels \
     SPARK_CONF_DIR=/opt/spark-conf \
     SPARK_NO_DAEMONIZE=1 \
+    SPARK_WORKER_DIR=/opt/stateferry/work \
     PYSPARK_PYTHON=/opt/spark/bin/python \
     PYSPARK_DRIVER_PYTHON=/opt/spark/bin/python \
     STATEFERRY_HOME=/data \
     PATH=/opt/spark/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
 USER 50000
+# Not where the sources are: kernels are to be those of the installed library.
+WORKDIR /data
 RUN python -m stateferry.warm
 
 VOLUME /data
