@@ -19,25 +19,29 @@ _SOURCE, _WHAT, _HOW, _APPROVAL, _START, _BACK = (
 )
 
 
+def _field(default: Any, title: str, section: str, description: str, **rules: Any) -> Param:
+    """The form renders Markdown only under this name, and only if there is no plain description."""
+    return Param(default, title=title, section=section, description_md=description, **rules)
+
+
 def _text(title: str, section: str, description: str, **rules: Any) -> Param:
-    return Param(None, description, title=title, section=section, type=["null", "string"], **rules)
+    return _field(None, title, section, description, type=["null", "string"], **rules)
 
 
 def _words(default: str, title: str, section: str, description: str, **rules: Any) -> Param:
-    return Param(default, description, title=title, section=section, type="string", **rules)
+    return _field(default, title, section, description, type="string", **rules)
 
 
 def _choice(choices: list[str], title: str, section: str, description: str) -> Param:
-    return Param(choices[0], description, title=title, section=section, type="string", enum=choices)
+    return _field(choices[0], title, section, description, type="string", enum=choices)
 
 
 def _switch(default: bool, title: str, section: str, description: str) -> Param:
-    return Param(default, description, title=title, section=section, type="boolean")
+    return _field(default, title, section, description, type="boolean")
 
 
 def _number(title: str, section: str, description: str) -> Param:
-    kind = ["null", "integer"]
-    return Param(None, description, title=title, section=section, type=kind, minimum=1, maximum=32768)
+    return _field(None, title, section, description, type=["null", "integer"], minimum=1, maximum=32768)
 
 
 def _approval() -> dict[str, Param]:
@@ -96,12 +100,12 @@ def migration_params() -> dict[str, Param]:
             "The states' time to live, if they have one: `90s`, `15m`, `12h`, `30d`. It isn't in the savepoint.",
             pattern=_OPTIONAL_DURATION,
         ),
-        "operators": Param(
+        "operators": _field(
             None,
+            "Several at once",
+            _WHAT,
             "For several operators or states, instead of the fields above: "
             '`[{"operator": "main", "states": [{"legacy": "a", "new": "b", "ttl_ms": "30d"}]}]`',
-            title="Several at once",
-            section=_WHAT,
             type=["null", "array"],
             items={"type": "object"},
         ),
@@ -138,15 +142,8 @@ def migration_params() -> dict[str, Param]:
 
 
 def rollback_params() -> dict[str, Param]:
-    section = "1. What is undone"
     return {
-        "job": Param(
-            None,
-            "The name under which the migration was run.",
-            title="Job",
-            section=section,
-            type=["null", "string"],
-        ),
+        "job": _text("Job", "1. What is undone", "The name under which the migration was run."),
         **_approval(),
         "restart_job": _switch(False, "Start the old job", _BACK, "From the savepoint that stands after the rollback."),
         "flink_job": _text("Job to cancel first", _BACK, "Name or id of the new job. Empty: it is over already."),

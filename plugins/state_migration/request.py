@@ -51,9 +51,10 @@ def _arguments(value: object) -> object:
 
 
 def _list(value: object) -> object:
+    """The form's editor makes an empty list of nothing."""
     if isinstance(value, str) and value.strip():
         return plan_values(f'{{"operators": {value}}}', "operators")["operators"]
-    return _given(value)
+    return _given(value) or None
 
 
 Text = Annotated[StrictStr | None, BeforeValidator(_given)]

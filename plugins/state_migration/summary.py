@@ -32,8 +32,10 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
         cells = (check.name, check.outcome.value, check.expected, check.actual)
         yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
     yield ""
+    yield "```"
     for step, facts in report.facts.items():
-        yield from (f"    {line}" for line in fact_lines(step, facts))
+        yield from (line.replace("`", "'") for line in fact_lines(step, facts))
+    yield "```"
     yield ""
     if plan.rehearse:
         return

@@ -33,7 +33,7 @@ def test_every_field_has_words(params: dict[str, Any]) -> None:
     for name, param in params.items():
         assert param.schema["title"], name
         assert param.schema["section"], name
-        assert param.description, name
+        assert param.schema["description_md"], name
         param.resolve()
 
 
