@@ -6,17 +6,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from flink_provider.base import HOUR, JOB_ID, FlinkOperator, task_key
 from flink_provider.errors import FlinkJobError, FlinkJobLostError, FlinkRefusedError
-from flink_provider.hook import FlinkHook
 from flink_provider.identity import flink_id
 from flink_provider.jobs import Goal, JarRun, cancel_job, known_state
-from flink_provider.links import FlinkJobLink, job_url
 from flink_provider.rest import FlinkRest
 from flink_provider.savepoints import Pending, Savepoint, SavepointOrder, facts, find_or_trigger, take
 from flink_provider.triggers import Event, FlinkJobTrigger, FlinkSavepointTrigger, is_deferrable, raise_for
@@ -24,61 +21,8 @@ from flink_provider.triggers import Event, FlinkJobTrigger, FlinkSavepointTrigge
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-HOUR = 3600.0
-JOB_ID = "job_id"
-"""The XCom that says which job it is, or may be."""
-# The task's own store, which outlives a try, holds under these the id of a job that no later try may mistake.
+# Here the task's own store, which outlives a try, holds the id of a job that Flink has known.
 _SUBMITTED = "flink_job_submitted"
-_MEANT = "flink_job_meant"
-
-
-class FlinkOperator(BaseOperator):
-    """What they have in common: the connection, whether to wait in the triggerer, how long and how often to look."""
-
-    template_fields: Sequence[str] = ("flink_conn_id",)
-    operator_extra_links = (FlinkJobLink(),)
-    ui_color = "#fbe1e8"
-
-    def __init__(
-        self,
-        *,
-        flink_conn_id: str = FlinkHook.default_conn_name,
-        deferrable: bool | None = None,
-        timeout: float = 6 * HOUR,
-        poll_interval: float = 5,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.flink_conn_id = flink_conn_id
-        self.deferrable = deferrable
-        self.timeout = timeout
-        self.poll_interval = poll_interval
-
-    @cached_property
-    def hook(self) -> FlinkHook:
-        return FlinkHook(self.flink_conn_id)
-
-    def _watch(self, job_id: str) -> dict[str, Any]:
-        """What every trigger is told."""
-        deadline = time.time() + self.timeout
-        common = {"flink_conn_id": self.flink_conn_id, "job_id": job_id}
-        return common | {"poll_interval": self.poll_interval, "deadline": deadline}
-
-    def _show(self, context: Context, job_id: str) -> None:
-        """Before the job is waited for: others, and people, may look at it while it is, and if it fails."""
-        context["ti"].xcom_push(key=JOB_ID, value=job_id)
-        context["ti"].xcom_push(key=FlinkJobLink.xcom_key, value=job_url(self.hook.get_conn(), job_id))
-
-    def _the_job_meant(self, context: Context, job: str) -> str:
-        """The job's id, as the first try found it: a later job of the same name is not the one to be stopped."""
-        store = context.get("task_state_store")
-        if store is None:
-            return job
-        meant = store.get(_MEANT)
-        if meant is None:
-            meant = self.hook.job_id(job)
-            store.set(_MEANT, meant)
-        return str(meant)
 
 
 class FlinkSavepointOperator(FlinkOperator):
@@ -111,7 +55,7 @@ class FlinkSavepointOperator(FlinkOperator):
             return self._taken(context, self.hook.run(lambda rest: self._take(rest, order)), started)
         found = self.hook.run(lambda rest: find_or_trigger(rest, order))
         if isinstance(found, Pending):
-            self._show(context, found.job_id)
+            self.show(context, found.job_id)
             self._defer(found, started)
         return self._taken(context, found, started)
 
@@ -123,21 +67,21 @@ class FlinkSavepointOperator(FlinkOperator):
         return self._taken(context, Savepoint(event["job_id"], event["location"]), started)
 
     def _order(self, context: Context) -> SavepointOrder:
-        job = self._the_job_meant(context, self.job) if self.stop else self.job
+        job = self.the_job_meant(context, self.job) if self.stop else self.job
         tries = max(context["ti"].try_number, 1)
-        return SavepointOrder(_key(context), job, self.savepoint_directory, self.stop, self.savepoint_format, tries)
+        return SavepointOrder(task_key(context), job, self.savepoint_directory, self.stop, self.savepoint_format, tries)
 
     async def _take(self, rest: FlinkRest, order: SavepointOrder) -> Savepoint:
         return await take(rest, order, timeout=self.timeout, poll_interval=self.poll_interval)
 
     def _defer(self, pending: Pending, started: float) -> NoReturn:
         self.log.info("waiting for the savepoint of job %s (trigger %s)", pending.job_id, pending.trigger)
-        trigger = FlinkSavepointTrigger(trigger=pending.trigger, **self._watch(pending.job_id))
+        trigger = FlinkSavepointTrigger(trigger=pending.trigger, **self.watch(pending.job_id))
         self.defer(trigger=trigger, method_name="execute_complete", kwargs={"started": started})
 
     def _taken(self, context: Context, savepoint: Savepoint, started: float) -> dict[str, Any]:
         if savepoint.job_id is not None:
-            self._show(context, savepoint.job_id)
+            self.show(context, savepoint.job_id)
         seconds = {"seconds": round(time.time() - started, 3)}
         result = {"savepoint": savepoint.location, "job_id": savepoint.job_id} | seconds
         result |= self.hook.run(lambda rest: facts(rest, savepoint))
@@ -208,13 +152,13 @@ class FlinkRunJarOperator(FlinkOperator):
         started = time.time()
         run = self._run(context)
         self._job_id = run.job_id
-        self._show(context, run.job_id)
+        self.show(context, run.job_id)
         self._submit(context, run)
         if self.wait_until == "submitted":
             return self._result(run.job_id, "submitted", started)
         goal = replace(_GOALS[self.wait_until], max_failures=self.max_failures)
         if is_deferrable(self):
-            watch = self._watch(run.job_id)
+            watch = self.watch(run.job_id)
             trigger = FlinkJobTrigger(
                 states=sorted(goal.states),
                 checkpoint=goal.checkpoint,
@@ -241,7 +185,7 @@ class FlinkRunJarOperator(FlinkOperator):
     def _run(self, context: Context) -> JarRun:
         parallelism = None if self.parallelism in (None, "") else int(str(self.parallelism))
         return JarRun(
-            job_id=flink_id("job", *_key(context)),
+            job_id=flink_id("job", *task_key(context)),
             jar=self.jar,
             entry_class=self.entry_class or None,
             arguments=tuple(self.arguments),
@@ -285,11 +229,11 @@ class FlinkCancelJobOperator(FlinkOperator):
         self.job = job
 
     def execute(self, context: Context) -> dict[str, Any]:
-        job_id = self.hook.job_id(self._the_job_meant(context, self.job))
-        self._show(context, job_id)
+        job_id = self.hook.job_id(self.the_job_meant(context, self.job))
+        self.show(context, job_id)
         if is_deferrable(self):
             self.hook.run(lambda rest: cancel_job(rest, job_id))
-            trigger = FlinkJobTrigger(states=sorted(Goal.over().states), **self._watch(job_id))
+            trigger = FlinkJobTrigger(states=sorted(Goal.over().states), **self.watch(job_id))
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"job_id": job_id})
         state = self.hook.cancel(job_id, timeout=self.timeout, poll_interval=self.poll_interval)
         return {"job_id": job_id, "state": state}
@@ -304,12 +248,6 @@ _GOALS = {
     "checkpoint": Goal(frozenset({"RUNNING", "FINISHED"}), checkpoint=True),
     "finished": Goal(frozenset({"FINISHED"})),
 }
-
-
-def _key(context: Context) -> tuple[str, ...]:
-    """The task instance, whichever try of it this is."""
-    ti = context["ti"]
-    return (ti.dag_id, ti.task_id, str(ti.map_index), ti.run_id)
 
 
 @contextmanager

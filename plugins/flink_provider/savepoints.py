@@ -74,18 +74,10 @@ async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint |
     """The savepoint or its trigger, if there is one already in any of the places to look; else a new trigger."""
     end = time.monotonic() + rest.endpoint.patience
     while True:
-        number = 0
         candidates = [job for job in await list_jobs(rest) if order.job in (job.id, job.name)]
-        for job in candidates:
-            for asked in range(max(order.tries, 1)):
-                try:
-                    found = await status(rest, Pending(job.id, order.trigger(asked)))
-                except FlinkSavepointError as failed:
-                    _log.info("an earlier try failed: %s", failed)
-                    number = max(number, asked + 1)
-                    continue
-                if found is not None:
-                    return found
+        found, number = await _known(rest, order, candidates)
+        if found is not None:
+            return found
         if (taken := await _taken(rest, order, candidates)) is not None:
             return taken
         job = await find_job(rest, order.job)
@@ -151,6 +143,26 @@ async def facts(rest: FlinkRest, savepoint: Savepoint) -> dict[str, float | int]
             id_, milliseconds, size = (entry[name] for name in _HISTORY_FACTS)
             return {"checkpoint_id": id_, "seconds": milliseconds / 1000, "bytes": size}
     return {}
+
+
+async def _known(
+    rest: FlinkRest, order: SavepointOrder, candidates: list[JobOverview]
+) -> tuple[Savepoint | Pending | None, int]:
+    """What Flink knows of the order's triggers, and the number of the first that hasn't failed."""
+    number = 0
+    for job in candidates:
+        asked = 0
+        while asked < max(order.tries, number + 1):
+            try:
+                found = await status(rest, Pending(job.id, order.trigger(asked)))
+            except FlinkSavepointError as failed:
+                _log.info("an earlier try failed: %s", failed)
+                number = max(number, asked + 1)
+            else:
+                if found is not None:
+                    return found, number
+            asked += 1
+    return None, number
 
 
 async def _trigger(rest: FlinkRest, order: SavepointOrder, pending: Pending) -> None:

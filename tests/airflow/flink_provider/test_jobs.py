@@ -86,6 +86,10 @@ def test_a_job_neither_claims_nor_deletes_its_savepoint(
     cluster: FlinkCluster, jar: str, arguments: list[str], tmp_path: Path
 ) -> None:
     savepoint = _savepoint(cluster, jar, arguments)
+    slowly = [*arguments, "--checkpoint-millis", "3000"]
+    started = run_jar(slowly, savepoint=str(savepoint)).execute(Try().context)["job_id"]
+    # What a job was restored from is no checkpoint of its own.
+    assert not FlinkHook().has_checkpointed(started)
     before = {path: path.read_bytes() for path in savepoint.rglob("*") if path.is_file()}
     result = run_jar(arguments, savepoint=str(savepoint), wait_until="checkpoint").execute(Try().context)
     job = RemoteJob(cluster, result["job_id"])

@@ -194,6 +194,14 @@ def test_a_later_job_of_the_same_name_is_not_stopped_by_a_retry(
 
 
 def test_from_python(job: RemoteJob, tmp_path: Path) -> None:
-    order = SavepointOrder(("rehearsal", "7"), "totals", str(tmp_path))
-    found = FlinkHook().run(lambda rest: take(rest, order, timeout=60, poll_interval=0.1))
-    assert complete(tmp_path) == [local(found.location)]
+    order = SavepointOrder(("rehearsal", Try().run_id), "totals", str(tmp_path / "savepoints"))
+
+    def taken() -> Path:
+        return local(FlinkHook().run(lambda rest: take(rest, order, timeout=60, poll_interval=0.1)).location)
+
+    (tmp_path / "savepoints").write_text("in the way")
+    for _ in range(2):
+        with pytest.raises(FlinkSavepointError):
+            taken()
+    (tmp_path / "savepoints").unlink()
+    assert [taken(), taken()] == complete(tmp_path / "savepoints") * 2
