@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from airflow.sdk import DAG, TriggerRule
+from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 from state_migration.approval import ApproveRun
 from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED
 from state_migration.conclusion import Conclude
@@ -18,7 +18,7 @@ with DAG(
     dag_id="state_migration",
     description="Ferry the state of a Flink job into a new savepoint, with proof before the cut-over",
     doc_md=__doc__,
-    schedule="@daily",
+    schedule=CronTriggerTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1),
     catchup=False,
     max_active_runs=1,

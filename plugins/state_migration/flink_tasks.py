@@ -11,7 +11,7 @@ from flink_provider.operators import FlinkRunJarOperator, FlinkSavepointOperator
 
 from state_migration.plan_task import occasion_of
 from state_migration.planning import plan_for
-from state_migration.sources import check_operators, read_metadata
+from state_migration.sources import check_operators, completed_at, read_metadata
 from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
 from stateferry.runs.runs import Run
@@ -43,7 +43,8 @@ class TakeSavepoint(FlinkSavepointOperator):
         if self.stop:
             context["ti"].xcom_push(key=STOPPED, value=taken["savepoint"])
         with refused_in_words():
-            occasion = occasion_of(context)
+            # Its timestamps are later than the run's own moment; in every try it is completed at the same time.
+            occasion = occasion_of(context).not_before(completed_at(taken["savepoint"]))
             plan = plan_for(request, occasion, taken["savepoint"])
             check_operators(read_metadata(plan.source), [one.operator for one in plan.operators], plan.source)
             run = Run.create(plan, occasion.now)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -40,6 +40,9 @@ class Occasion:
     @property
     def now(self) -> int:
         return int(self.as_of.timestamp() * 1000)
+
+    def not_before(self, moment: datetime) -> Occasion:
+        return replace(self, as_of=max(self.as_of, moment))
 
     @property
     def short_id(self) -> str:

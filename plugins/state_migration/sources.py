@@ -49,11 +49,20 @@ def newest_savepoint(folder: str, as_of: datetime) -> str:
 
 
 def read_metadata(savepoint: str) -> Metadata:
+    file = _metadata_of(savepoint)
+    return parse_metadata(file.read(), file.shown)
+
+
+def completed_at(savepoint: str) -> datetime:
+    return datetime.fromtimestamp(_metadata_of(savepoint).modified_at() / 1000, UTC)
+
+
+def _metadata_of(savepoint: str) -> Location:
     location = Location.of(savepoint)
     file = location if location.name == METADATA and location.is_file() else location.child(METADATA)
     if not file.is_file():
         raise UsageError(f"{location.shown} is no savepoint: it has no {METADATA}")
-    return parse_metadata(file.read(), file.shown)
+    return file
 
 
 def check_operators(metadata: Metadata, wanted: list[str], savepoint: str) -> None:

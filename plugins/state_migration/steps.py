@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
-from airflow.sdk.timezone import utcnow
+from airflow.sdk.exceptions import AirflowFailException
 
 from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED
 from state_migration.step_facts import figures
-from state_migration.the_run import check_not_returned, request_of, run_of, skip
+from state_migration.the_run import check_not_returned, request_of, run_of, skip, wait_for_lease
 from stateferry.runs.control import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from stateferry.runs.runs import Run
 
 JOBS_VARIABLE = "STATEFERRY_SPARK_JOBS"
-_LOOK_AGAIN = timedelta(seconds=20)
 
 
 class StepOperator(SparkSubmitOperator):
@@ -66,8 +63,7 @@ class StepOperator(SparkSubmitOperator):
         with Control(run.plan.catalog_uri) as control:
             reason = control.why_not_free(run.plan.job, run.plan.run_id)
         if reason:
-            self.log.warning("waiting: %s", reason)
-            raise AirflowRescheduleException(utcnow() + _LOOK_AGAIN)  # type: ignore[no-untyped-call]
+            wait_for_lease(reason)
 
     def _done(self, context: Context, run: Run) -> dict[str, Any]:
         if self.step == "cut_over":

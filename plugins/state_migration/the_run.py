@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.timezone import utcnow
 
 from state_migration.request import MigrationRequest
 from stateferry.errors import StateferryError
+from stateferry.runs.control import LeaseHeldError
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+_LOOK_AGAIN = timedelta(seconds=20)
+_log = logging.getLogger(__name__)
 
 PLAN_TASK = "plan"
 RETURNED = "returned"
@@ -60,10 +67,18 @@ def check_not_returned(run: Run) -> None:
         )
 
 
+def wait_for_lease(why: str) -> NoReturn:
+    """Gives up the worker, and has the task start again in a while; that is no failure, and no other try."""
+    _log.warning("waiting: %s", why)
+    raise AirflowRescheduleException(utcnow() + _LOOK_AGAIN)  # type: ignore[no-untyped-call]
+
+
 @contextmanager
 def refused_in_words() -> Iterator[None]:
-    """What no retry can better."""
+    """What no retry can better; only a lease that another run holds will be free some time."""
     try:
         yield
+    except LeaseHeldError as error:
+        wait_for_lease(str(error))
     except StateferryError as error:
         raise AirflowFailException(str(error)) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from state_migration.planning import CATALOG_VARIABLE, Occasion, default_catalog, planned
 from state_migration.request import MigrationRequest
-from state_migration.sources import home_folder, newest_savepoint
+from state_migration.sources import completed_at, home_folder, newest_savepoint
 
 from stateferry.errors import RefusedError, StateferryError, UsageError
 from stateferry.runs.run_states import RunState
@@ -74,6 +74,14 @@ def test_a_savepoint_that_is_yet_to_be_taken_is_planned_for_without_a_run(home: 
     plan, run = planned(request, occasion)
     assert (run, plan.job) == (None, "main")
     assert not (home / "runs").exists()
+
+
+def test_what_is_taken_now_is_not_of_the_future(tmp_path: Path, occasion: Occasion) -> None:
+    later = AS_OF + timedelta(minutes=3)
+    savepoint = write_metadata(tmp_path / "taken", completed_at=later.timestamp())
+    assert occasion.not_before(completed_at(savepoint)).as_of == later
+    older = write_metadata(tmp_path / "older", completed_at=AS_OF.timestamp() - 60)
+    assert occasion.not_before(completed_at(older)) == occasion
 
 
 def test_a_day_gets_the_newest_savepoint_that_was_complete_by_its_end(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from airflow.sdk.exceptions import (
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 from state_migration.steps import StepOperator
-from state_migration.the_run import RETURNED
+from state_migration.the_run import RETURNED, refused_in_words
 
+from stateferry.errors import UsageError
 from stateferry.runs.control import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -142,3 +143,13 @@ def test_nothing_to_do_fails_where_a_job_was_stopped_for_it(run: Run, submits: S
     )
     with pytest.raises(AirflowFailException, match="nothing to do"):
         execute("snapshot", run, stopping)
+
+
+def test_who_goes_back_waits_for_the_lease_too(run: Run) -> None:
+    with Control(run.plan.catalog_uri) as control:
+        held = control.acquire(run.plan.job, "another run")
+        with pytest.raises(AirflowRescheduleException), refused_in_words():
+            control.acquire(run.plan.job, run.plan.run_id)
+        control.release(held)
+    with pytest.raises(AirflowFailException, match="no retry betters this"), refused_in_words():
+        raise UsageError("no retry betters this")
