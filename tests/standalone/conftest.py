@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from local_airflow.server import Server, running
+from local_airflow.settings import Settings, free_port
+from tests.standalone.migration import DAG, PATIENCE, Migration, scheduled_run
+from tests.standalone.orders import Orders
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One Airflow for all; their jobs keep tests apart."""
+    home = tmp_path_factory.mktemp("airflow")
+    # On a busy machine SQLite's five seconds are not enough for Airflow's processes to get out of each other's way.
+    patient = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow/airflow.db?timeout=60"}
+    with running(Settings(home / "airflow", home / "stateferry", free_port(), extra=patient)) as server:
+        yield server
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has."""
+    return str(request.node.name).removeprefix("test_")[:60]
+
+
+@pytest.fixture
+def migration(airflow: Server, job: str, tmp_path: Path) -> Migration:
+    """Of a job with a savepoint of its own."""
+    orders = Orders()
+    orders.write(tmp_path / "savepoint")
+    return Migration(airflow, job, {"source": "path", "savepoint": str(tmp_path / "savepoint")})
+
+
+@pytest.fixture
+def configured(airflow: Server) -> Iterator[Callable[[str], None]]:
+    """Sets what scheduled and backfill runs do, until the test is over."""
+    key = "state_migration"
+    # The schedule's first run comes with the server: it must not find what is meant for others.
+    airflow.api.wait_for_end(DAG, scheduled_run(airflow), PATIENCE)
+    made: list[str] = []
+
+    def configure(value: str) -> None:
+        airflow.api.call("POST", "/variables", {"key": key, "value": value})
+        made.append(key)
+
+    yield configure
+    for name in made:
+        airflow.api.call("DELETE", f"/variables/{name}")

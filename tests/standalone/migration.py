@@ -1,0 +1,141 @@
+"""One job and the DAG runs that ferry its state, seen over Airflow's REST API and in what they leave behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from local_airflow.api import ENDED, RefusedError
+from local_airflow.server import Server
+from stateferry.migration.rules import Rules
+from stateferry.runs.control import Control
+from stateferry.runs.publication import Publication
+from stateferry.runs.runs import Run
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
+from stateferry.tables.commits import TableHome
+from stateferry.tables.reads import chunk_files, read_current
+from stateferry.tables.schemas import StateTables
+from tests.legacy_states import FLAG, LEGACY, NEW
+from tests.standalone.orders import Entries
+
+DAG = "state_migration"
+# On a busy machine a step of Spark takes two minutes, and a run waits for the one before it.
+PATIENCE = 1200.0
+STEPS = ("snapshot", "migrate", "rescale", "validate")
+
+
+@dataclass(slots=True)
+class Migration:
+    airflow: Server
+    job: str
+    source: dict[str, object]
+
+    def params(self, **others: object) -> dict[str, object]:
+        names = {"job": self.job, "operator": "main", "legacy_state": LEGACY, "new_state": NEW, "flag_state": FLAG}
+        return {**self.source, **names, **others}
+
+    def trigger(self, **params: object) -> str:
+        return self.airflow.api.trigger(DAG, self.params(**params))
+
+    def end_of(self, run: str) -> str:
+        return self.airflow.api.wait_for_end(DAG, run, PATIENCE)
+
+    def wait_for(self, run: str, task: str, state: str) -> None:
+        """Fails at once when the run ends without it."""
+        tasks = self.airflow.api.wait(
+            DAG, run, lambda tasks, of_run: tasks.get(task, {}).get("state") == state or of_run in ENDED, PATIENCE
+        )
+        assert tasks[task]["state"] == state, self.told(run)
+
+    def answer(self, run: str, option: str) -> None:
+        answer(self.airflow, DAG, run, option)
+
+    def question(self, run: str) -> dict[str, Any]:
+        details: dict[str, Any] = self.airflow.api.get(f"{_path(run)}/taskInstances/approve/-1/hitlDetails")
+        return details
+
+    def states(self, run: str) -> dict[str, str]:
+        return {name: task["state"] for name, task in self.airflow.api.tasks(DAG, run).items()}
+
+    def told(self, run: str) -> str:
+        """Every log of every task."""
+        return "\n".join(f"--- {task}\n{self.log(run, task)}" for task in self.states(run))
+
+    def log(self, run: str, task: str) -> str:
+        return log_of(self.airflow, DAG, run, task)
+
+    def xcom(self, run: str, task: str) -> Any:
+        return self.airflow.api.xcom(DAG, run, task)
+
+    def run_of(self, run: str) -> Run:
+        return Run.open(Location.of(self.xcom(run, "plan")["folder"]))
+
+    def published(self) -> Publication | None:
+        with self._control() as control:
+            return control.standing(self.job)
+
+    def lease_holder(self) -> str | None:
+        with self._control() as control:
+            lease = control.lease_of(self.job)
+        return lease.holder if lease is not None else None
+
+    def in_tables(self, run: Run, branch: str = "main") -> Entries:
+        """What the tables say, each entry once."""
+        home = TableHome(run.plan.catalog_uri, run.plan.warehouse)
+        source = Savepoint.open(run.plan.source)
+        rules = Rules(source.state(source.operator("main"), LEGACY), NEW, FLAG, ttl=None, now=0)
+        found: Entries = {}
+        for files in chunk_files(home, StateTables(self.job, "main", NEW), branch):
+            for batch in read_current(files, rules):
+                for row in batch.to_pylist():
+                    assert (row["key"], row["user_key"]) not in found
+                    found[row["key"], row["user_key"]] = row["value"]
+        return found
+
+    def _control(self) -> Control:
+        return Control(f"sqlite:///{self.airflow.settings.stateferry_home}/catalog.db")
+
+
+def scheduled_run(airflow: Server) -> str:
+    """The one that the schedule has made, as soon as there is one."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        runs = airflow.api.get(f"/dags/{DAG}/dagRuns?run_type=scheduled")["dag_runs"]
+        if runs:
+            return str(runs[0]["dag_run_id"])
+        time.sleep(1)
+    raise TimeoutError("the schedule has made no run")
+
+
+def answer(airflow: Server, dag: str, run: str, option: str) -> None:
+    """As a person: Airflow takes an answer within the second, while it still puts the question away, for a failure."""
+    airflow.api.wait(dag, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
+    time.sleep(5)
+    airflow.api.answer(dag, run, "approve", option)
+
+
+def log_of(airflow: Server, dag: str, run: str, task: str) -> str:
+    """Of every try that has begun, with the reasons of what failed."""
+    last = airflow.api.tasks(dag, run)[task]["try_number"]
+    path = f"/dags/{dag}/dagRuns/{quote(run, safe='')}/taskInstances/{task}/logs"
+    lines: list[Mapping[str, Any]] = []
+    for number in range(1, last + 1):
+        try:
+            lines += airflow.api.get(f"{path}/{number}?full_content=true")["content"]
+        except RefusedError as refused:
+            if refused.status != HTTPStatus.NOT_FOUND:
+                raise
+    return "\n".join(text for line in lines for text in (line["event"], *_reasons(line)))
+
+
+def _reasons(line: Mapping[str, Any]) -> list[str]:
+    return [f"{error['exc_type']}: {error['exc_value']}" for error in line.get("error_detail") or []]
+
+
+def _path(run: str) -> str:
+    return f"/dags/{DAG}/dagRuns/{quote(run, safe='')}"

@@ -1,0 +1,117 @@
+"""Days that lie in the past, by `airflow backfill`: each rehearses the savepoint that was the newest then."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from local_airflow.server import Server
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from tests.standalone.migration import DAG, PATIENCE, STEPS, Migration
+from tests.standalone.orders import Orders, entries_of
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
+
+_TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+DAYS = [_TODAY - timedelta(days=before) for before in (4, 3, 2)]
+
+
+@pytest.fixture
+def nights(airflow: Server, job: str, tmp_path: Path) -> Migration:
+    """Of a job whose folder has a savepoint of each day, and of one still to come."""
+    for number, day in enumerate([*DAYS, _TODAY + timedelta(days=1)], start=1):
+        folder = tmp_path / f"savepoint-{number:06}"
+        Orders(number).write(folder)
+        completed = (day - timedelta(hours=2)).timestamp()
+        os.utime(folder / "_metadata", (completed, completed))
+    return Migration(airflow, job, {"source": "folder", "savepoint_folder": str(tmp_path)})
+
+
+def test_three_days_at_once_after_the_newest_and_the_scheduler_killed(
+    nights: Migration, configured: Callable[[str], None]
+) -> None:
+    configured(json.dumps(nights.params()))
+    airflow = nights.airflow
+    _backfill(airflow, DAYS[-1], DAYS[-1])
+    (newest,) = _backfill_runs(airflow)
+    assert nights.end_of(newest) == "success", nights.told(newest)
+    rehearsed = _contents(Path(nights.run_of(newest).staged.path))
+
+    _backfill(airflow, DAYS[0], DAYS[-1], "--max-active-runs", "3", "--reprocess-behavior", "completed")
+    runs = _backfill_runs(airflow)
+    assert len(runs) == len(DAYS)
+    assert runs[-1] == newest
+    nights.wait_for(runs[0], "migrate", "running")
+    os.kill(airflow.pid("scheduler"), signal.SIGKILL)
+    time.sleep(2)
+    airflow.start_component("scheduler")
+
+    for run in runs:
+        assert nights.end_of(run) == "success", nights.told(run)
+        states = nights.states(run)
+        assert {states[task] for task in ("approve", "cut_over", "start_job")} == {"skipped"}
+    ferried = [nights.run_of(run) for run in runs]
+    for number, rehearsal in enumerate(ferried, start=1):
+        assert rehearsal.plan.rehearse
+        assert rehearsal.state is RunState.VERIFIED
+        assert rehearsal.plan.source.endswith(f"savepoint-{number:06}")
+        assert entries_of(Path(rehearsal.staged.path)) == Orders(number).entries
+    assert nights.published() is None
+    assert _contents(Path(ferried[-1].staged.path)) == rehearsed
+    assert nights.in_tables(ferried[-1]) == Orders(len(DAYS)).entries, "the tables have gone back to an older day"
+
+    _check_apart(ferried)
+    waits = [nights.log(run, task) for run in runs for task in STEPS]
+    assert any("waiting: " in log for log in waits), "no run has met another's lease: this test has shown nothing"
+
+
+def _check_apart(ferried: list[Run]) -> None:
+    """No two runs have worked on the job at the same time."""
+    spans = sorted(span for run in ferried for span in _at_work(run))
+    for (_, end, one), (begin, _, other) in pairwise(spans):
+        assert end <= begin, f"{other} began before {one} had ended: {spans}"
+
+
+def _at_work(run: Run) -> Iterator[tuple[int, int, str]]:
+    """From the first step to the verdict, each time."""
+    began: int | None = None
+    for change in run.changes():
+        if change.state is RunState.RUNNING and began is None:
+            began = change.at
+        elif change.state is RunState.VERIFIED and began is not None:
+            yield began, change.at, run.plan.run_id
+            began = None
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def _backfill(airflow: Server, first: datetime, last: datetime, *options: str) -> None:
+    command = [str(airflow.settings.airflow / "bin" / "airflow"), "backfill", "create", "--dag-id", DAG]
+    dates = ["--from-date", first.date().isoformat(), "--to-date", last.date().isoformat()]
+    done = subprocess.run(
+        [*command, *dates, *options],
+        env=airflow.settings.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _backfill_runs(airflow: Server) -> list[str]:
+    """By day."""
+    runs = airflow.api.get(f"/dags/{DAG}/dagRuns?run_type=backfill&order_by=logical_date")["dag_runs"]
+    return [str(run["dag_run_id"]) for run in runs]

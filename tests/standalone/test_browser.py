@@ -1,0 +1,84 @@
+"""A person at a browser fills the form, triggers, reads the report, approves, and sees the run succeed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.standalone.browser import Browser, browser, why_not
+from tests.standalone.migration import DAG, PATIENCE, Migration
+from tests.standalone.orders import Orders, entries_of
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.timeout(3000),
+    pytest.mark.skipif(bool(why_not()), reason=f"NOBODY HAS LOOKED AT THE FORM IN A BROWSER: there is {why_not()}"),
+]
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Browser]:
+    with browser(tmp_path) as opened:
+        try:
+            yield opened
+        finally:
+            opened.screenshot(tmp_path / "last.png")
+
+
+def test_a_person_triggers_approves_and_sees_it_succeed(migration: Migration, person: Browser, tmp_path: Path) -> None:
+    airflow = migration.airflow
+    _log_in(person, airflow.settings.url, airflow.api.password())
+
+    person.open(f"{airflow.settings.url}/dags/{DAG}")
+    person.click("//button[@data-testid='trigger-dag-button']")
+    _section(person, "1. Which savepoint")
+    person.choose("//label[contains(., 'Where from')]/following::input[1]", "path")
+    person.type("//input[@name='element_savepoint']", str(migration.source["savepoint"]))
+    _section(person, "2. Which state becomes which")
+    params = migration.params()
+    for name in ("operator", "legacy_state", "new_state", "flag_state", "job"):
+        person.type(f"//input[@name='element_{name}']", str(params[name]))
+    person.screenshot(tmp_path / "form.png")
+    person.click("//button[@data-testid='trigger-dag-submit'][not(@disabled)]")
+    run = _newest_run(migration)
+    assert airflow.api.run(DAG, run)["conf"]["job"] == migration.job
+
+    migration.wait_for(run, "approve", "awaiting_input")
+    person.open(f"{airflow.settings.url}/dags/{DAG}/runs/{run}/tasks/approve/required_actions")
+    person.wait_for("//*[contains(text(), 'The report is green')]")
+    person.screenshot(tmp_path / "approval.png")
+    assert migration.published() is None
+    person.click("//button[normalize-space()='Approve']")
+
+    assert migration.end_of(run) == "success", migration.told(run)
+    assert entries_of(Path(migration.run_of(run).plan.target)) == Orders().entries
+    person.open(f"{airflow.settings.url}/dags/{DAG}/runs/{run}")
+    person.wait_for("//*[normalize-space()='Success']")
+    person.screenshot(tmp_path / "success.png")
+
+
+def _log_in(person: Browser, url: str, password: str) -> None:
+    person.open(url)
+    person.type("//input[@name='username']", "admin")
+    person.type("//input[@type='password']", password)
+    person.click("//button[@type='submit']")
+    person.wait_for("//*[normalize-space()='Dags']")
+
+
+def _section(person: Browser, title: str) -> None:
+    person.click(f"//button[@data-part='item-trigger'][contains(., '{title}')]")
+
+
+def _newest_run(migration: Migration) -> str:
+    """The one that the form has made."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        runs = migration.airflow.api.get(f"/dags/{DAG}/dagRuns?order_by=-id&limit=1&run_type=manual")["dag_runs"]
+        if runs and (runs[0]["conf"] or {}).get("job") == migration.job:
+            return str(runs[0]["dag_run_id"])
+        time.sleep(0.5)
+    raise TimeoutError("the form has made no run")
