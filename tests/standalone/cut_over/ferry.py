@@ -1,0 +1,125 @@
+"""One job, its cluster and its sink, and the DAG that is to ferry it to its successor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local_airflow.server import Server
+from stateferry.runs.control import Control
+from stateferry.runs.publication import Publication
+from tests.flink.cluster import FlinkCluster
+from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
+from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
+
+DAG = "state_migration"
+# On a busy machine a step of Spark takes a minute.
+PATIENCE = 900.0
+
+
+@dataclass(slots=True)
+class Ferry:
+    airflow: Server
+    cluster: FlinkCluster
+    jar: str
+    job: str
+    """The name of runs and publications, and of Airflow's connection."""
+    sink: Path
+    arguments: str
+    """Of the old and the new job."""
+
+    @classmethod
+    def ready(
+        cls, airflow: Server, cluster: FlinkCluster, job: str, folder: Path, *arguments: object, port: int | None = None
+    ) -> Ferry:
+        """With a connection for the DAG to the cluster, or to what stands before it at `port`."""
+        sink = folder / "sink"
+        sink.mkdir()
+        airflow.api.call(
+            "POST",
+            "/connections",
+            {
+                "connection_id": job,
+                "conn_type": "flink",
+                "host": "127.0.0.1",
+                "port": port or cluster.port,
+                "extra": json.dumps({"patience": 120}),
+            },
+        )
+        words = ["--sink", sink, *arguments]
+        return cls(airflow, cluster, cluster.upload_jobs(), job, sink, " ".join(map(str, words)))
+
+    def start_old_job(self) -> RemoteJob:
+        old = RemoteJob.start(self.cluster, self.jar, LEGACY_JOB, *self.arguments.split())
+        old.wait_for_checkpoints()
+        return old
+
+    def trigger(self, old: RemoteJob, **params: object) -> str:
+        conf: dict[str, object] = {
+            "source": "flink",
+            "flink_conn_id": self.job,
+            "flink_job": old.id,
+            "savepoint_directory": self.cluster.savepoints.as_uri(),
+            "job": self.job,
+            "operator": "main",
+            "legacy_state": "mainState",
+            "new_state": "newMainState",
+            "approval": False,
+        }
+        return self.airflow.api.trigger(DAG, conf | params)
+
+    def cut_over(self, old: RemoteJob, **params: object) -> str:
+        """Triggers a run that starts the new job, and on failure the old one."""
+        start: dict[str, object] = {
+            "mode": "cut over",
+            "start_job": True,
+            "jar": self.jar,
+            "entry_class": NEW_JOB,
+            "program_args": self.arguments,
+            "job_parallelism": 2,
+            "start_timeout": "1m",
+            "old_jar": self.jar,
+            "old_entry_class": LEGACY_JOB,
+            "old_program_args": self.arguments,
+            "old_job_parallelism": 2,
+        }
+        return self.trigger(old, **(start | params))
+
+    def end_of(self, run: str) -> str:
+        return self.airflow.api.wait_for_end(DAG, run, PATIENCE)
+
+    def xcom(self, run: str, task: str, key: str = "return_value") -> Any:
+        return self.airflow.api.xcom(DAG, run, task, key)
+
+    def logs(self, run: str) -> str:
+        """Of every task that was tried."""
+        api = self.airflow.api
+        tries = {name: task["try_number"] for name, task in api.tasks(DAG, run).items()}
+        return "\n".join(
+            f"--- {name}, try {number}\n{api.log(DAG, run, name, number)}"
+            for name, last in tries.items()
+            for number in range(1, last + 1)
+        )
+
+    def published(self) -> Publication | None:
+        with Control(f"sqlite:///{self.airflow.settings.stateferry_home}/catalog.db") as control:
+            return control.standing(self.job)
+
+    def running(self) -> RemoteJob:
+        """The one job that runs."""
+        (found,) = (job for job, status in self._jobs().items() if status == "RUNNING")
+        return RemoteJob(self.cluster, found)
+
+    def _jobs(self) -> dict[str, str]:
+        return {job["id"]: job["status"] for job in self.cluster.get("/jobs")["jobs"]}
+
+    def check_that_nothing_was_lost(self, state: str) -> None:
+        """Ends the running job and judges all that it and those before it have shown, and what it holds at the end."""
+        last = self.running()
+        last.wait_for_checkpoints()
+        end = last.stop_with_savepoint()
+        lines = shown(self.sink)
+        check_each_once(lines)
+        assert entries(end, state) == expected_entries(lines)
