@@ -8,8 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import uuid4
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from stateferry.errors import RejectedError, UsageError
 from stateferry.runs.control import (
@@ -21,6 +24,7 @@ from stateferry.runs.control import (
 )
 from stateferry.runs.processes import Process
 from stateferry.runs.publication import Publication, Record
+from tests.standalone.topology.processes import postgres, postgres_programs
 
 JOB = "orders"
 
@@ -38,9 +42,23 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/home/catalog.db"
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    programs = postgres_programs()
+    if programs is None:
+        pytest.skip("POSTGRES IS NOT INSTALLED: leases and publications in it are not tested")
+    with postgres(programs) as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/home/catalog.db"
+    server, name = request.getfixturevalue("server"), f"catalog_{uuid4().hex}"
+    with psycopg.connect(f"postgresql://{server}/postgres", autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    return f"postgresql://{server}/{name}"
 
 
 @pytest.fixture
