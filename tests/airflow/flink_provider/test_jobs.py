@@ -107,6 +107,7 @@ def test_state_that_finds_no_place_is_not_left_behind(cluster: FlinkCluster, jar
         with pytest.raises(AirflowFailException, match="Cannot map checkpoint/savepoint state for operator"):
             operator.execute(attempt.context)
         assert FlinkHook().job_state(attempt.pushed["job_id"]) == "FAILED"
+        assert not FlinkHook().has_checkpointed(attempt.pushed["job_id"])
 
 
 def test_a_job_that_fails_says_why_and_is_not_started_again(

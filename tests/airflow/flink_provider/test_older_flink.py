@@ -55,6 +55,12 @@ def test_the_whole_way(cluster: FlinkCluster, sink: Path, tmp_path: Path) -> Non
         run_jar(arguments, FAILING_JOB, savepoint=stopped, wait_until="checkpoint").execute(failing.context)
     assert not FlinkHook().has_checkpointed(failing.pushed["job_id"])
 
+    misfit = Try()
+    with pytest.raises(AirflowFailException, match="Cannot map checkpoint/savepoint state for operator"):
+        run_jar([*arguments, "--uid", "other"], savepoint=stopped).execute(misfit.context)
+    assert FlinkHook().job_state(misfit.pushed["job_id"]) == "FAILED"
+    assert not FlinkHook().has_checkpointed(misfit.pushed["job_id"])
+
     new = run_jar(arguments, savepoint=stopped, wait_until="checkpoint").execute(Try().context)["job_id"]
     assert cluster.get(f"/jobs/{new}/checkpoints")["latest"]["restored"]["external_path"] == stopped
     (blocked := tmp_path / "blocked").write_text("in the way")
