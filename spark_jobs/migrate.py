@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.tables.account import AccountSpec, plan_account
 from stateferry.tables.chunk import Facts
 from stateferry.tables.migrate import (
     TableHome,
@@ -19,6 +20,7 @@ from stateferry.tables.migrate import (
     commit_migrate,
     migrate_chunk,
     plan_migrate,
+    tables_of,
 )
 from stateferry.tables.schemas import StateTables
 
@@ -59,6 +61,21 @@ def _states(spark: SparkSession, resolved: ResolvedPlan, watch: Watch) -> Iterat
             )
             facts = run_tasks(spark, "migrate", step.chunks, migrate_chunk, watch, _ROWS)
             yield MigratedState(step.tables, commit_migrate(step, facts), step.rebuild)
+
+
+def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
+    """What the tables say of the run, to be asked in pieces of work."""
+    found = []
+    for one in resolved.operators:
+        new_max = resolved.layout.of(one.operator).max_parallelism
+        moves = new_max != one.operator.max_parallelism
+        for rules in one.rules:
+            tables = tables_of(resolved.plan.job, one.operator, rules)
+            specs = plan_account(
+                table_home(resolved), tables, resolved.plan.run_id, one.operator.hex_id, rules, new_max, moves=moves
+            )
+            found += specs
+    return found
 
 
 def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:

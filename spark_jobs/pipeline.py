@@ -204,7 +204,8 @@ class Pipeline:
         }
 
     def validate(self) -> Facts:
-        checks = validate.run(self.spark, self.resolved, self.run.staged.path, watch=self.watch)
+        tables = migrate.accounts(self.resolved)
+        checks = validate.run(self.spark, self.resolved, self.run.staged.path, tables, self.watch)
         report = Report(
             self.run.plan.job,
             self.run.plan.run_id,

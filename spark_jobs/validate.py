@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.tables.account import AccountSpec, table_accounts, table_facts
 from stateferry.validation.check_result import Check
 from stateferry.validation.checks import open_staged, run_check, validate
-from stateferry.validation.judgement import TableAccount
 from stateferry.validation.keyed_check import Facts
 from stateferry.validation.promise import Promise
 
@@ -23,9 +23,10 @@ def run(
     spark: SparkSession,
     resolved: ResolvedPlan,
     staged: str,
-    tables: Sequence[TableAccount] = (),
+    tables: Sequence[AccountSpec] = (),
     watch: Watch = lambda _: None,
 ) -> list[Check]:
+    """`tables` are what they have to say in the matter, in pieces of work."""
     opened = open_staged(staged)
     if isinstance(opened, Check):
         return [opened]
@@ -37,7 +38,7 @@ def run(
         opened,
         promise,
         run=lambda specs: run_tasks(spark, "validate", specs, run_check, watch, _BYTES),
-        tables=tables,
+        tables=table_accounts(tables, run_tasks(spark, "validate tables", tables, table_facts, watch)),
         target_bytes=resolved.plan.chunk_bytes,
     )
 

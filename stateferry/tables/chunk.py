@@ -35,15 +35,19 @@ from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.tables import schemas as names
+from stateferry.tables.content import KeyContents, key_contents
 from stateferry.tables.files import DataFile
 from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Source, fingerprint_array, survey_keys
 from stateferry.tables.reads import read_columns, read_ledger
 from stateferry.tables.rows import Piece, blob_piece, entry_table, kept_counts, key_columns, row_piece
+from stateferry.ttl import MAX_LONG
 
 # What is surveyed before the first of its rows is written.
 _UNIT_BYTES = 8 << 20
 _ROWS_IN_GROUP = 1 << 19
 _BYTES_IN_GROUP = 256 << 20
+
+_NEVER = MAX_LONG
 
 Facts = dict[str, Any]
 
@@ -80,6 +84,8 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
             work.migrate(sections)
         work.bury()
         work.flush()
+        entries.close()
+        ledger.note_entries(entries)
     counts = {name: count for name, count in work.counts.items() if count}
     return {
         "chunk": spec.number,
@@ -133,6 +139,22 @@ class _KeyRows:
     numbers: Positions
 
 
+class _Contents:
+    """What each key of a unit has, by number."""
+
+    def __init__(self, count: int) -> None:
+        self.sums = np.zeros(count, np.uint64)
+        self.oldest = np.full(count, _NEVER)
+        self.newest = np.full(count, NO_TIMESTAMP)
+
+    def add(self, numbers: Positions, found: KeyContents) -> None:
+        keys = numbers[found.places]
+        np.add.at(self.sums, keys, found.sums)
+        if len(found.oldest):
+            np.minimum.at(self.oldest, keys, found.oldest)
+            np.maximum.at(self.newest, keys, found.newest)
+
+
 @dataclass(slots=True)
 class _Unit:
     """Of the keys of some key groups: which are written, how many entries each has, which are in the ledger's rows."""
@@ -143,6 +165,7 @@ class _Unit:
     entries: Positions
     listed: Flags
     rows: list[_KeyRows]
+    contents: _Contents
 
     def take_new(self, numbers: Positions) -> Positions:
         """Which of these keys come for the first time, by index."""
@@ -180,7 +203,8 @@ class _ChunkWork:
         mixed = bool((keys.kinds[wanted] & BLOB).any() and (keys.kinds[wanted] & ~np.uint8(BLOB | 8) != 0).any())
         sets = key_sets(sections, self.rules, self.spec.source.flag) if mixed else NO_KEYS
         zeros = np.zeros(len(wanted), np.int64)
-        unit = _Unit(keys, sets, wanted, zeros, np.zeros(len(wanted), np.bool_), [])
+        contents = _Contents(len(wanted))
+        unit = _Unit(keys, sets, wanted, zeros, np.zeros(len(wanted), np.bool_), [], contents)
         for state, section in sections:
             if kind := self.spec.source.kind(state):
                 self._section(section, kind, unit)
@@ -219,7 +243,7 @@ class _ChunkWork:
         self.counts["rows read"] += len(blobs.entries)
         np.add.at(unit.entries, numbers, kept_counts(blobs, keep))
         if keep.any():
-            self._add(blob_piece(self.rules, blobs, keep))
+            self._add(blob_piece(self.rules, blobs, keep), numbers, unit)
 
     def _rows(self, section: Section, numbers: Positions, unit: _Unit) -> None:
         rows = read_rows(section, self._lasting)
@@ -227,9 +251,11 @@ class _ChunkWork:
         self.counts["rows read"] += len(section)
         np.add.at(unit.entries, numbers[kept], 1)
         if len(kept):
-            self._add(row_piece(self.rules, rows, kept))
+            piece = row_piece(self.rules, rows, kept)
+            self._add(piece, numbers[kept][np.cumsum(piece.counts) - 1], unit)
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: Piece, numbers: Positions, unit: _Unit) -> None:
+        unit.contents.add(numbers, key_contents(piece, self.rules))
         self._pieces.append(piece)
         self._piece_rows += len(piece)
         self._piece_bytes += sum(array.nbytes for array in piece.entries.values())
@@ -249,6 +275,7 @@ class _ChunkWork:
         ferried = unit.keys.is_ferried(self.rules.on_contradiction)[numbers]
         groups = np.repeat([rows.key_group for rows in unit.rows], [len(rows.numbers) for rows in unit.rows])
         timestamps = unit.keys.timestamps[numbers]
+        oldest, newest = unit.contents.oldest[numbers], unit.contents.newest[numbers]
         first, second = unit.keys.fingerprints
         found: dict[str, Any] = {
             names.CHUNK: np.full(len(numbers), self.spec.number),
@@ -257,6 +284,9 @@ class _ChunkWork:
             names.IS_MIGRATED: np.ones(len(numbers), np.bool_),
             names.FINGERPRINT: fingerprint_array((first[numbers], second[numbers])),
             names.ENTRIES: unit.entries[numbers],
+            names.CONTENT: unit.contents.sums[numbers].view(np.int64),
+            names.OLDEST: pa.array(oldest, mask=oldest == _NEVER),
+            names.NEWEST: pa.array(newest, mask=newest == NO_TIMESTAMP),
             names.TIMESTAMP: pa.array(timestamps, mask=timestamps == NO_TIMESTAMP),
             names.RUN: np.full(len(numbers), self.spec.run),
         }
@@ -295,6 +325,9 @@ class _ChunkWork:
             names.IS_MIGRATED: np.zeros(count, np.bool_),
             names.FINGERPRINT: pa.nulls(count, pa.binary(16)),
             names.ENTRIES: np.zeros(count, np.int64),
+            names.CONTENT: np.zeros(count, np.int64),
+            names.OLDEST: pa.nulls(count, pa.int64()),
+            names.NEWEST: pa.nulls(count, pa.int64()),
             names.TIMESTAMP: pa.nulls(count, pa.int64()),
             names.RUN: np.full(count, self.spec.run),
         }

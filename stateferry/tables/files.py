@@ -1,11 +1,16 @@
-"""A table's data file as a task writes it: Parquet in row groups, of a bounded number of rows in memory."""
+"""A table's data file as a task writes it: Parquet in row groups, of a bounded number of rows in memory.
+
+A ledger's file says in its footer what the file of entries written with it was, to the byte.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
+import mmh3
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,6 +20,8 @@ from stateferry.tables.schemas import BOUNDED
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
 # Values of one column next to each other compress well already; what zstd finds at higher levels isn't worth its time.
 _COMPRESSION, _LEVEL = "zstd", 1
+_ENTRIES = b"stateferry.entries"
+_READ = 8 << 20
 
 
 class DataFile:
@@ -31,25 +38,33 @@ class DataFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        if self._writer is None:
-            return
-        if kind is not None:
+        if kind is None:
+            self.close()
+        elif self._writer is not None:
             # A failed attempt leaves nothing behind, if it lives long enough to see to it.
             with contextlib.suppress(OSError, pa.ArrowException):
                 self._writer.close()
             self._stream.close()
             Location.of(self.name).remove()
-            return
-        self._writer.close()
-        self._stream.close()
-        Location.of(self.name).sync_file()
+
+    def close(self) -> None:
+        if self._writer is not None and not self._stream.closed:
+            self._writer.close()
+            self._stream.close()
+            Location.of(self.name).sync_file()
+
+    def note_entries(self, entries: DataFile) -> None:
+        """Says of the entries' file, which is whole, what it is; this one must have rows."""
+        if entries.rows:
+            digest = f"{entries.name.rpartition('/')[2]}:{entries._stream.digest()}"
+            self._writer.add_key_value_metadata({_ENTRIES: digest.encode()})
 
     def write(self, table: pa.Table) -> None:
         """One row group."""
         if self._writer is None:
             location = Location.of(self.name)
             location.parent.make_folder()
-            self._stream = location.create()
+            self._stream = _Digested(location.create())
             self._writer = pq.ParquetWriter(
                 self._stream,
                 table.schema,
@@ -72,3 +87,51 @@ class DataFile:
         if self.rows == 0:
             return None
         return {"path": self.name, "rows": self.rows, "bytes": Location.of(self.name).size()}
+
+
+class _Digested:
+    """A stream that knows what went through it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._hasher = mmh3.mmh3_x64_128()
+
+    def write(self, data: Any) -> int:
+        self._hasher.update(data)
+        self._stream.write(data)
+        return len(data)
+
+    def digest(self) -> str:
+        return self._hasher.digest().hex()
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._stream.closed)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def digest_of(name: str) -> str:
+    """Of a file as it is now."""
+    hasher = mmh3.mmh3_x64_128()
+    piece = memoryview(bytearray(_READ))
+    with Location.of(name).open() as file:
+        while got := file.readinto(piece):
+            hasher.update(piece[:got])
+    return hasher.digest().hex()
+
+
+def entry_digests(ledger_files: Iterable[str]) -> dict[str, str]:
+    """By the base names of files of entries, what they were when they were written."""
+    found = {}
+    for name in ledger_files:
+        with Location.of(name).open() as file, pq.ParquetFile(file) as parquet:
+            said = (parquet.metadata.metadata or {}).get(_ENTRIES)
+        if said:
+            entries, _, digest = said.decode().rpartition(":")
+            found[entries] = digest
+    return found

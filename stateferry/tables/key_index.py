@@ -54,14 +54,18 @@ def join_lanes(lanes: list[Lanes]) -> Lanes:
 
 def lanes_of_parts(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> Lanes:
     """Of keys and namespaces apart, as tables have them, what `key_lanes` gives for both as they lie in a savepoint."""
+    content, starts, ends = runs_of_binary(whole_keys(state, keys, namespaces))
+    return key_lanes(content, starts, ends)
+
+
+def whole_keys(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> pa.Array:
+    """Keys and namespaces as they lie behind each other in a savepoint."""
     if state.namespace is Scalar.VOID_NAMESPACE:
-        whole = pc.binary_join_element_wise(keys, pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary()))
-    elif state.has_suffixes:
+        return pc.binary_join_element_wise(keys, pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary()))
+    if state.has_suffixes:
         parts = (keys, _lengths(keys), namespaces, _lengths(namespaces))
-        whole = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
-    else:
-        whole = pc.binary_join_element_wise(keys, namespaces, pa.scalar(b"", pa.binary()))
-    return lanes_of_binary(whole)
+        return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+    return pc.binary_join_element_wise(keys, namespaces, pa.scalar(b"", pa.binary()))
 
 
 def _lengths(parts: pa.Array) -> pa.Array:
@@ -75,10 +79,13 @@ def _little_endian(number: int) -> bytes:
     return number.to_bytes(max(1, -(-number.bit_length() // 8)), "little")
 
 
-def lanes_of_binary(values: pa.Array) -> Lanes:
+def runs_of_binary(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Positions, Positions]:
+    """The bytes that an array's values lie in, and where each begins and ends; absent ones are empty."""
     _, offsets, data = values.buffers()
     count = len(values)
     bounds: npt.NDArray[np.int32] = np.frombuffer(offsets, np.int32)[values.offset : values.offset + count + 1]
     positions = bounds.astype(np.int64)
     content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    return key_lanes(content, positions[:-1].copy(), positions[1:].copy())
+    # Compiled for bytes that can't be written to, whatever buffer they came in.
+    content.flags.writeable = False
+    return content, positions[:-1].copy(), positions[1:].copy()

@@ -221,6 +221,11 @@ class Ledger:
     def keys(self) -> int:
         return int(self._there.sum())
 
+    def standing(self) -> Positions:
+        """The rows, of the table this was made of, that hold: one for each key that is there."""
+        rows: Positions = self.rows[self._there]
+        return rows
+
     def are_current(self, keys: Lanes, runs: Positions) -> Flags:
         """Whether what these runs wrote of these keys still holds."""
         numbers = self._index.find(keys)

@@ -102,7 +102,7 @@ def plan_migrate(
     serializers = _serializers(header, rules)
     flag = states.get(rules.flag_name) if rules.flag_name else None
     source = Source(rules, flag, int(serializers[:16], 16))
-    tables = names.StateTables(job, operator.uid or operator.name or operator.hex_id, rules.new_name)
+    tables = tables_of(job, operator, rules)
     schemas = {names.MAP_ENTRY: names.entry_schema(rules), names.KEY_LEDGER: names.ledger_schema(rules)}
     catalog = home.catalog()
     found = {
@@ -130,6 +130,10 @@ def plan_migrate(
         (),
     )
     return step if done else replace(step, chunks=_chunks(step, savepoint, operator, source, found, schemas))
+
+
+def tables_of(job: str, operator: Operator, rules: Rules) -> names.StateTables:
+    return names.StateTables(job, operator.uid or operator.name or operator.hex_id, rules.new_name)
 
 
 def _last_run(table: Table) -> int:

@@ -48,12 +48,12 @@ def chunk_files(home: TableHome, tables: names.StateTables, branch: str = MAIN) 
     return [ChunkFiles(number, entries.get(number, ()), ledger.get(number, ())) for number in numbers]
 
 
-def read_current(files: ChunkFiles, rules: Rules) -> Iterator[pa.RecordBatch]:
-    """The chunk's entries as the new state has them at the rules' time."""
+def read_current(files: ChunkFiles, rules: Rules, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The chunk's entries as the new state has them at the rules' time; `columns` must have those that say so."""
     ledger = read_ledger(files.ledger, rules.legacy)
     for name in files.entries:
         with Location.of(name).open() as file, pq.ParquetFile(file) as parquet:
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 runs = batch.column(names.RUN).to_numpy()
                 keep = ledger.are_current(_lanes(batch, rules.legacy), runs)
                 if rules.ttl is not None and rules.drops_expired:

@@ -21,6 +21,8 @@
 | is_migrated | false for a tombstone |
 | fingerprint | 16 bytes: equal as long as nothing the rows are derived from has changed |
 | entries | long: how many rows map_entry has of the key |
+| content | long: the sum of their hashes, as the validation has them; it wraps around |
+| oldest, newest | long: the bounds of their timestamps; absent without time to live or rows |
 | timestamp | the latest of its blob and rows; absent without time to live |
 | run | long |
 
@@ -49,6 +51,7 @@ NAMESPACE, NAMESPACE_RAW = "namespace", "namespace_raw"
 USER_KEY, USER_KEY_RAW, VALUE, VALUE_RAW = "user_key", "user_key_raw", "value", "value_raw"
 IS_NULL, TIMESTAMP, RUN = "is_null", "timestamp", "run"
 ORIGIN, IS_MIGRATED, FINGERPRINT, ENTRIES = "origin", "is_migrated", "fingerprint", "entries"
+CONTENT, OLDEST, NEWEST = "content", "oldest", "newest"
 
 # What rows are found by: the columns whose smallest and largest values are kept for each file and row group.
 BOUNDED = (CHUNK, KEY_GROUP, KEY, KEY_RAW, TIMESTAMP, RUN)
@@ -131,6 +134,9 @@ def ledger_schema(rules: Rules) -> pa.Schema:
         (IS_MIGRATED, pa.bool_()),
         (FINGERPRINT, pa.binary(FINGERPRINT_BYTES)),
         (ENTRIES, pa.int64()),
+        (CONTENT, pa.int64()),
+        (OLDEST, pa.int64() if rules.legacy.ttl else None),
+        (NEWEST, pa.int64() if rules.legacy.ttl else None),
         (TIMESTAMP, pa.int64() if rules.legacy.ttl else None),
         (RUN, pa.int64()),
     )

@@ -23,11 +23,13 @@ Samples = Mapping[tuple[str, str], Sequence[tuple[int, str]]]
 
 @dataclass(frozen=True, slots=True)
 class TableAccount:
-    """What the tables say that a migrated state's living rows are; the hashes are those of `content.Entries`."""
+    """What the tables say that a migrated state's living rows are; the hashes are those of `content.Entries`.
+    `problems` are why they couldn't say all of it."""
 
     operator: str
     state: str
     account: Account
+    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -207,10 +209,12 @@ class OperatorJudge:
         return [state.key for state in self.promise.expected_states.values()]
 
     def _table(self, table: TableAccount) -> Check:
-        found = self.tally.found.of(table.state)
+        name, found = f"{self.label}/{table.state}: as the tables say", self.tally.found.of(table.state)
+        if table.problems:
+            samples = tuple(table.problems[:MOST_SAMPLES])
+            return Check(name, Outcome.FAILED, "tables that can be read", table.problems[0], samples=samples)
         groups = tuple(found.differences(table.account.resized(self.tally.size)).tolist())
         outcome = Outcome.FAILED if groups else Outcome.PASSED
-        name = f"{self.label}/{table.state}: as the tables say"
         return Check(name, outcome, _in_words(table.account), _in_words(found), groups)
 
 

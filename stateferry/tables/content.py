@@ -1,0 +1,63 @@
+"""Hashes of entries as tables have them, the same as those of the validation for the bytes of a savepoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from stateferry.columns.arrays import running_sum
+from stateferry.migration.rules import Hashes, Rules, null_under_ttl
+from stateferry.savepoint.state import KeyedState
+from stateferry.serializers.walker import Positions
+from stateferry.tables import schemas as names
+from stateferry.tables.key_index import runs_of_binary, whole_keys
+from stateferry.tables.rows import Piece
+from stateferry.validation import kernels
+from stateferry.validation.content import hash_runs
+
+_NO_STAMPS = np.empty(0, np.int64)
+
+
+def key_hashes(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> Hashes:
+    return hash_runs(*runs_of_binary(whole_keys(state, keys, namespaces)))
+
+
+def entry_hashes(rules: Rules, keys: Hashes, groups: Positions, columns: dict[str, pa.Array]) -> Hashes:
+    """Of each entry, given the hash of its key and the key group that it counts for."""
+    pairs = hash_runs(*runs_of_binary(columns[names.USER_KEY_RAW]), keys)
+    values, starts, ends = runs_of_binary(columns[names.VALUE_RAW])
+    nulls = columns[names.IS_NULL].cast(pa.uint8()).to_numpy(zero_copy_only=False)
+    null, stamps = b"", _NO_STAMPS
+    if rules.legacy.ttl:
+        # There a null is what the value's serializer writes for it.
+        nulls = nulls * np.uint8(kernels.NULL_BYTES)
+        null = null_under_ttl(rules.map_type.value) or b""
+        stamps = np.ascontiguousarray(columns[names.TIMESTAMP].to_numpy())
+    out = np.empty(len(pairs), np.uint64)
+    own = np.array(bytearray(null), np.uint8)
+    kernels.hash_values(values, starts, ends, nulls, own, stamps.view(np.uint64), groups, pairs, out)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class KeyContents:
+    """Of each key that has entries, by its place in a piece: the sum of their hashes and their timestamps' bounds."""
+
+    places: Positions
+    sums: Hashes
+    oldest: Positions
+    newest: Positions
+
+
+def key_contents(piece: Piece, rules: Rules) -> KeyContents:
+    keys = key_hashes(rules.legacy, piece.keys[names.KEY_RAW], piece.keys.get(names.NAMESPACE_RAW))
+    hashes = entry_hashes(rules, np.repeat(keys, piece.counts), np.full(len(piece), piece.key_group), piece.entries)
+    places = np.flatnonzero(piece.counts)
+    firsts = running_sum(piece.counts)[places]
+    bounds = (_NO_STAMPS, _NO_STAMPS)
+    if rules.legacy.ttl:
+        stamps = piece.entries[names.TIMESTAMP].to_numpy()
+        bounds = np.minimum.reduceat(stamps, firsts), np.maximum.reduceat(stamps, firsts)
+    return KeyContents(places, np.add.reduceat(hashes, firsts), *bounds)
