@@ -15,9 +15,7 @@ from tests.standalone.orders import Orders
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One Airflow for all; their jobs keep tests apart."""
     home = tmp_path_factory.mktemp("airflow")
-    # On a busy machine SQLite's five seconds are not enough for Airflow's processes to get out of each other's way.
-    patient = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow/airflow.db?timeout=60"}
-    with running(Settings(home / "airflow", home / "stateferry", free_port(), extra=patient)) as server:
+    with running(Settings(home / "airflow", home / "stateferry", free_port())) as server:
         yield server
 
 
