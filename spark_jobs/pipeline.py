@@ -19,6 +19,7 @@ from stateferry.errors import RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
 from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
 from stateferry.runs.plan_check import ResolvedPlan, target_content
+from stateferry.runs.prediction import predict
 from stateferry.runs.publication import Publication
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
@@ -215,6 +216,7 @@ class Pipeline:
             cut_over.fingerprint(self.spark, Savepoint.open(self.run.staged.path), self.watch),
             tuple(checks),
             {step: self.run.facts(step) or {} for step in ("snapshot", "migrate", "rescale")},
+            predict(self.run),
         )
         report.write(self.run.report)
         return {"green": report.is_green}
@@ -229,9 +231,11 @@ class Pipeline:
 
     def cut_over(self) -> Publication:
         self.check_lease()
+        began = time.monotonic()
         snapshots = {name: id_ for one in self._migrated() for name, id_ in one["snapshots"].items()}
         published = cut_over.publish(self.spark, self.run, self.control, self.lease, snapshots, self.watch)
         migrate.advance(self.resolved, self.tables())
+        self.run.finish(CUT_OVER, {"seconds": round(time.monotonic() - began, 3)})
         self.run.enter(RunState.PUBLISHED, now_ms())
         return published
 

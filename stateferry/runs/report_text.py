@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stateferry.people_text import console_on, plain
+from stateferry.runs.prediction import unknown
 from stateferry.runs.report import Report
 from stateferry.validation.check_result import Check, Outcome
 
@@ -29,7 +30,9 @@ def show_report(report: Report, file: TextIO) -> None:
         _show(console, report.checks)
         if report.predictions:
             parts = (f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
-            console.print(plain(f"a cut-over is likely to take: {', '.join(parts)}"))
+            console.print(plain(f"a cut-over is likely to take: {', '.join(parts)}"), soft_wrap=True)
+            if missing := unknown(report.predictions):
+                console.print(plain(f"no run has shown yet what it takes: {', '.join(missing)}"), soft_wrap=True)
         console.print(_verdict(report))
 
 

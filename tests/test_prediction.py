@@ -1,0 +1,48 @@
+"""What earlier runs say of the length of a cut-over."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from stateferry.runs.plan import plan_of
+from stateferry.runs.prediction import predict, unknown
+from stateferry.runs.report import Report, SavepointFingerprint
+from stateferry.runs.report_text import show_report
+from stateferry.runs.runs import Run
+
+
+def a_run(home: Path, number: int, size: int, **seconds: float) -> Run:
+    state = {"legacy": "mainState", "new": "newMainState"}
+    values = {"job": "orders", "source": "/in", "target": "/out", "home": str(home), "run_id": f"run-{number}"}
+    run = Run.create(plan_of({**values, "operators": [{"operator": "main", "states": [state]}]}), number)
+    run.finish("snapshot", {"states": {"main/mainState": {"bytes": size}}, "seconds": seconds.pop("snapshot", 1.0)})
+    for part, taken in seconds.items():
+        run.finish(part, {"seconds": taken})
+    return run
+
+
+def test_parts_go_with_the_bytes_and_what_nobody_knows_is_left_out(tmp_path: Path) -> None:
+    for number, seconds in enumerate((2.0, 4.0, 30.0)):
+        a_run(tmp_path, number, 1000, rescale=seconds)
+    a_run(tmp_path, 3, 500, take_savepoint=7.0)
+    now = a_run(tmp_path, 4, 2000, snapshot=4.0)
+    predicted = predict(now)
+    # The median of 0.001 (thrice) and 0.002 (twice) a byte; of 2, 4 and 30 s for 1000 bytes; of 7 s for 500.
+    assert predicted == {"take_savepoint": 28.0, "snapshot": 2.0, "rescale": 8.0}
+    assert unknown(predicted) == ("migrate", "validate", "cut_over", "start_job")
+
+
+def test_only_the_newest_runs_count(tmp_path: Path) -> None:
+    for number in range(10):
+        now = a_run(tmp_path, number, 100, rescale=float(number))
+    assert predict(now)["rescale"] == 7.0
+
+
+def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
+    none = SavepointFingerprint("/in", 1, {})
+    report = Report("orders", "one", "plan", 0, none, none, (), {}, {"rescale": 8.0})
+    out = io.StringIO()
+    show_report(report, out)
+    assert "a cut-over is likely to take: rescale 8 s" in out.getvalue()
+    assert "no run has shown yet what it takes: take_savepoint, snapshot," in out.getvalue()
