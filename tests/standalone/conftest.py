@@ -7,7 +7,7 @@ import pytest
 
 from local_airflow.server import Server, running
 from local_airflow.settings import Settings, free_port
-from tests.standalone.migration import DAG, PATIENCE, Migration, scheduled_run
+from tests.standalone.migration import DAG, PATIENCE, Migration, scheduled_run, wait_for_dags
 from tests.standalone.orders import Orders
 
 
@@ -16,6 +16,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One Airflow for all; their jobs keep tests apart."""
     home = tmp_path_factory.mktemp("airflow")
     with running(Settings(home / "airflow", home / "stateferry", free_port())) as server:
+        wait_for_dags(server)
         yield server
 
 

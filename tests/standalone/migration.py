@@ -23,7 +23,7 @@ from stateferry.tables.schemas import StateTables
 from tests.legacy_states import FLAG, LEGACY, NEW
 from tests.standalone.orders import Entries
 
-DAG = "state_migration"
+DAG, ROLLBACK = "state_migration", "state_rollback"
 # On a busy machine a step of Spark takes two minutes, and a run waits for the one before it.
 PATIENCE = 1200.0
 STEPS = ("snapshot", "migrate", "rescale", "validate")
@@ -99,6 +99,14 @@ class Migration:
 
     def _control(self) -> Control:
         return Control(f"sqlite:///{self.airflow.settings.stateferry_home}/catalog.db")
+
+
+def wait_for_dags(airflow: Server) -> None:
+    """Airflow is up before it has read them for the first time."""
+    end = time.monotonic() + PATIENCE
+    while {DAG, ROLLBACK} - {dag["dag_id"] for dag in airflow.api.get("/dags")["dags"]}:
+        assert time.monotonic() < end, airflow.api.get("/importErrors")
+        time.sleep(0.5)
 
 
 def scheduled_run(airflow: Server) -> str:

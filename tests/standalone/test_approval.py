@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from stateferry.runs.run_states import RunState
-from tests.standalone.migration import DAG, PATIENCE, STEPS, Migration, answer, log_of
+from tests.standalone.migration import DAG, PATIENCE, ROLLBACK, STEPS, Migration, answer, log_of
 from tests.standalone.orders import Orders, entries_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
-
-ROLLBACK = "state_rollback"
 
 
 def test_what_is_approved_is_published_and_can_be_rolled_back(migration: Migration) -> None:
