@@ -35,7 +35,7 @@ def test_a_rehearsal_leaves_the_job_alone_and_a_cut_over_replaces_it(
     assert ferry.published() is None
 
     run = ferry.cut_over(old, ttl="30d", approval=True, job_parallelism=3)
-    airflow.api.wait(DAG, run, lambda tasks, _: tasks["approve"]["state"] == "deferred", PATIENCE)
+    airflow.api.wait(DAG, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
     assert old.status == "FINISHED"
     assert ferry.published() is None
     before = len(shown(ferry.sink))
