@@ -44,16 +44,18 @@ class FlinkTimeoutError(FlinkError):
 
 
 def root_cause(trace: str) -> str:
-    """What a Java stack trace says first, and the cause that it ends in."""
-    said = [line for line in trace.strip().splitlines() if line.strip() and not line.startswith((_FRAME, "\t..."))]
-    # An answer in plain words may have more than one line; of a stack trace the first and the last cause will do.
-    causes = [index for index, line in enumerate(said) if line.lstrip().startswith(_CAUSED_BY)]
-    if not said:
-        return "(nothing)"
-    first = said[0].strip()
-    for wrapper in _WRAPPERS:
-        first = first.removeprefix(wrapper)
-    if not causes:
-        return " ".join(line.strip() for line in said)
-    last = " ".join(line.strip() for line in said[causes[-1] :]).removeprefix(_CAUSED_BY)
-    return last if last.split(":")[0] == first.split(":")[0] else f"{first} – caused by {last}"
+    """What a Java stack trace says, from its first words down to the root cause, without frames and repetitions."""
+    said: list[str] = []
+    for line in trace.strip().splitlines():
+        if line.startswith((_FRAME, "\t...")) or not line.strip():
+            continue
+        if said and not line.startswith(_CAUSED_BY):
+            said[-1] += f" {line.strip()}"
+            continue
+        words = line.removeprefix(_CAUSED_BY).strip()
+        for wrapper in _WRAPPERS:
+            words = words.removeprefix(wrapper)
+        said.append(words)
+    # An exception that wraps another repeats its words.
+    told = [words for index, words in enumerate(said) if index == 0 or words not in said[index - 1]]
+    return " – caused by ".join(told) or "(nothing)"

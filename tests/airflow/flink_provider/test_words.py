@@ -24,6 +24,10 @@ from flink_provider.storage import newest_completed
             ),
             "a.Outer: it failed – caused by a.Inner: because of this",
         ),
+        (
+            "a.First: 1\n\tat a.b.C(D.java:1)\nCaused by: a.Second: 2\nCaused by: a.Third: 3\n\tat e.f(G.java:2)\n",
+            "a.First: 1 – caused by a.Second: 2 – caused by a.Third: 3",
+        ),
         ("a.Error: no\n\tat a.b.C(D.java:1)\nCaused by: a.Error: no\n\tat e.f(G.java:2)\n", "a.Error: no"),
         ("plain words\nin two lines", "plain words in two lines"),
         ("", "(nothing)"),
