@@ -1,0 +1,97 @@
+"""The team's shape as plain processes: Postgres for Airflow and for the catalog, a Spark master with two workers.
+
+Without Postgres on the machine these tests are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stateferry.runs.control import Control
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.savepoint.storage import Location
+from tests.standalone.topology import undisturbed
+from tests.standalone.topology.processes import SparkCluster, environment, submit_conf
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over")
+NOW = undisturbed.WRITTEN_AT
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.timeout(900),
+]
+
+
+def plan_of(savepoint: Path, folder: Path, database: str) -> Path:
+    state = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
+    values = {
+        "job": folder.name,
+        "run_id": "first",
+        "now": NOW,
+        "source": str(savepoint),
+        "target": str(folder / "target"),
+        "home": str(folder / "home"),
+        "catalog_uri": f"postgresql://{database}/catalog",
+        "chunk_bytes": 1 << 20,
+        "parallelism": 3,
+        "operators": [{"operator": "main", "states": [state]}],
+    }
+    file = folder / "plan.json"
+    file.write_text(json.dumps(values))
+    return file
+
+
+def submit(cluster: SparkCluster, step: str, plan: Path) -> subprocess.Popen[str]:
+    command = [Path(sys.executable).with_name("spark-submit"), *submit_conf(cluster)]
+    command += [REPOSITORY / "spark_jobs" / f"{step}.py", "--plan", plan]
+    return subprocess.Popen(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+    )
+
+
+def ended_well(step: subprocess.Popen[str]) -> None:
+    said, _ = step.communicate(timeout=400)
+    assert step.returncode == 0, said[-4000:]
+
+
+def wait_for(seen: Callable[[], bool], step: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 200
+    while not seen():
+        assert step.poll() is None, step.communicate()[0][-4000:]
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_worker_that_dies_midway_changes_nothing(
+    cluster: SparkCluster, database: str, savepoint: Path, tmp_path: Path
+) -> None:
+    plan = plan_of(savepoint, tmp_path, database)
+    ended_well(submit(cluster, "snapshot", plan))
+    migrate = submit(cluster, "migrate", plan)
+    written = tmp_path / "home" / "warehouse"
+    wait_for(lambda: sum(1 for _ in written.rglob("*.parquet")) >= 4, migrate)
+    cluster.kill_worker(0)
+    cluster.start_worker(2)
+    ended_well(migrate)
+    for step in STEPS[2:]:
+        ended_well(submit(cluster, step, plan))
+    run = Run.open(Location.of(str(tmp_path / "home" / "runs" / tmp_path.name / "first")))
+    assert run.state is RunState.PUBLISHED
+    with Control(run.plan.catalog_uri) as control:
+        standing = control.standing(run.plan.job)
+    assert standing is not None
+    assert standing.record.run_id == "first"
+    assert undisturbed.content_of(tmp_path / "target") == undisturbed.migrated(savepoint, tmp_path / "alone", NOW)
