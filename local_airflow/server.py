@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ COMPONENTS = {
     "dag-processor": ["dag-processor"],
     "triggerer": ["triggerer", "--skip-serve-logs"],
 }
+_FIRST = "api-server"
 _HEALTHY = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 _STOPPED_WITHIN = 20.0
 
@@ -51,9 +52,14 @@ class Server:
         self.settings.home.mkdir(parents=True, exist_ok=True)
         self.settings.stateferry_home.mkdir(parents=True, exist_ok=True)
         self._migrate_database()
+        end = time.monotonic() + seconds
+        # A task that is scheduled before the API server answers loses its first try.
+        self.start_component(_FIRST)
+        self._wait_until(self._answers, [_FIRST], end)
         for component in COMPONENTS:
-            self.start_component(component)
-        self._wait_until_ready(seconds)
+            if component != _FIRST:
+                self.start_component(component)
+        self._wait_until(self.is_running, list(COMPONENTS), end)
 
     def start_component(self, component: str) -> int:
         """Its process id."""
@@ -108,16 +114,21 @@ class Server:
         if done.returncode:
             raise NotStartedError(f"Airflow's database can't be made: see {log}")
 
-    def _wait_until_ready(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not self.is_running():
-            dead = [one for one in COMPONENTS if not Path(f"/proc/{self.pid(one)}").exists()]
+    def _wait_until(self, is_so: Callable[[], bool], components: list[str], end: float) -> None:
+        while not is_so():
             _reap()
+            dead = [one for one in components if not Path(f"/proc/{self.pid(one)}").exists()]
             if dead or time.monotonic() > end:
-                logs = ", ".join(str(self.log_of(one)) for one in dead or COMPONENTS)
+                logs = ", ".join(str(self.log_of(one)) for one in dead or components)
                 self.stop()
-                raise NotStartedError(f"Airflow is not up after {seconds:.0f} s or has ended: see {logs}")
+                raise NotStartedError(f"Airflow {'has ended' if dead else 'is not up in time'}: see {logs}")
             time.sleep(0.5)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.api.health())
+        except OSError:
+            return False
 
     @property
     def _airflow(self) -> str:

@@ -69,7 +69,9 @@ class Settings:
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
+            # Of DAGs that hardly ever change, so that a server that has nothing to do costs little.
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "120",
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
             # Seconds that one waits for another to have written.

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 
 class Asking(ApprovalOperator):
-    """An approval whose rejection and timeout fail the task for good, with who and why."""
+    """An approval whose rejection and timeout fail the task for good, with who and why.
+
+    A try that is lost otherwise, with its process, leads to the same question once more.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(subject="", body="", fail_on_reject=True, retries=0, **kwargs)
+        super().__init__(subject="", body="", fail_on_reject=True, **kwargs)
 
     def ask(self, context: Context, subject: str, body: str, timeout: str) -> NoReturn:
         self.subject, self.body = subject, body
