@@ -26,7 +26,7 @@ KEYS = {
 
 
 class OneByOne(Membership):
-    def _all_belong(self, *_: object) -> bool:
+    def _belong_at_once(self, *_: object) -> bool:
         return False
 
 
@@ -78,5 +78,6 @@ def test_keys_that_belong_need_no_second_look(type_: Scalar) -> None:
         own = assign_to_key_group(naive_java_hash.hash_code(type_, value), MAX_PARALLELISM)
         for key_group in range(MAX_PARALLELISM):
             data, starts, ends = entries([encode(type_, value)] * 2, key_group)
-            found = member(Membership, type_)._all_belong(key_group, data, starts, ends, BEFORE_KEY)
+            section = np.array([[key_group, 0, 0, 2]])
+            found = member(Membership, type_)._belong_at_once(section, data, starts, ends)
             assert found == (key_group == own)

@@ -165,39 +165,50 @@ def _leads_to(code, key_group, max_parallelism):
 
 
 @_kernel
-def all_strings_lead_to(
-    data: Bytes, starts: Positions, limits: Positions, offset: int, key_group: int, max_parallelism: int
+def all_strings_lead_home(
+    data: Bytes, starts: Positions, limits: Positions, sections: Positions, offsets: Positions, max_parallelism: int
 ) -> bool:
-    """Whether at `offset` from each start there is a string, whole before the limit, that the key group is the one of;
-    what follows it doesn't count. Neighbours that are the same are hashed once."""
-    before = np.int64(0)
-    size = np.int64(0)
-    for row in range(len(starts)):
-        start, limit = starts[row] + offset, limits[row]
-        if size > 0 and size <= limit - start and _is_same(data, start, before, size):
-            continue
-        code, end, is_null = _hash_string(data, start, limit, 1)
-        if end < 0 or is_null or not _leads_to(code, key_group, max_parallelism):
-            return False
-        before, size = start, end - start
+    """Whether the rows of each section (key group, state, first row, behind the last) have at their state's offset a
+    string, whole before the limit, that leads to the key group; what follows it doesn't count. Neighbours that are the
+    same are hashed once, and states with a negative offset not at all."""
+    for section in range(len(sections)):
+        key_group, offset = sections[section, 0], offsets[sections[section, 1]]
+        before = np.int64(0)
+        size = np.int64(0)
+        for row in range(sections[section, 2], sections[section, 3] if offset >= 0 else 0):
+            start, limit = starts[row] + offset, limits[row]
+            if size > 0 and size <= limit - start and _is_same(data, start, before, size):
+                continue
+            code, end, is_null = _hash_string(data, start, limit, 1)
+            if end < 0 or is_null or not _leads_to(code, key_group, max_parallelism):
+                return False
+            before, size = start, end - start
     return True
 
 
 @_kernel
-def all_integers_lead_to(
-    data: Bytes, starts: Positions, limits: Positions, offset: int, width: int, key_group: int, max_parallelism: int
+def all_integers_lead_home(
+    data: Bytes,
+    starts: Positions,
+    limits: Positions,
+    sections: Positions,
+    offsets: Positions,
+    max_parallelism: int,
+    width: int,
 ) -> bool:
     """The same for integers of 4 bytes, or of 8, which hash as Java's Long."""
-    for row in range(len(starts)):
-        start = starts[row] + offset
-        if limits[row] - start < width:
-            return False
-        value = np.int64(0)
-        for position in range(start, start + width):
-            value = value << 8 | np.int64(data[np.uint64(position)])
-        code = value if width == 4 else value ^ value >> 32
-        if not _leads_to(code, key_group, max_parallelism):
-            return False
+    for section in range(len(sections)):
+        key_group, offset = sections[section, 0], offsets[sections[section, 1]]
+        for row in range(sections[section, 2], sections[section, 3] if offset >= 0 else 0):
+            start = starts[row] + offset
+            if limits[row] - start < width:
+                return False
+            value = np.int64(0)
+            for position in range(start, start + width):
+                value = value << 8 | np.int64(data[np.uint64(position)])
+            code = value if width == 4 else value ^ value >> 32
+            if not _leads_to(code, key_group, max_parallelism):
+                return False
     return True
 
 

@@ -25,10 +25,11 @@ from stateferry.columns.scalars import blocks_array
 from stateferry.errors import DamagedError, RefusedError, UsageError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.chunks import Chunk, plan_chunks
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rows import Rows, gather
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
+from stateferry.savepoint.state_rows import read_rows
 from stateferry.savepoint.storage import Location
 from stateferry.serializers import walker
 from stateferry.serializers.types import (
@@ -133,22 +134,18 @@ def read_chunk(
     if rows_per_batch < 1:
         raise UsageError(f"expected at least one row in a batch, found {rows_per_batch}")
     schema(state, raw=raw)
-    for rows in gather(_sections(folder, chunk, state), rows_per_batch, BYTES_PER_BATCH):
+    for rows in gather(_rows(folder, chunk, state), rows_per_batch, BYTES_PER_BATCH):
         with rows.locating():
             batch = record_batch(state, rows, raw=raw)
         yield batch
 
 
-def _sections(folder: Location, chunk: Chunk, state: KeyedState) -> Iterator[Section]:
+def _rows(folder: Location, chunk: Chunk, state: KeyedState) -> Iterator[Rows]:
     window = np.empty(WINDOW, np.uint8)
     for part in chunk.parts:
         with KeyGroupFile(folder, part.handle, chunk.max_parallelism, part.subtask) as file:
-            ids = _ids(file, state)
-            # Key groups are read to their ends, also behind the state: only then is their damage seen.
-            for key_group in part.key_groups if ids else ():
-                for section in file.sections(key_group, window):
-                    if section.state in ids:
-                        yield section
+            if ids := _ids(file, state):
+                yield from read_rows(file, part.key_groups, ids, window)
 
 
 def _ids(file: KeyGroupFile, state: KeyedState) -> set[int]:

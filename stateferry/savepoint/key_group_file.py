@@ -34,7 +34,6 @@ from stateferry.serializers.walker import Positions, failed, new_failure
 
 WINDOW = 4 << 20
 MOST_ENTRIES = 1 << 16
-_END_OF_GROUP = 0xFFFF
 _LARGEST_HEADER = 64 << 20
 
 
@@ -123,6 +122,11 @@ class KeyGroupFile:
         if extent is not None:
             yield from _GroupReader(self, extent, np.empty(WINDOW, np.uint8) if window is None else window).sections()
 
+    def extent_at(self, offset: int) -> KeyGroupExtent:
+        """The one in which the offset lies, or the nearest one before it."""
+        before = [extent for extent in self.extents.values() if extent.start <= offset]
+        return max(before or self.extents.values(), key=lambda extent: extent.start)
+
     def locate(self, error: DamagedError, extent: KeyGroupExtent, base: int) -> DamagedError:
         """Its place, from a position in a buffer that begins at `base`: in the file, or where the compressed key group
         begins, and then the text says where inside."""
@@ -151,7 +155,7 @@ class _GroupReader:
         self._need(2, "a state id")
         state = self._u16()
         seen: set[int] = set()
-        while state != _END_OF_GROUP:
+        while state != kernels.END_OF_GROUP:
             self._check_state(state, seen)
             state = yield from self._state(state)
         if self.position < self.end or self._more():

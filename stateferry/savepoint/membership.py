@@ -34,7 +34,8 @@ class Membership:
         offset = self._offsets[state]
         if offset is None:
             return
-        if self._all_belong(key_group, data, starts, key_ends, offset):
+        section = np.array([[key_group, state, 0, len(starts)]])
+        if self._belong_at_once(section, data, starts, key_ends):
             return
         # Entries of one map lie together: their key is hashed once.
         key_starts, ends = skip_runs(self._key, data, starts + offset, key_ends)
@@ -46,14 +47,28 @@ class Membership:
                 offset=int(key_starts[wrong]),
             )
 
-    def _all_belong(self, key_group: int, data: Buffer, starts: Positions, limits: Positions, offset: int) -> bool:
+    def all_belong(self, sections: Positions, data: Buffer, starts: Positions, key_ends: Positions) -> bool:
+        """Whether the keys of all sections do: each is a key group, a state, its first entry, and behind its last."""
+        if self._belong_at_once(sections, data, starts, key_ends):
+            return True
+        try:
+            for key_group, state, first, after in sections.tolist():
+                self.check(state, key_group, data, starts[first:after], key_ends[first:after])
+        except DamagedError:
+            return False
+        return True
+
+    def _belong_at_once(self, sections: Positions, data: Buffer, starts: Positions, limits: Positions) -> bool:
         """In one go for the usual types of keys; no means that the keys have to be looked at one by one."""
-        where, whither = (data, starts, limits, offset), (key_group, self._max_parallelism)
+        offsets = np.array([-1 if offset is None else offset for offset in self._offsets], np.int64)
+        where = (data, starts, limits, sections, offsets, self._max_parallelism)
         match self._key:
             case Scalar.STRING:
-                return bool(hash_kernels.all_strings_lead_to(*where, *whither))
-            case Scalar.LONG | Scalar.INTEGER:
-                return bool(hash_kernels.all_integers_lead_to(*where, 8 if self._key is Scalar.LONG else 4, *whither))
+                return bool(hash_kernels.all_strings_lead_home(*where))
+            case Scalar.LONG:
+                return bool(hash_kernels.all_integers_lead_home(*where, 8))
+            case Scalar.INTEGER:
+                return bool(hash_kernels.all_integers_lead_home(*where, 4))
             case _:
                 return False
 

@@ -1,4 +1,4 @@
-"""A state's entries, gathered from its sections into portions of a size that suits what is done with them.
+"""A state's entries, gathered into portions of a size that suits what is done with them.
 
 At a large max parallelism key groups are small: their sections are copied together, so that what costs the same for one
 entry and for many is paid once for many. A large section is handed on as it lies.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,13 @@ KeyGroups = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """From position `begin` on the data is that of a file: of an extent's bytes (in the window that begins at `base`),
-    whose positions are larger by `shift`. It holds no section, which would hold its whole window."""
+    """From position `begin` on the data is that of a file: of an extent's bytes, or of several extents' (in the window
+    that begins at `base`), whose positions are larger by `shift`. It holds no section, which would hold its whole
+    window."""
 
     begin: int
     file: KeyGroupFile
-    extent: KeyGroupExtent
+    extent: KeyGroupExtent | None
     base: int
     shift: int
 
@@ -50,6 +51,32 @@ class Rows:
     key_ends: Positions
     ends: Positions
     origins: tuple[_Origin, ...]
+
+    @classmethod
+    def of(cls, section: Section) -> Rows:
+        origin = _Origin(0, section.file, section.extent, section.base, 0)
+        key_groups = np.full(len(section), section.key_group, np.int32)
+        positions = (section.starts, section.key_ends, section.ends)
+        return cls(section.data, section.file.prefix, key_groups, *positions, (origin,))
+
+    @classmethod
+    def of_run(
+        cls,
+        file: KeyGroupFile,
+        data: Buffer,
+        base: int,
+        key_groups: KeyGroups,
+        positions: tuple[Positions, Positions, Positions],
+    ) -> Rows:
+        """Of several key groups whose bytes in the file follow each other from `base` on."""
+        return cls(data, file.prefix, key_groups, *positions, (_Origin(0, file, None, base, 0),))
+
+    def part(self, first: int, last: int) -> Rows:
+        rows = slice(first, last)
+        positions = (self.starts[rows], self.key_ends[rows], self.ends[rows])
+        return replace(
+            self, key_groups=self.key_groups[rows], starts=positions[0], key_ends=positions[1], ends=positions[2]
+        )
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -71,49 +98,39 @@ class Rows:
             position = error.offset or 0
             origin = [origin for origin in self.origins if origin.begin <= position][-1]
             moved = DamagedError(error.expected, error.found, offset=position + origin.shift)
-            raise origin.file.locate(moved, origin.extent, origin.base) from None
+            extent = origin.extent or origin.file.extent_at(origin.base + position + origin.shift)
+            raise origin.file.locate(moved, extent, origin.base) from None
 
 
-def gather(sections: Iterable[Section], most_rows: int, most_bytes: int) -> Iterator[Rows]:
-    """The sections' entries in portions of at most so many rows and bytes; one entry may be larger than that."""
+def gather(found: Iterable[Rows], most_rows: int, most_bytes: int) -> Iterator[Rows]:
+    """The rows in portions of at most so many rows and bytes; one entry may be larger than that."""
     gathered = _Gathered(most_rows, most_bytes)
-    for section in sections:
+    for rows in found:
         first = 0
-        while first < len(section):
-            last = _fitting(section, first, most_rows, most_bytes)
-            if _is_large(section, first, last, most_rows, most_bytes):
+        while first < len(rows):
+            last = _fitting(rows, first, most_rows, most_bytes)
+            if _is_large(rows, first, last, most_rows, most_bytes):
                 if gathered.count:
                     yield gathered.take()
-                yield _as_it_lies(section, first, last)
+                yield rows.part(first, last)
             else:
-                if not gathered.fits(section, first, last):
+                if not gathered.fits(rows, first, last):
                     yield gathered.take()
-                gathered.add(section, first, last)
+                gathered.add(rows, first, last)
             first = last
     if gathered.count:
         yield gathered.take()
 
 
-def _fitting(section: Section, first: int, most_rows: int, most_bytes: int) -> int:
-    within = int(np.searchsorted(section.ends, section.starts[first] + most_bytes, "right"))
+def _fitting(rows: Rows, first: int, most_rows: int, most_bytes: int) -> int:
+    within = int(np.searchsorted(rows.ends, rows.starts[first] + most_bytes, "right"))
     return max(min(first + most_rows, within), first + 1)
 
 
-def _is_large(section: Section, first: int, last: int, most_rows: int, most_bytes: int) -> bool:
+def _is_large(rows: Rows, first: int, last: int, most_rows: int, most_bytes: int) -> bool:
     """Whether it is cheaper to take a portion for itself than to copy the entries to others."""
-    size = int(section.ends[last - 1] - section.starts[first])
+    size = int(rows.ends[last - 1] - rows.starts[first])
     return _LARGE * (last - first) >= most_rows or _LARGE * size >= most_bytes
-
-
-def _origin(section: Section, begin: int, shift: int) -> _Origin:
-    return _Origin(begin, section.file, section.extent, section.base, shift)
-
-
-def _as_it_lies(section: Section, first: int, last: int) -> Rows:
-    part = slice(first, last)
-    key_groups = np.full(last - first, section.key_group, np.int32)
-    positions = (section.starts[part], section.key_ends[part], section.ends[part])
-    return Rows(section.data, section.file.prefix, key_groups, *positions, (_origin(section, 0, 0),))
 
 
 class _Gathered:
@@ -126,20 +143,20 @@ class _Gathered:
         self._origins: list[_Origin] = []
         self._size = self.count = 0
 
-    def fits(self, section: Section, first: int, last: int) -> bool:
-        size = int(section.ends[last - 1] - section.starts[first])
+    def fits(self, rows: Rows, first: int, last: int) -> bool:
+        size = int(rows.ends[last - 1] - rows.starts[first])
         return self.count + last - first <= len(self._starts) and self._size + size <= len(self._data)
 
-    def add(self, section: Section, first: int, last: int) -> None:
-        begin, end = int(section.starts[first]), int(section.ends[last - 1])
+    def add(self, found: Rows, first: int, last: int) -> None:
+        begin, end = int(found.starts[first]), int(found.ends[last - 1])
         shift = begin - self._size
         rows = slice(self.count, self.count + last - first)
-        self._data[self._size : self._size + end - begin] = section.data[begin:end]
-        np.subtract(section.starts[first:last], shift, out=self._starts[rows])
-        np.subtract(section.key_ends[first:last], shift, out=self._key_ends[rows])
-        np.subtract(section.ends[first:last], shift, out=self._ends[rows])
-        self._key_groups[rows] = section.key_group
-        self._origins.append(_origin(section, self._size, shift))
+        self._data[self._size : self._size + end - begin] = found.data[begin:end]
+        np.subtract(found.starts[first:last], shift, out=self._starts[rows])
+        np.subtract(found.key_ends[first:last], shift, out=self._key_ends[rows])
+        np.subtract(found.ends[first:last], shift, out=self._ends[rows])
+        self._key_groups[rows] = found.key_groups[first:last]
+        self._origins.extend(replace(origin, begin=self._size, shift=origin.shift + shift) for origin in found.origins)
         self.count, self._size = rows.stop, self._size + end - begin
 
     def take(self) -> Rows:

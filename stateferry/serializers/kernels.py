@@ -62,6 +62,9 @@ NEED_MORE = 0
 STATE_ENDED = 1
 FULL = 2
 
+# In place of a state's id.
+END_OF_GROUP = 0xFFFF
+
 _FAILED = -1
 HIGH_BITS = np.uint64(0x8080808080808080)
 
@@ -522,6 +525,49 @@ def scan_entries(data, position, limit, key_group, prefix, starts, key_ends, end
             return count
     result[0], result[1], result[2] = FULL, position, 0
     return count
+
+
+@_kernel
+def scan_groups(  # type: ignore[no-untyped-def]
+    data, begins, limits, key_groups, prefix, starts, key_ends, ends, sections, seen, done, result, failure
+):
+    """Whole key groups, from their first state's id to the end mark: fills where their entries begin, and for each
+    state of a group a row of `sections`: key group, state, its first entry and the one behind its last.
+
+    `done` = (groups, sections) that are sound. Stops at a group that isn't, or that there is no room for, and leaves it
+    to those who read one group to say why. `seen` has a 0 for each state there is.
+    """
+    entries = np.int64(0)
+    filled = np.int64(0)
+    for group in range(len(begins)):
+        position = begins[group]
+        limit = limits[group]
+        if limit - position < 2:
+            return
+        state = _u16(data, position)
+        position += 2
+        while state != END_OF_GROUP:
+            if state >= len(seen) or seen[state] == group + 1 or filled == len(sections):
+                return
+            seen[state] = group + 1
+            found = scan_entries(
+                data, position, limit, key_groups[group], prefix,
+                starts[entries:], key_ends[entries:], ends[entries:], result, failure,
+            )  # fmt: skip
+            if found < 1 or result[0] != STATE_ENDED:
+                return
+            sections[filled, 0] = key_groups[group]
+            sections[filled, 1] = state
+            sections[filled, 2] = entries
+            sections[filled, 3] = entries + found
+            entries += found
+            filled += 1
+            position = result[1]
+            state = result[2]
+        if position != limit:
+            return
+        done[0] = group + 1
+        done[1] = filled
 
 
 @_kernel

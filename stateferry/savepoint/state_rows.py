@@ -1,0 +1,100 @@
+"""One state's entries out of a file: whole key groups at a time, as many as the window has room for.
+
+At a large max parallelism key groups are small, and what costs the same for each of them costs more than its entries.
+A key group that is too large for the window, compressed or in any way not as it should be is read by itself, which is
+what says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stateferry.errors import DamagedError
+from stateferry.savepoint.compression import Buffer, PlainSource
+from stateferry.savepoint.key_group_file import KeyGroupFile
+from stateferry.savepoint.rows import Rows
+from stateferry.serializers import kernels
+from stateferry.serializers.walker import Positions, new_failure
+
+# At the usual size of entries so many bytes have no more of them than a file has room for positions.
+_MOST_BYTES = 2 << 20
+_MOST_SECTIONS = 1 << 14
+
+
+def read_rows(file: KeyGroupFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> Iterator[Rows]:
+    """The entries of the states with these numbers, valid until the next ones are asked for; key groups are read to
+    their ends, also behind the states: only then is their damage seen."""
+    reader = _RunReader(file, key_groups, states, window)
+    while reader.at < len(reader.groups):
+        rows = reader.run()
+        if rows is not None:
+            yield rows
+        else:
+            for section in file.sections(int(reader.groups[reader.at]), window):
+                if section.state in states:
+                    yield Rows.of(section)
+            reader.at += 1
+
+
+class _RunReader:
+    """Key groups of a file one behind the other, of which those before `at` have been read."""
+
+    def __init__(self, file: KeyGroupFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> None:
+        self._file, self._states, self._buffer = file, sorted(states), window[:_MOST_BYTES]
+        extents = [file.extents[group] for group in key_groups if group in file.extents]
+        self.groups, self._begins, self._ends = (
+            np.array([(extent.key_group, extent.start, extent.end) for extent in extents], np.int64)
+            .reshape(-1, 3)
+            .T.copy()
+        )
+        self._sections = np.empty((min(len(extents) * len(file.header.states), _MOST_SECTIONS), 4), np.int64)
+        self.at = 0
+
+    def run(self) -> Rows | None:
+        """The next key groups' rows; None if the next one is to be read by itself."""
+        after = self._after()
+        if after == self.at or not self._fill(int(self._begins[self.at]), int(self._ends[after - 1])):
+            return None
+        base, run = int(self._begins[self.at]), slice(self.at, after)
+        starts, key_ends, ends = self._file.positions
+        done, failure, result = np.zeros(2, np.int64), new_failure(), np.zeros(3, np.int64)
+        seen = np.zeros(len(self._file.header.states), np.int64)
+        kernels.scan_groups(
+            self._buffer, self._begins[run] - base, self._ends[run] - base, self.groups[run], self._file.prefix, starts,
+            key_ends, ends, self._sections, seen, done, result, failure,
+        )  # fmt: skip
+        sections = self._sections[: done[1]]
+        if not done[0] or not self._file.membership.all_belong(sections, self._buffer, starts, key_ends):
+            return None
+        self.at += int(done[0])
+        return self._rows(sections, base)
+
+    def _after(self) -> int:
+        """Behind the last key group that fits into the buffer with all before it."""
+        if self._file.header.compressed:
+            return self.at
+        begin = self._begins[self.at]
+        fitting = self.at + int(np.searchsorted(self._ends[self.at :], begin + len(self._buffer), "right"))
+        apart = np.flatnonzero(self._begins[self.at + 1 : fitting] != self._ends[self.at : fitting - 1])
+        return self.at + 1 + int(apart[0]) if len(apart) else fitting
+
+    def _fill(self, begin: int, end: int) -> bool:
+        source, filled = PlainSource(self._file.file, self._file.name, begin, end), 0
+        try:
+            while got := source.fill(self._buffer[filled:]):
+                filled += got
+        except DamagedError:
+            return False
+        return filled == end - begin
+
+    def _rows(self, sections: Positions, base: int) -> Rows:
+        counts = sections[:, 3] - sections[:, 2]
+        wanted = np.isin(sections[:, 1], self._states)
+        entries: slice | Positions = slice(int(counts.sum()))
+        if not wanted.all():
+            entries = np.flatnonzero(np.repeat(wanted, counts))
+        starts, key_ends, ends = (positions[entries] for positions in self._file.positions)
+        key_groups = np.repeat(sections[wanted, 0], counts[wanted]).astype(np.int32)
+        return Rows.of_run(self._file, self._buffer, base, key_groups, (starts, key_ends, ends))
