@@ -27,7 +27,7 @@ NOW = undisturbed.WRITTEN_AT
 
 pytestmark = [
     pytest.mark.airflow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
 ]
 
 
