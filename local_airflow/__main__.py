@@ -47,7 +47,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         server.start()
         return demo.run(server)
     finally:
-        server.stop()
+        _stop_undisturbed(server)
 
 
 def _up(port: int) -> int:
@@ -60,7 +60,7 @@ def _up(port: int) -> int:
         try:
             server.start()
         except BaseException:
-            server.stop()
+            _stop_undisturbed(server)
             raise
         _PORT_FILE.write_text(f"{port}\n")
     demo.write_savepoint(server.settings)
@@ -68,6 +68,13 @@ def _up(port: int) -> int:
     _say(f"log in as admin with the password {server.api.password()}")
     _say("state_migration, triggered with its form as it is, migrates a demo savepoint; `make down` stops Airflow")
     return 0
+
+
+def _stop_undisturbed(server: Server) -> None:
+    """A second signal, as make and a terminal both send one, must not leave half of it running."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    server.stop()
 
 
 def _down() -> int:
