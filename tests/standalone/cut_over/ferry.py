@@ -16,7 +16,7 @@ from tests.standalone.cut_over.purchases import check_each_once, entries, expect
 
 DAG = "state_migration"
 # On a busy machine a step of Spark takes a minute.
-PATIENCE = 900.0
+PATIENCE = 600.0
 
 
 @dataclass(slots=True)
