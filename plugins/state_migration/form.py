@@ -63,7 +63,7 @@ def _old_job() -> dict[str, Param]:
             "Old job's jar", _BACK, "File name or id of the uploaded jar. Without it, nothing is started again."
         ),
         "old_entry_class": _text("Old entry class", _BACK, "Empty: the jar's own."),
-        "old_program_args": _words("", "Old arguments", _BACK, "As on a command line."),
+        "old_program_args": _text("Old arguments", _BACK, "As on a command line."),
         "old_job_parallelism": _number("Old job's parallelism", _BACK, "Empty: as the job or Flink says."),
     }
 
@@ -128,7 +128,7 @@ def migration_params() -> dict[str, Param]:
         "start_job": _switch(False, "Start the new job", _START, "From the new savepoint, when it is published."),
         "jar": _text("Jar", _START, "File name or id of the jar that was uploaded to Flink."),
         "entry_class": _text("Entry class", _START, "Empty: the jar's own."),
-        "program_args": _words("", "Arguments", _START, "As on a command line."),
+        "program_args": _text("Arguments", _START, "As on a command line."),
         "job_parallelism": _number("Parallelism of the job", _START, "Empty: as the job or Flink says."),
         "start_timeout": _words(
             "10m",

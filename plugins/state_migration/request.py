@@ -42,6 +42,8 @@ def _duration(value: object) -> object:
 
 
 def _arguments(value: object) -> object:
+    if value is None:
+        return ""
     if isinstance(value, str):
         try:
             shlex.split(value)

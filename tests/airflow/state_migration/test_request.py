@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 from state_migration.form import migration_params, rollback_params
 from state_migration.planning import requested_by_form, requested_nightly
@@ -35,6 +36,14 @@ def test_every_field_has_words(params: dict[str, Any]) -> None:
         assert param.schema["section"], name
         assert param.schema["description_md"], name
         param.resolve()
+
+
+@pytest.mark.parametrize("params", [migration_params(), rollback_params()], ids=["migration", "rollback"])
+def test_a_form_as_it_is_can_be_sent(params: dict[str, Param]) -> None:
+    """The page keeps its button off as long as a text that can't be null is empty."""
+    for name, param in params.items():
+        if param.value == "":
+            assert "null" in param.schema["type"], name
 
 
 @pytest.mark.parametrize(
