@@ -1,4 +1,4 @@
-"""The columns of the two tables that follow a migrated state, and the SQL of their current rows.
+"""The columns of the two tables that follow a migrated state.
 
 `map_entry` has a row for each entry of each key as of the run that last changed the key:
 
@@ -43,7 +43,7 @@ from stateferry.migration.rules import Rules
 from stateferry.serializers.types import FlinkType, Scalar
 from stateferry.tables.ledger import FINGERPRINT_BYTES
 
-MAP_ENTRY, KEY_LEDGER, CURRENT_ENTRY = "map_entry", "key_ledger", "current_entry"
+MAP_ENTRY, KEY_LEDGER = "map_entry", "key_ledger"
 JOB, FERRY, TOMBSTONE = "job", "ferry", "tombstone"
 
 CHUNK, KEY_GROUP, KEY, KEY_RAW = "chunk", "key_group", "key", "key_raw"
@@ -55,8 +55,6 @@ CONTENT, OLDEST, NEWEST = "content", "oldest", "newest"
 
 # What rows are found by: the columns whose smallest and largest values are kept for each file and row group.
 BOUNDED = (CHUNK, KEY_GROUP, KEY, KEY_RAW, TIMESTAMP, RUN)
-
-_NOW = "unix_millis(current_timestamp())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +150,3 @@ def _key_columns(rules: Rules) -> list[tuple[str, pa.DataType | None]]:
 
 def _schema(*columns: tuple[str, pa.DataType | None]) -> pa.Schema:
     return pa.schema([(name, type_) for name, type_ in columns if type_ is not None])
-
-
-def current_entries_sql(tables: StateTables, rules: Rules, *, now: str = _NOW, version: str | None = None) -> str:
-    """The entries that the new state has at `now` (an SQL expression), as a query for Spark; `version` is a branch, a
-    tag or a snapshot's SQL literal."""
-    at = f" VERSION AS OF {version}" if version else ""
-    by = [CHUNK, KEY_RAW] + ([] if rules.legacy.namespace is Scalar.VOID_NAMESPACE else [NAMESPACE_RAW])
-    columns = ", ".join(f"entry.{name}" for name in entry_schema(rules).names)
-    same = " AND ".join(f"entry.{name} = newest.{name}" for name in [*by, RUN])
-    query = (
-        f"SELECT {columns}\nFROM {tables.quoted(MAP_ENTRY)}{at} AS entry\n"
-        f"JOIN (SELECT {', '.join(by)}, max({RUN}) AS {RUN} FROM {tables.quoted(KEY_LEDGER)}{at} "
-        f"GROUP BY {', '.join(by)}) AS newest\n"
-        f"ON {same}"
-    )
-    if not rules.drops_expired:
-        return query
-    # As a difference it can't overflow, and says the same as Flink's capped sum.
-    return f"{query}\nWHERE entry.{TIMESTAMP} > {now} - {rules.ttl}"
