@@ -26,6 +26,8 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     # Over loopback each task waits 40 ms for an acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
+    # A socket's path has room for a hundred letters, which a folder for temporary files may have itself.
+    "spark.python.unix.domain.socket.dir": "/tmp",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     # Without it no filter reaches the data source, and every query reads the whole state.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import struct
 import sys
 import tempfile
 import time
@@ -28,10 +29,22 @@ from stateferry.demo import (
     write_demo_savepoint,
 )
 from stateferry.hashing.java_hash import hash_codes
+from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.batches import read_batches
+from stateferry.savepoint.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+)
+from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import Layout, rewrite
+from stateferry.savepoint.writer import SavepointWriter
 from stateferry.serializers import walker
+from stateferry.serializers.snapshots import simple_snapshot
 from stateferry.serializers.types import (
     ArrayType,
     FlinkType,
@@ -84,6 +97,9 @@ def warm() -> None:
         rewrite(Savepoint.open(source), larger, Layout(max_parallelism=256))
         for name in (source, larger):
             read_all(Savepoint.open(name))
+        for key in (Scalar.INTEGER, Scalar.LONG):
+            _write_numbered(f"{folder}/{key.name}", key)
+            read_all(Savepoint.open(f"{folder}/{key.name}"))
         # Arrays of one entry are another type to numba.
         single = replace(_DEMO, keys=20, entries=1)
         for name, demo in (("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None)), ("single", single)):
@@ -97,6 +113,30 @@ def warm() -> None:
     columns.decode_list_state(Scalar.STRING, *_as_column(Scalar.STRING, "a"))
     for type_, value in _KEYS:
         hash_codes(type_, *_as_column(type_, value))
+
+
+def _write_numbered(folder: str, key: Scalar) -> None:
+    """Two entries whose keys are numbers; with one key group all keys are in the right one."""
+    void, number = simple_snapshot(Scalar.VOID_NAMESPACE), simple_snapshot(key)
+    meta = StateMeta(
+        "numbers",
+        BackendKind.KEY_VALUE,
+        ((KEYED_STATE_TYPE, "VALUE"),),
+        ((VALUE_SERIALIZER, simple_snapshot(Scalar.LONG)), (NAMESPACE_SERIALIZER, void)),
+    )
+    entries = b""
+    for value in (1, 2):
+        found = b"\0" + encode(key, value) + b"\0"
+        last_start, entries = (
+            len(entries),
+            entries + struct.pack(">i", len(found)) + found + struct.pack(">iq", 8, value),
+        )
+    writer = SavepointWriter(folder)
+    with writer.keyed_file(bytes(16).hex(), 0, KeyedHeader(False, number, (meta,)), KeyGroupRange(0, 0)) as file:
+        file.entries(0, 0, np.frombuffer(entries, np.uint8), last_start)
+        handle = file.close()
+    operator = Operator(bytes(16), 1, 1, subtasks=(Subtask(0, managed_keyed=handle),))
+    writer.commit(Metadata(6, 1, (operator,), properties=b"\xac\xed\x00\x05\x70"))
 
 
 def read_all(savepoint: Savepoint) -> None:

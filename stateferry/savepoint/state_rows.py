@@ -77,6 +77,8 @@ class _RunReader:
             return self.at
         begin = self._begins[self.at]
         fitting = self.at + int(np.searchsorted(self._ends[self.at :], begin + len(self._buffer), "right"))
+        if fitting == self.at:
+            return self.at
         apart = np.flatnonzero(self._begins[self.at + 1 : fitting] != self._ends[self.at : fitting - 1])
         return self.at + 1 + int(apart[0]) if len(apart) else fitting
 

@@ -46,6 +46,15 @@ class Browser:
     def type(self, xpath: str, text: str, seconds: float = 60) -> None:
         self._when_ready(xpath, "value", {"text": text}, seconds)
 
+    def fill(self, xpath: str, text: str) -> None:
+        """An empty field: a page that is busy drawing itself may lose a letter, and then it is typed once more."""
+        self.type(xpath, text)
+        for _ in range(5):
+            if self._property(xpath, "value") == text:
+                return
+            self.retype(xpath, text)
+        raise AssertionError(f"{xpath} doesn't keep {text!r}")
+
     def retype(self, xpath: str, text: str) -> None:
         """Instead of what is there."""
         self.type(xpath, f"{_CONTROL}a{_CONTROL}{text}")
@@ -56,6 +65,9 @@ class Browser:
 
     def wait_for(self, xpath: str, seconds: float = 60) -> None:
         self._find(xpath, seconds)
+
+    def _property(self, xpath: str, name: str) -> object:
+        return self._call("GET", f"/element/{self._find(xpath, 60)}/property/{name}")
 
     def text(self) -> str:
         return str(self._call("POST", "/execute/sync", {"script": "return document.body.innerText", "args": []}))

@@ -37,11 +37,11 @@ def test_a_person_triggers_approves_and_sees_it_succeed(migration: Migration, pe
     person.click("//button[@data-testid='trigger-dag-button']")
     _section(person, "1. Which savepoint")
     person.choose("//label[contains(., 'Where from')]/following::input[1]", "path")
-    person.type("//input[@name='element_savepoint']", str(migration.source["savepoint"]))
+    person.fill("//input[@name='element_savepoint']", str(migration.source["savepoint"]))
     _section(person, "2. Which state becomes which")
     params = migration.params()
     for name in ("operator", "legacy_state", "new_state", "flag_state", "job"):
-        person.type(f"//input[@name='element_{name}']", str(params[name]))
+        person.fill(f"//input[@name='element_{name}']", str(params[name]))
     person.screenshot(tmp_path / "form.png")
     person.click("//button[@data-testid='trigger-dag-submit'][not(@disabled)]")
     run = _newest_run(migration)
