@@ -51,9 +51,22 @@ class Api:
         return str(json.loads(self.settings.passwords.read_text())["admin"])
 
     def trigger(self, dag: str, conf: Mapping[str, Any], run_id: str | None = None) -> str:
-        """The new run's id."""
+        """The new run's id; of a server that has just started the DAG may still be unread."""
+        self._wait_for_dag(dag)
         body = {"conf": dict(conf), "logical_date": None} | ({"dag_run_id": run_id} if run_id else {})
         return str(self.call("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"])
+
+    def _wait_for_dag(self, dag: str, seconds: float = 120) -> None:
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                self.get(f"/dags/{dag}")
+            except RefusedError as refused:
+                if refused.status != 404 or time.monotonic() > end:
+                    raise
+                time.sleep(1)
+            else:
+                return
 
     def run(self, dag: str, run_id: str) -> dict[str, Any]:
         answer: dict[str, Any] = self.get(f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}")
