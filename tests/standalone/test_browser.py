@@ -29,7 +29,9 @@ def person(tmp_path: Path) -> Iterator[Browser]:
             opened.screenshot(tmp_path / "last.png")
 
 
-def test_a_person_fills_the_form_approves_and_sees_it_succeed(migration: Migration, person: Browser, tmp_path: Path) -> None:
+def test_a_person_fills_the_form_and_sees_it_succeed(
+    migration: Migration, person: Browser, tmp_path: Path
+) -> None:
     airflow = migration.airflow
     _log_in(person, airflow.settings.url, airflow.api.password())
 
@@ -37,11 +39,11 @@ def test_a_person_fills_the_form_approves_and_sees_it_succeed(migration: Migrati
     person.click("//button[@data-testid='trigger-dag-button']")
     _section(person, "1. Which savepoint")
     person.choose("//label[contains(., 'Where from')]/following::input[1]", "path")
-    person.fill("//input[@name='element_savepoint']", str(migration.source["savepoint"]))
+    person.paste("//input[@name='element_savepoint']", str(migration.source["savepoint"]))
     _section(person, "2. Which state becomes which")
     params = migration.params()
     for name in ("operator", "legacy_state", "new_state", "flag_state", "job"):
-        person.fill(f"//input[@name='element_{name}']", str(params[name]))
+        person.paste(f"//input[@name='element_{name}']", str(params[name]))
     person.screenshot(tmp_path / "form.png")
     person.click("//button[@data-testid='trigger-dag-submit'][not(@disabled)]")
     run = _newest_run(migration)
