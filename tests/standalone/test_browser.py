@@ -29,9 +29,7 @@ def person(tmp_path: Path) -> Iterator[Browser]:
             opened.screenshot(tmp_path / "last.png")
 
 
-def test_a_person_fills_the_form_and_sees_it_succeed(
-    migration: Migration, person: Browser, tmp_path: Path
-) -> None:
+def test_a_person_fills_the_form_and_sees_it_succeed(migration: Migration, person: Browser, tmp_path: Path) -> None:
     airflow = migration.airflow
     _log_in(person, airflow.settings.url, airflow.api.password())
 
