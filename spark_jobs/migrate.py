@@ -68,7 +68,7 @@ def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
     found = []
     for one in resolved.operators:
         new_max = resolved.layout.of(one.operator).max_parallelism
-        moves = new_max != one.operator.max_parallelism
+        moves = resolved.layout.rehashes(one.operator)
         for rules in one.rules:
             tables = tables_of(resolved.plan.job, one.operator, rules)
             specs = plan_account(

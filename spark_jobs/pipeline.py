@@ -158,7 +158,7 @@ class Pipeline:
         room = estimate(self.resolved)
         # The tables hold what is in the staged savepoint once more, compressed.
         needs = Counter({self.files.path: room.bytes, self.run.plan.warehouse: room.bytes // 2})
-        if any(rewrite.destination.is_elsewhere for rewrite in self.resolved.rewrites()):
+        if any(map(self.resolved.layout.rehashes, self.resolved.source.metadata.operators)):
             needs[self.exchange.path] += room.bytes
         check_room(needs, room.how)
 

@@ -44,6 +44,10 @@ class Layout:
             max_parallelism=self.max_parallelism or operator.max_parallelism,
         )
 
+    def rehashes(self, operator: Operator) -> bool:
+        """Whether its keys go to other key groups."""
+        return self.of(operator).max_parallelism != operator.max_parallelism
+
 
 class Transform(Protocol):
     """What becomes of an operator's keyed state on its way."""

@@ -120,8 +120,8 @@ class _Pair:
 
     def checks_keys(self, promise: Promise) -> bool:
         """Where nothing was migrated and no key group changed, equal content proves that every key is where it was."""
-        moves = self.old.max_parallelism != promise.layout.of(self.old).max_parallelism
-        return has_keyed_state(self.old) and (moves or bool(promise.rules.get(self.old.id)))
+        rehashed = promise.layout.rehashes(self.old)
+        return has_keyed_state(self.old) and (rehashed or bool(promise.rules.get(self.old.id)))
 
     def uncuttable(self) -> DamagedError | None:
         try:
