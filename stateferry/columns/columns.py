@@ -280,7 +280,7 @@ class _Decoder:
         lengths = read_numbers(type_, self.data, starts[named] + 1, limits[named], np.uint16).astype(np.int64)
         firsts = starts[named] + 3
         damaged_where(firsts + lengths > limits[named], starts[named], "a subclass's name that fits", lengths)
-        names = blocks_array(self.data, firsts, running_sum(lengths)).dictionary_encode()
+        names = blocks_array(self.data, firsts, firsts + lengths).dictionary_encode()
         subclasses = {encode_modified_utf8(name): subclass for name, subclass in type_.other_subclasses}
         for code, name in enumerate(names.dictionary.to_pylist()):
             if name not in subclasses:

@@ -82,12 +82,17 @@ def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int, o
 
 
 @numba.njit(cache=True, nogil=True)
-def copy_blocks(data: Bytes, starts: Positions, offsets: Positions, out: Bytes) -> None:
-    """The bytes from each start, as many as its two offsets are apart; the caller has checked that they are there."""
+def copy_blocks(data: Bytes, starts: Positions, ends: Positions, offsets: Offsets, out: Bytes) -> None:
+    """The bytes from each start to its end, behind each other, and where each of these runs begins, with the end of the
+    last; the caller has checked that they are there."""
+    first = np.int64(0)
     for row in range(len(starts)):
-        first, length = offsets[row], offsets[row + 1] - offsets[row]
+        length = ends[row] - starts[row]
+        offsets[row] = first
         for offset in range(length):
             out[np.uint64(first + offset)] = data[np.uint64(starts[row] + offset)]
+        first += length
+    offsets[len(starts)] = first
 
 
 @numba.njit(inline="always")

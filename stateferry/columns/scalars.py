@@ -17,7 +17,6 @@ from stateferry.columns.arrays import (
     Positions,
     allocate,
     narrow,
-    running_sum,
     struct_array,
     validity,
 )
@@ -53,6 +52,7 @@ _DATES = {
     Scalar.LOCAL_TIME,
     Scalar.LOCAL_DATE_TIME,
 }
+_VARYING = pa.binary()
 _CONSTANTS = {Scalar.VOID: 0, Scalar.VOID_NAMESPACE: 0, Scalar.GLOBAL_WINDOW: 0, Scalar.TUPLE0: 42}
 
 
@@ -92,13 +92,18 @@ def scalar_column(type_: Scalar, data: Bytes, starts: Positions, limits: Positio
 def block_column(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Column:
     """An i32 length and that many bytes each, as binary."""
     offsets = read_offsets(type_, data, starts, limits, 1)
-    return blocks_array(data, starts + 4, offsets), starts + 4 + np.diff(offsets)
+    ends = starts + 4 + np.diff(offsets)
+    return blocks_array(data, starts + 4, ends), ends
 
 
-def blocks_array(data: Bytes, starts: Positions, offsets: Positions) -> pa.Array:
-    offsets_32, out = narrow(offsets), allocate(int(offsets[-1]))
-    kernels.copy_blocks(data, starts, offsets, np.frombuffer(out, np.uint8))
-    return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets_32), out])
+def blocks_array(data: Bytes, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:
+    """The bytes from each start to its end: as many as the type says, if it is of one width."""
+    size = int(ends.sum() - starts.sum())
+    narrow(np.array([size]))
+    offsets, out = np.empty(len(starts) + 1, np.int32), allocate(size)
+    kernels.copy_blocks(data, starts, ends, offsets, np.frombuffer(out, np.uint8))
+    bounds = [pa.py_buffer(offsets)] if type_ == _VARYING else []
+    return pa.Array.from_buffers(type_, len(starts), [None, *bounds, out])
 
 
 def _strings(type_: Scalar, data: Bytes, starts: Positions, limits: Positions, null_lengths: int) -> Column:
@@ -162,6 +167,5 @@ def _variants(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) 
         damaged_where((length < 0) | (length > _MOST_VARIANT) | (stops > limits), starts, "a Variant's length", length)
     versions = read_numbers(type_, data, firsts[1], stops, np.uint8) & 0x0F
     damaged_where(versions != 1, firsts[1], "version 1 of a Variant", versions)
-    offsets = [running_sum(length) for length in lengths]
-    parts = [blocks_array(data, first, offset) for first, offset in zip(firsts, offsets, strict=True)]
+    parts = [blocks_array(data, first, first + length) for first, length in zip(firsts, lengths, strict=True)]
     return struct_array(VARIANT, parts, len(starts)), stops

@@ -95,7 +95,13 @@ Lanes = tuple[Hashes, Hashes]
 
 def key_lanes(data: Buffer, starts: Positions, ends: Positions) -> Lanes:
     """Twice 64 bits that stand for each key: two keys that are alike in both are taken for the same."""
-    return tuple(_hash_each(data, starts, ends, np.full(len(starts), seed, np.uint64)) for seed in _SEEDS)  # type: ignore[return-value]
+    return hash_lanes(data, starts, ends, _SEEDS)
+
+
+def hash_lanes(data: Buffer, starts: Positions, ends: Positions, seeds: tuple[int, int]) -> Lanes:
+    first, second = np.empty(len(starts), np.uint64), np.empty(len(starts), np.uint64)
+    row_kernels.hash_twice(data, starts, ends, np.uint64(seeds[0]), np.uint64(seeds[1]), first, second)
+    return first, second
 
 
 def _hash_each(data: Buffer, starts: Positions, ends: Positions, seeds: Hashes) -> Hashes:

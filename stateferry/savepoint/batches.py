@@ -264,12 +264,10 @@ def _raw_timestamps(state: KeyedState, rows: Rows) -> list[pa.Array]:
 
 
 def _binary(rows: Rows, starts: Positions, ends: Positions) -> pa.Array:
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(ends - starts, out=offsets[1:])
     data = rows.data.view()
     data.flags.writeable = False
     # Positions out of a walk lie apart from each other; for such ones numba would compile once more.
-    return blocks_array(data, np.ascontiguousarray(starts), offsets)
+    return blocks_array(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends))
 
 
 def _check_ends(what: str, stops: Positions, ends: Positions, wrong: Flags | None = None) -> None:

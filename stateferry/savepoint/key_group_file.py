@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,6 +74,10 @@ class Section:
     def lies_with(self, before: Section) -> bool:
         """Whether the bytes of a section before this one are still in the window."""
         return self.data is before.data and self.base == before.base
+
+    def with_own_positions(self) -> Section:
+        """Valid as long as its bytes are, whatever section is asked for next."""
+        return replace(self, starts=self.starts.copy(), key_ends=self.key_ends.copy(), ends=self.ends.copy())
 
     @contextmanager
     def locating(self) -> Iterator[None]:

@@ -81,11 +81,17 @@ def _little_endian(number: int) -> bytes:
 
 def runs_of_binary(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Positions, Positions]:
     """The bytes that an array's values lie in, and where each begins and ends; absent ones are empty."""
-    _, offsets, data = values.buffers()
-    count = len(values)
-    bounds: npt.NDArray[np.int32] = np.frombuffer(offsets, np.int32)[values.offset : values.offset + count + 1]
-    positions = bounds.astype(np.int64)
+    *_, data = values.buffers()
+    if pa.types.is_fixed_size_binary(values.type):
+        positions = np.arange(values.offset, values.offset + len(values) + 1) * values.type.byte_width
+    else:
+        bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+        positions = bounds.astype(np.int64)
+    starts, ends = positions[:-1].copy(), positions[1:].copy()
+    if values.null_count:
+        absent = values.is_null().to_numpy(zero_copy_only=False)
+        ends[absent] = starts[absent]
     content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
     # Compiled for bytes that can't be written to, whatever buffer they came in.
     content.flags.writeable = False
-    return content, positions[:-1].copy(), positions[1:].copy()
+    return content, starts, ends

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stateferry.migration.kernels import hash_each
 from stateferry.migration.rules import (
     Contradiction,
     Lanes,
     Rules,
     flags_that_stand,
+    hash_lanes,
     is_live,
     key_lanes,
     read_rows,
@@ -176,11 +176,8 @@ def run_starts(lanes: Lanes) -> Positions:
 
 
 def _hashes(section: Section, starts: Positions, ends: Positions, source: Source, kind: int) -> Lanes:
-    out = np.empty((2, len(starts)), np.uint64)
-    for lane, seed in enumerate(_SEEDS):
-        seeds = np.full(len(starts), seed ^ source.serializers ^ kind, np.uint64)
-        hash_each(section.data, starts, ends, seeds, out[lane])
-    return out[0], out[1]
+    first, second = (seed ^ source.serializers ^ kind for seed in _SEEDS)
+    return hash_lanes(section.data, starts, ends, (first, second))
 
 
 class Ledger:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stateferry.columns import columns
-from stateferry.columns.arrays import running_sum
 from stateferry.columns.scalars import blocks_array
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.migration.rules import Blobs, MapRows, Rules, key_lanes, null_under_ttl
@@ -32,9 +31,11 @@ from stateferry.tables.schemas import (
     VALUE,
     VALUE_RAW,
     column_type,
+    raw_type,
 )
 
 _STAMP = 8
+_VARYING = pa.binary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,11 @@ def _entry_columns(
     timestamps: Positions | None,
 ) -> dict[str, pa.Array]:
     data, map_type = section.data, rules.map_type
-    found = {USER_KEY_RAW: _binary(data, *user_keys)}
+    found = {USER_KEY_RAW: _binary(data, *user_keys, raw_type(map_type.key))}
     with section.locating():
         _add(found, USER_KEY, _typed(map_type.key, data, *user_keys))
         _add(found, VALUE, _typed_values(map_type.value, data, values, nulls))
-    found[VALUE_RAW] = _values(data, values, nulls)
+    found[VALUE_RAW] = _values(raw_type(map_type.value), data, values, nulls)
     found[IS_NULL] = pa.array(nulls)
     if timestamps is not None:
         found[TIMESTAMP] = pa.array(timestamps)
@@ -157,12 +158,12 @@ def _typed_values(type_: FlinkType, data: Buffer, values: tuple[Positions, Posit
     return None if array is None else _spread(array, rows, len(nulls))
 
 
-def _values(data: Buffer, values: tuple[Positions, Positions], nulls: Flags) -> pa.Array:
+def _values(type_: pa.DataType, data: Buffer, values: tuple[Positions, Positions], nulls: Flags) -> pa.Array:
     starts, ends = values
     if not nulls.any():
-        return _binary(data, starts, ends)
+        return _binary(data, starts, ends, type_)
     rows = np.flatnonzero(~nulls)
-    return _spread(_binary(data, starts[rows], ends[rows]), rows, len(nulls))
+    return _spread(_binary(data, starts[rows], ends[rows], type_), rows, len(nulls))
 
 
 def _spread(array: pa.Array, rows: Positions, length: int) -> pa.Array:
@@ -173,38 +174,39 @@ def _spread(array: pa.Array, rows: Positions, length: int) -> pa.Array:
     return array.take(pa.array(index, mask=absent)) if len(rows) else pa.nulls(length, array.type)
 
 
-def _binary(data: Buffer, starts: Positions, ends: Positions) -> pa.Array:
+def _binary(data: Buffer, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:
     readable = data.view()
     # numba compiles once more for arrays that can be written to, and for positions that lie apart.
     readable.flags.writeable = False
-    return blocks_array(readable, np.ascontiguousarray(starts), running_sum(ends - starts))
+    return blocks_array(readable, np.ascontiguousarray(starts), np.ascontiguousarray(ends), type_)
 
 
 def entry_table(pieces: Sequence[Piece], constants: dict[str, int], schema: pa.Schema) -> pa.Table:
     """The pieces as one table; what a key has is kept once for all its rows as far as Parquet can take it so."""
     counts = np.concatenate([piece.counts for piece in pieces])
     sizes = [len(piece) for piece in pieces]
+    owners = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
     found: list[pa.Array] = []
     for field in schema:
         name = field.name
         if name == KEY_GROUP:
-            found.append(pa.array(np.repeat([piece.key_group for piece in pieces], sizes).astype(np.int32)))
+            groups = np.array([piece.key_group for piece in pieces], np.int32)
+            found.append(pa.array(np.repeat(groups, sizes)))
         elif name in constants:
-            found.append(pa.array(np.full(sum(sizes), constants[name])).cast(field.type))
+            found.append(pa.array(np.full(sum(sizes), constants[name], field.type.to_pandas_dtype())))
         elif name in pieces[0].keys:
-            found.append(_repeat(pa.concat_arrays([piece.keys[name] for piece in pieces]), counts))
+            found.append(_repeat(pa.concat_arrays([piece.keys[name] for piece in pieces]), owners))
         else:
             found.append(pa.chunked_array([piece.entries[name] for piece in pieces]))
     return pa.Table.from_arrays(found, schema=dictionary_schema(schema))
 
 
-def _repeat(values: pa.Array, counts: Positions) -> pa.Array:
+def _repeat(values: pa.Array, owners: pa.Array) -> pa.Array:
     if not _in_dictionary(values.type):
-        return values.take(pa.array(np.repeat(np.arange(len(values)), counts)))
+        return values.take(owners)
     # Parquet takes a dictionary as it is only if nothing is in it twice.
     encoded = values.dictionary_encode()
-    indices = encoded.indices.take(pa.array(np.repeat(np.arange(len(values), dtype=np.int32), counts)))
-    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
+    return pa.DictionaryArray.from_arrays(encoded.indices.take(owners), encoded.dictionary)
 
 
 def _in_dictionary(type_: pa.DataType) -> bool:

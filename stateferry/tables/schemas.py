@@ -40,7 +40,7 @@ import pyarrow as pa
 from stateferry.columns.arrow_types import arrow_type
 from stateferry.errors import RefusedError
 from stateferry.migration.rules import Rules
-from stateferry.serializers.types import FlinkType, Scalar
+from stateferry.serializers.types import FlinkType, Scalar, fixed_length
 from stateferry.tables.ledger import FINGERPRINT_BYTES
 
 MAP_ENTRY, KEY_LEDGER = "map_entry", "key_ledger"
@@ -53,8 +53,12 @@ IS_NULL, TIMESTAMP, RUN = "is_null", "timestamp", "run"
 ORIGIN, IS_MIGRATED, FINGERPRINT, ENTRIES = "origin", "is_migrated", "fingerprint", "entries"
 CONTENT, OLDEST, NEWEST = "content", "oldest", "newest"
 
-# What rows are found by: the columns whose smallest and largest values are kept for each file and row group.
-BOUNDED = (CHUNK, KEY_GROUP, KEY, KEY_RAW, TIMESTAMP, RUN)
+# What rows are found by: the columns whose smallest and largest values are kept for each file and row group. Keys are
+# not among them: hashed as they are into key groups, every file has small and large ones.
+BOUNDED = (CHUNK, KEY_GROUP, TIMESTAMP, RUN)
+
+# What every row has: data files of columns that may lack nothing are written faster.
+_ALWAYS = (CHUNK, KEY_GROUP, KEY_RAW, NAMESPACE_RAW, USER_KEY_RAW, IS_NULL, RUN, ORIGIN, IS_MIGRATED, ENTRIES, CONTENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +115,19 @@ def _storable(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
+def raw_type(type_: FlinkType) -> pa.DataType:
+    """Of a column with the bytes of values."""
+    return pa.binary(fixed_length(type_) or -1)
+
+
 def entry_schema(rules: Rules) -> pa.Schema:
     map_type = rules.map_type
     return _schema(
         *_key_columns(rules),
         (USER_KEY, column_type(map_type.key)),
-        (USER_KEY_RAW, pa.binary()),
+        (USER_KEY_RAW, raw_type(map_type.key)),
         (VALUE, column_type(map_type.value)),
-        (VALUE_RAW, pa.binary()),
+        (VALUE_RAW, raw_type(map_type.value)),
         (IS_NULL, pa.bool_()),
         (TIMESTAMP, pa.int64() if rules.legacy.ttl else None),
         (RUN, pa.int64()),
@@ -149,4 +158,4 @@ def _key_columns(rules: Rules) -> list[tuple[str, pa.DataType | None]]:
 
 
 def _schema(*columns: tuple[str, pa.DataType | None]) -> pa.Schema:
-    return pa.schema([(name, type_) for name, type_ in columns if type_ is not None])
+    return pa.schema([pa.field(name, type_, name not in _ALWAYS) for name, type_ in columns if type_ is not None])
