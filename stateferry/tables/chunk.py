@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,9 +28,7 @@ from stateferry.migration.rules import (
     standing,
 )
 from stateferry.savepoint.chunks import Chunk
-from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
-from stateferry.savepoint.state import KeyedState, keyed_states
+from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.tables import schemas as names
@@ -40,10 +37,9 @@ from stateferry.tables.files import DataFile
 from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Source, fingerprint_array, survey_keys
 from stateferry.tables.reads import read_columns, read_ledger
 from stateferry.tables.rows import Piece, blob_piece, entry_table, kept_counts, key_columns, row_piece
+from stateferry.tables.units import Unit, units
 from stateferry.ttl import MAX_LONG
 
-# What is surveyed before the first of its rows is written.
-_UNIT_BYTES = 8 << 20
 _ROWS_IN_GROUP = 1 << 19
 _BYTES_IN_GROUP = 256 << 20
 
@@ -80,7 +76,7 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
     ):
         work = _ChunkWork(spec, entries, ledger)
         known = work.known.keys
-        for sections in _units(spec):
+        for sections in units(spec.folder, spec.chunk) if spec.chunk else ():
             work.migrate(sections)
         work.bury()
         work.flush()
@@ -95,39 +91,6 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
         "counts": counts,
         "seconds": time.monotonic() - began,
     }
-
-
-class Sections:
-    """Some key groups of a file, to be gone through as often as it takes."""
-
-    def __init__(
-        self, file: KeyGroupFile, key_groups: list[int], states: tuple[KeyedState, ...], window: Buffer
-    ) -> None:
-        self._file, self._key_groups, self._states, self._window = file, key_groups, states, window
-
-    def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
-        for key_group in self._key_groups:
-            for section in self._file.sections(key_group, self._window):
-                yield self._states[section.state], section
-
-
-def _units(spec: ChunkSpec) -> Iterator[Sections]:
-    if spec.chunk is None:
-        return
-    window = np.empty(WINDOW, np.uint8)
-    for part in spec.chunk.parts:
-        with KeyGroupFile(spec.folder, part.handle, spec.chunk.max_parallelism, part.subtask) as file:
-            states = keyed_states(file.header, file.name)
-            unit: list[int] = []
-            size = 0
-            for key_group in part.key_groups:
-                unit.append(key_group)
-                size += file.extents[key_group].end - file.extents[key_group].start
-                if size >= _UNIT_BYTES:
-                    yield Sections(file, unit, states, window)
-                    unit, size = [], 0
-            if unit:
-                yield Sections(file, unit, states, window)
 
 
 @dataclass(slots=True)
@@ -190,7 +153,7 @@ class _ChunkWork:
         self.known = read_ledger(spec.ledger_files, self.rules.legacy)
         self.counts["ledger rows read"] = self.known.read
 
-    def migrate(self, sections: Sections) -> None:
+    def migrate(self, sections: Unit) -> None:
         keys = survey_keys(sections, self.spec.source)
         new, changed = self.known.compare(keys)
         wanted = new | changed

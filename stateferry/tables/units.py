@@ -1,0 +1,77 @@
+"""A chunk's key groups, a few at a time: what is gone through twice, once for the keys and once for the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stateferry.savepoint.chunks import Chunk
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.state import KeyedState, keyed_states
+from stateferry.savepoint.storage import Location
+
+_UNIT_BYTES = 8 << 20
+
+Found = list[tuple[KeyedState, Section]]
+
+
+class Unit:
+    """Some key groups of a file, to be gone through as often as it takes. They are read once if `room` is enough for
+    all of them, else each time."""
+
+    def __init__(
+        self, file: KeyGroupFile, key_groups: list[int], states: tuple[KeyedState, ...], room: Buffer
+    ) -> None:
+        self._file, self._states, self._room = file, states, room
+        self._sizes = {key_group: _size(file, key_group) for key_group in key_groups}
+        self._kept: Found | None = None
+
+    def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
+        if self._kept is None:
+            self._kept = self._keep()
+        return iter(self._kept) if self._kept else self._read()
+
+    def _read(self) -> Iterator[tuple[KeyedState, Section]]:
+        for key_group in self._sizes:
+            for section in self._file.sections(key_group, self._room[:WINDOW]):
+                yield self._states[section.state], section
+
+    def _keep(self) -> Found:
+        """All sections, if they stay in the room beside each other."""
+        if self._file.header.compressed or sum(self._sizes.values()) > len(self._room):
+            return []
+        found: Found = []
+        free = self._room
+        for key_group, size in self._sizes.items():
+            before: Section | None = None
+            for section in self._file.sections(key_group, free[:size]):
+                if before is not None and not section.lies_with(before):
+                    return []
+                before = section
+                found.append((self._states[section.state], section.with_own_positions()))
+            free = free[size:]
+        return found
+
+
+def units(folder: Location, chunk: Chunk) -> Iterator[Unit]:
+    room = np.empty(max(2 * _UNIT_BYTES, WINDOW), np.uint8)
+    for part in chunk.parts:
+        with KeyGroupFile(folder, part.handle, chunk.max_parallelism, part.subtask) as file:
+            states = keyed_states(file.header, file.name)
+            unit: list[int] = []
+            size = 0
+            for key_group in part.key_groups:
+                unit.append(key_group)
+                size += _size(file, key_group)
+                if size >= _UNIT_BYTES:
+                    yield Unit(file, unit, states, room)
+                    unit, size = [], 0
+            if unit:
+                yield Unit(file, unit, states, room)
+
+
+def _size(file: KeyGroupFile, key_group: int) -> int:
+    extent = file.extents[key_group]
+    return extent.end - extent.start
