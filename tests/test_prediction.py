@@ -6,9 +6,9 @@ import io
 from pathlib import Path
 
 from stateferry.runs.plan import plan_of
-from stateferry.runs.prediction import predict, unknown
+from stateferry.runs.prediction import part_times, predict, unknown
 from stateferry.runs.report import Report, SavepointFingerprint
-from stateferry.runs.report_text import show_report
+from stateferry.runs.report_text import show_report, time_line
 from stateferry.runs.runs import Run
 
 
@@ -37,6 +37,16 @@ def test_only_the_newest_runs_count(tmp_path: Path) -> None:
     for number in range(10):
         now = a_run(tmp_path, number, 100, rescale=float(number))
     assert predict(now)["rescale"] == 7.0
+
+
+def test_what_a_cut_over_took_is_held_against_what_the_runs_before_it_had_shown(tmp_path: Path) -> None:
+    for number, seconds in enumerate((2.0, 4.0, 30.0)):
+        a_run(tmp_path, number, 1000, take_savepoint=0.5, rescale=seconds)
+    cut_over = a_run(tmp_path, 3, 2000, take_savepoint=3.0, snapshot=2.5, rescale=9.0, start_job=6.0)
+    # What comes after it changes nothing of what was predicted for it.
+    a_run(tmp_path, 4, 1000, rescale=1000.0, start_job=1000.0)
+    said = "take_savepoint 3.0 s (predicted 1.0), snapshot 2.5 s (predicted 2.0), rescale 9.0 s (predicted 8.0)"
+    assert time_line(part_times(cut_over)) == f"took: {said}, start_job 6.0 s (not predicted)"
 
 
 def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from state_migration.request import MigrationRequest
 from state_migration.the_run import PLAN_TASK, RETURNED, planned_by, skip
 from stateferry.errors import StateferryError
+from stateferry.runs.prediction import part_times
 from stateferry.runs.report import Report
-from stateferry.runs.report_text import show_report
+from stateferry.runs.report_text import show_report, time_line
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
@@ -25,23 +26,26 @@ class Conclude(BaseOperator):
     """Runs whatever happened before: the DAG run is as good as this task says."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        said = planned_by(context)
-        if said is None:
+        planned = planned_by(context)
+        if planned is None:
             self._without_plan(context)
         try:
-            run = Run.open(Location.of(said["folder"]))
+            run = Run.open(Location.of(planned["folder"]))
         except StateferryError:
             raise AirflowFailException("no savepoint, no run: see the task take_savepoint") from None
         self._show_report(run)
         last = run.changes()[-1]
         if run.state is RunState.PLANNED and _task_state(context, "snapshot") == "skipped":
             skip(self.log, "nothing was to be done: see the task snapshot")
-        problem = _problem(run, MigrationRequest.model_validate(said["request"]))
+        times = part_times(run)
+        self.log.info("%s", time_line(times))
+        problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
         if problem:
             raise AirflowFailException(problem)
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, done)
-        return {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
+        said = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
+        return {**said, "times": {time.part: {"seconds": time.seconds, "predicted": time.predicted} for time in times}}
 
     def _without_plan(self, context: Context) -> NoReturn:
         if _task_state(context, PLAN_TASK) == "skipped":

@@ -125,7 +125,11 @@ def _show_failed_report(run: Run) -> None:
 
 
 def _say_end(pipeline: Pipeline) -> None:
+    from stateferry.runs.prediction import part_times
+    from stateferry.runs.report_text import time_line
+
     run = pipeline.run
+    _say(time_line(part_times(run)))
     if run.plan.rehearse:
         _say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
     else:

@@ -25,15 +25,19 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.runs.control import Control
+    from stateferry.runs.prediction import part_times
+    from stateferry.runs.to_publish import published_run
 
     home, catalog_uri = catalog_of(options)
     jobs: dict[str, dict[str, Any]] = {}
     with Control(catalog_uri) as control:
         for job in control.jobs() if options.job is None else (options.job,):
             standing, lease = control.standing(job), control.lease_of(job)
+            run = None if standing is None else published_run(home, standing)
             before = [one for one in control.history(job) if standing and one.sequence == standing.previous]
             jobs[job] = {
                 "published": None if standing is None else _shown(standing),
+                "times": [] if run is None else [asdict(time) for time in part_times(run)],
                 "before": _shown(before[0]) if before else None,
                 "lease": None if lease is None else asdict(lease),
             }
@@ -51,6 +55,9 @@ def _shown(publication: Any) -> dict[str, Any]:
 
 
 def _lines(job: str, facts: dict[str, Any]) -> list[str]:
+    from stateferry.runs.prediction import PartTime
+    from stateferry.runs.report_text import time_line
+
     published, before, lease = facts["published"], facts["before"], facts["lease"]
     lines = [f"job {job}"]
     if published is None:
@@ -59,6 +66,8 @@ def _lines(job: str, facts: dict[str, Any]) -> list[str]:
         lines.append(
             f"  published: {published['target']} (publication {published['sequence']}, run {published['run_id']})"
         )
+        if facts["times"]:
+            lines.append(f"  {time_line(PartTime(**time) for time in facts['times'])}")
         lines.append(
             f"  a rollback brings back: {before['target'] if before else published['source'] + ' (the source)'}"
         )

@@ -7,6 +7,8 @@ savepoint it takes as it stops and the restore. A part that no run has been thro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import dropwhile, islice
 from statistics import median
 from typing import Any
 
@@ -21,8 +23,28 @@ _NEWEST = 5
 
 def predict(run: Run) -> dict[str, float]:
     """Seconds by part, for a savepoint of the size of the run's own."""
+    return _predict(run, _with_size(run))
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """What a part took; `predicted` is None where no earlier run had been through it."""
+
+    part: str
+    seconds: float
+    predicted: float | None
+
+
+def part_times(run: Run) -> tuple[PartTime, ...]:
+    """Held against what the runs before it alone had shown: the run's own figures predict nothing."""
+    before = islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _with_size(run)), 1, None)
+    predicted = _predict(run, before)
+    return tuple(PartTime(part, seconds, predicted.get(part)) for part, seconds in seconds_of(run).items())
+
+
+def _predict(run: Run, others: Iterable[Run]) -> dict[str, float]:
     paces: dict[str, list[float]] = {}
-    for earlier in _with_size(run):
+    for earlier in others:
         for part, seconds in seconds_of(earlier).items():
             of_part = paces.setdefault(part, [])
             if len(of_part) < _NEWEST:
@@ -31,7 +53,7 @@ def predict(run: Run) -> dict[str, float]:
 
 
 def _with_size(run: Run) -> Iterable[Run]:
-    """The job's runs, this one too as far as it has come, the newest first."""
+    """The job's runs that know their size, this one too, the newest first."""
     for summary in runs_of(run.plan.home, run.plan.job):
         if summary.plan is not None:
             found = Run(summary.plan, summary.folder)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stateferry.people_text import console_on, plain
-from stateferry.runs.prediction import unknown
+from stateferry.runs.prediction import PartTime, unknown
 from stateferry.runs.report import Report
 from stateferry.validation.check_result import Check, Outcome
 
@@ -91,6 +91,16 @@ def _show_failure(console: Console, check: Check) -> None:
     console.print(plain(f"{check.name}: failed{where}", "bold"), soft_wrap=True)
     for sample in check.samples:
         console.print(plain(f"  {sample}"), soft_wrap=True)
+
+
+def time_line(times: Iterable[PartTime]) -> str:
+    """Each part of a cut-over beside what was predicted for it."""
+    return f"took: {', '.join(_time_text(time) for time in times)}"
+
+
+def _time_text(time: PartTime) -> str:
+    predicted = "not predicted" if time.predicted is None else f"predicted {time.predicted:.1f}"
+    return f"{time.part} {time.seconds:.1f} s ({predicted})"
 
 
 def key_group_text(key_groups: Iterable[int]) -> str:

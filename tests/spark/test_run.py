@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,6 +126,7 @@ def test_a_run_ends_in_a_whole_savepoint_and_the_same_command_again_does_nothing
     assert "green: " in said.out
     assert "main/mainState: 3 entries" in said.out
     assert f"published: restore the new job from {target}" in said.out
+    assert "s (not predicted), cut_over " in said.out
     assert ferry.entries(target) == expected(BEGUN, source)
     assert state_names(target) == {NEW}
     before, runs = content(target), content(Path(ferry.home) / "runs")
@@ -321,7 +323,10 @@ def test_a_rollback_brings_back_what_stood_before(ferry: Ferry) -> None:
     second = ferry.source(BEGUN.with_changes(checkpoint_id=2), "second")
     assert ferry.run(first, ferry.target("one")).code == 0
     assert ferry.run(second, ferry.target("two")).code == 0
-    assert str(ferry.target("two")) in ferry("status").out
+    shown = ferry("status").out
+    assert str(ferry.target("two")) in shown
+    # The run before it had shown what each part takes.
+    assert re.search(r"took: snapshot [\d.]+ s \(predicted [\d.]+\), .*cut_over [\d.]+ s \(predicted [\d.]+\)\n", shown)
     said = ferry("rollback", "--job", "main")
     assert (said.code, f"restore the job from {ferry.target('one')}" in said.out) == (0, True)
     status = json.loads(ferry("status", "--json").out)["main"]

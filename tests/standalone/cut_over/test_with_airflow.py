@@ -46,6 +46,10 @@ def test_a_rehearsal_leaves_the_job_alone_and_a_cut_over_replaces_it(
     assert publication is not None
     new = ferry.running()
     assert ferry.xcom(run, "start_job")["job_id"] == new.id
+    times = ferry.xcom(run, "conclude")["times"]
+    assert list(times) == ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job"]
+    # As its rehearsal had shown, which neither publishes nor starts a job.
+    assert [part for part, time in times.items() if time["predicted"] is None] == ["cut_over", "start_job"]
     restored = flink.get(f"/jobs/{new.id}/checkpoints")["latest"]["restored"]
     assert restored["external_path"] == f"file:{publication.record.target}"
     ferry.check_that_nothing_was_lost("newMainState")

@@ -1,0 +1,40 @@
+"""How a run ended, as its last task tells it."""
+
+from __future__ import annotations
+
+import pytest
+from state_migration.conclusion import Conclude
+from state_migration.planning import Occasion, planned
+from state_migration.request import MigrationRequest
+
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from tests.airflow.state_migration.test_approval import context
+
+
+def a_run(occasion: Occasion, request: MigrationRequest, **seconds: float) -> Run:
+    run = planned(request, occasion)[1]
+    assert run is not None
+    for at, state in enumerate((RunState.RUNNING, RunState.VERIFIED)):
+        run.enter(state, at)
+    run.finish("snapshot", {"states": {"main/mainState": {"bytes": 1000}}, "seconds": 1.0})
+    for part, taken in seconds.items():
+        run.finish(part, {"seconds": taken})
+    return run
+
+
+@pytest.mark.usefixtures("home")
+def test_each_part_of_a_cut_over_is_told_beside_what_was_predicted(
+    occasion: Occasion, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(Occasion("a rehearsal", occasion.as_of), MigrationRequest().rehearsal(), take_savepoint=2.0)
+    run = a_run(Occasion("later", occasion.as_of), MigrationRequest(), take_savepoint=3.0, start_job=4.0)
+    run.enter(RunState.PUBLISHED, 3)
+    said = Conclude(task_id="conclude").execute(context(run))
+    assert said["times"] == {
+        "take_savepoint": {"seconds": 3.0, "predicted": 2.0},
+        "snapshot": {"seconds": 1.0, "predicted": 1.0},
+        "start_job": {"seconds": 4.0, "predicted": None},
+    }
+    told = "took: take_savepoint 3.0 s (predicted 2.0), snapshot 1.0 s (predicted 1.0), start_job 4.0 s (not predicted)"
+    assert told in capsys.readouterr().out
