@@ -24,7 +24,9 @@ from stateferry.tables.migrate import (
 )
 from stateferry.tables.schemas import StateTables
 
-_ROWS: Measure[Facts] = Measure("rows", lambda facts: int(facts["counts"].get("rows written", 0)))
+_ROWS: Measure[Facts] = Measure(
+    "rows", lambda facts: sum(facts["counts"].get(name, 0) for name in ("rows written", "rows folded"))
+)
 
 
 @dataclass(frozen=True, slots=True)

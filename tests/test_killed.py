@@ -145,6 +145,11 @@ class Night:
             assert main(world.command) == 0
         return cls(world, rows_before, world.current_rows(), published_before, world.result(), points)
 
+    def has_folded(self) -> bool:
+        """Whether there is nothing left of the nights before."""
+        (migrated,) = self.world.newest_report().facts["migrate"]["counts"].values()
+        return len(self.after["rows"][KEY_LEDGER]) == int(migrated["keys walked"])
+
     def check_what_readers_see(self) -> None:
         """All as before, or all as after; a savepoint only once its publication stands, rows once a report is green."""
         found = self.world.savepoint()
@@ -200,13 +205,20 @@ def _second_nights(tmp_path: Path) -> Iterator[World]:
     tuesday.make_source(NOW, keys=11)
     yield tuesday
     yield world.night("tuesday", "third", "--max-parallelism", "300")
+    # Now there is enough of a past to fold.
+    wednesday, thursday = world.night("wednesday", "fourth"), world.night("thursday", "fifth")
+    for days, night in enumerate((wednesday, thursday), 1):
+        night.make_source(NOW + days * DAY, keys=11)
+    assert main(wednesday.command) == 0
+    yield thursday
 
 
 @pytest.mark.timeout(600)
 def test_run_after_another_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # A rebuild differs from a night that goes on in little: a part of its effects will do.
-    for world, every in zip(_second_nights(tmp_path), (1, 3), strict=True):
+    # Other nights differ from one that goes on in little: a part of their effects will do.
+    for world, every, folds in zip(_second_nights(tmp_path), (1, 3, 2), (False, False, True), strict=True):
         night = Night.undisturbed(world)
+        assert night.has_folded() == folds
         undisturbed = Picture.of(world.root)
         assert night.published_before is not None
         for number, picture in enumerate(night.points.pictures):

@@ -188,7 +188,7 @@ def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nigh
     from stateferry.tables.commits import commit_run
 
     files = [fact["entries"]["path"] for fact in facts if fact["entries"]]
-    commit_run(entries, step.mark, step.entries.base, files, replace=False)
+    commit_run(entries, step.mark, step.entries.base, files)
     nights.run("first", state)
     assert len(nights.current(state, "first")) == 120
     assert remove_attempts(nights.steps["first"]) > 0

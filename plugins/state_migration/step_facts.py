@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_ROWS = {"snapshot": ("entries",), "migrate": ("rows written",), "rescale": ("rows written", "rows kept")}
+_ROWS = {
+    "snapshot": ("entries",),
+    "migrate": ("rows written", "rows folded"),
+    "rescale": ("rows written", "rows kept"),
+}
 
 
 def figures(step: str, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 Two passes over a few key groups at a time: one for the keys' fingerprints, another, if any of them is new or changed,
 for the rows. Tables never expire rows: what has expired is written too, and left out by who reads.
+
+A chunk that is folded is written as a whole, for its files to take the place of all that it has: keys that haven't
+changed keep the run that they have, so that by run it is still known what changed since.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from stateferry.tables import schemas as names
 from stateferry.tables.content import KeyContents, key_contents
 from stateferry.tables.files import DataFile
 from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Source, fingerprint_array, survey_keys
-from stateferry.tables.reads import read_columns, read_ledger
+from stateferry.tables.ledger_rows import LedgerRows
+from stateferry.tables.reads import read_ledger
 from stateferry.tables.rows import Piece, blob_piece, entry_table, kept_counts, key_columns, row_piece
 from stateferry.tables.units import Unit, units
 from stateferry.ttl import MAX_LONG
@@ -62,6 +66,7 @@ class ChunkSpec:
     entry_schema: pa.Schema
     ledger_file: str
     ledger_schema: pa.Schema
+    folds: bool = False
 
 
 def migrate_chunk(spec: ChunkSpec) -> Facts:
@@ -120,11 +125,14 @@ class _Contents:
 
 @dataclass(slots=True)
 class _Unit:
-    """Of the keys of some key groups: which are written, how many entries each has, which are in the ledger's rows."""
+    """Of the keys of some key groups: which are written and with which run, how many entries each has, which are in the
+    ledger's rows. What is counted meanwhile goes into `counts`."""
 
     keys: KeyStates
     sets: KeySets
     wanted: Flags
+    runs: Positions
+    counts: Counter[str]
     entries: Positions
     listed: Flags
     rows: list[_KeyRows]
@@ -141,14 +149,14 @@ class _Unit:
 
 class _ChunkWork:
     def __init__(self, spec: ChunkSpec, entries: DataFile, ledger: DataFile) -> None:
-        self.spec, self._entries, self._ledger = spec, entries, ledger
+        self.spec, self._entries = spec, entries
+        self._ledger = LedgerRows(ledger, spec.ledger_schema, spec.number)
         self.rules = spec.source.rules
         # Nothing is left out because it has expired; who wins is decided by what is alive all the same.
         self._lasting = replace(self.rules, keep_expired=True)
         self.counts: Counter[str] = Counter()
         self._pieces: list[Piece] = []
         self._piece_rows = self._piece_bytes = 0
-        self._ledger_tables: list[pa.Table] = []
         self._null = null_under_ttl(self.rules.map_type.value) if self.rules.legacy.ttl else b""
         self.known = read_ledger(spec.ledger_files, self.rules.legacy)
         self.counts["ledger rows read"] = self.known.read
@@ -161,13 +169,22 @@ class _ChunkWork:
         self.counts["keys new"] += int(new.sum())
         self.counts["keys changed"] += int(changed.sum())
         self.counts["keys unchanged"] += int((~wanted).sum())
+        self._write(sections, keys, wanted, np.full(len(wanted), self.spec.run), self.counts)
+        if self.spec.folds:
+            again: Counter[str] = Counter()
+            self._write(sections, keys, ~wanted, self.known.runs(keys), again)
+            self.counts["rows read"] += again["rows read"]
+            self.counts["rows folded"] += again["rows written"]
+            self.counts["keys folded"] += again["ledger rows written"]
+
+    def _write(self, sections: Unit, keys: KeyStates, wanted: Flags, runs: Positions, counts: Counter[str]) -> None:
         if not wanted.any():
             return
         mixed = bool((keys.kinds[wanted] & BLOB).any() and (keys.kinds[wanted] & ~np.uint8(BLOB | 8) != 0).any())
         sets = key_sets(sections, self.rules, self.spec.source.flag) if mixed else NO_KEYS
         zeros = np.zeros(len(wanted), np.int64)
         contents = _Contents(len(wanted))
-        unit = _Unit(keys, sets, wanted, zeros, np.zeros(len(wanted), np.bool_), [], contents)
+        unit = _Unit(keys, sets, wanted, runs, counts, zeros, np.zeros(len(wanted), np.bool_), [], contents)
         for state, section in sections:
             if kind := self.spec.source.kind(state):
                 self._section(section, kind, unit)
@@ -202,8 +219,8 @@ class _ChunkWork:
             if self.rules.drop_unrepresentable_nulls:
                 keep = keep & ~nulls
         for name in ("empty maps", "contradictions", "blob entries superseded", "unrepresentable nulls dropped"):
-            self.counts[name] += counts[name]
-        self.counts["rows read"] += len(blobs.entries)
+            unit.counts[name] += counts[name]
+        unit.counts["rows read"] += len(blobs.entries)
         np.add.at(unit.entries, numbers, kept_counts(blobs, keep))
         if keep.any():
             self._add(blob_piece(self.rules, blobs, keep), numbers, unit)
@@ -211,7 +228,7 @@ class _ChunkWork:
     def _rows(self, section: Section, numbers: Positions, unit: _Unit) -> None:
         rows = read_rows(section, self._lasting)
         kept = standing(rows, self._lasting, unit.sets, Counter())
-        self.counts["rows read"] += len(section)
+        unit.counts["rows read"] += len(section)
         np.add.at(unit.entries, numbers[kept], 1)
         if len(kept):
             piece = row_piece(self.rules, rows, kept)
@@ -219,6 +236,9 @@ class _ChunkWork:
 
     def _add(self, piece: Piece, numbers: Positions, unit: _Unit) -> None:
         unit.contents.add(numbers, key_contents(piece, self.rules))
+        unit.counts["rows written"] += len(piece)
+        if self.spec.folds:
+            piece = replace(piece, keys={**piece.keys, names.RUN: pa.array(unit.runs[numbers])})
         self._pieces.append(piece)
         self._piece_rows += len(piece)
         self._piece_bytes += sum(array.nbytes for array in piece.entries.values())
@@ -227,13 +247,14 @@ class _ChunkWork:
 
     def _write_pieces(self) -> None:
         if self._pieces:
-            constants = {names.CHUNK: self.spec.number, names.RUN: self.spec.run}
+            constants = {names.CHUNK: self.spec.number}
+            if not self.spec.folds:
+                constants[names.RUN] = self.spec.run
             self._entries.write(entry_table(self._pieces, constants, self.spec.entry_schema))
-            self.counts["rows written"] += self._piece_rows
             self._pieces, self._piece_rows, self._piece_bytes = [], 0, 0
 
     def _list_keys(self, unit: _Unit) -> None:
-        """The ledger's rows of the unit's new and changed keys."""
+        """The ledger's rows of the unit's keys that are written."""
         numbers = np.concatenate([rows.numbers for rows in unit.rows])
         ferried = unit.keys.is_ferried(self.rules.on_contradiction)[numbers]
         groups = np.repeat([rows.key_group for rows in unit.rows], [len(rows.numbers) for rows in unit.rows])
@@ -241,7 +262,6 @@ class _ChunkWork:
         oldest, newest = unit.contents.oldest[numbers], unit.contents.newest[numbers]
         first, second = unit.keys.fingerprints
         found: dict[str, Any] = {
-            names.CHUNK: np.full(len(numbers), self.spec.number),
             names.KEY_GROUP: groups,
             names.ORIGIN: pa.array([names.JOB, names.FERRY]).take(pa.array(ferried.astype(np.int8))),
             names.IS_MIGRATED: np.ones(len(numbers), np.bool_),
@@ -251,62 +271,26 @@ class _ChunkWork:
             names.OLDEST: pa.array(oldest, mask=oldest == _NEVER),
             names.NEWEST: pa.array(newest, mask=newest == NO_TIMESTAMP),
             names.TIMESTAMP: pa.array(timestamps, mask=timestamps == NO_TIMESTAMP),
-            names.RUN: np.full(len(numbers), self.spec.run),
+            names.RUN: unit.runs[numbers],
         }
         for name in unit.rows[0].columns:
             found[name] = pa.chunked_array([rows.columns[name] for rows in unit.rows])
-        self.counts["keys of the job"] += int((~ferried).sum())
-        self.counts["keys of the ferry"] += int(ferried.sum())
-        self._add_to_ledger(found, len(numbers))
-
-    def _add_to_ledger(self, found: dict[str, Any], count: int) -> None:
-        schema = self.spec.ledger_schema
-        arrays = [_as_column(found[field.name], field.type) for field in schema]
-        self._ledger_tables.append(pa.Table.from_arrays(arrays, schema=schema))
-        self.counts["ledger rows written"] += count
-        if sum(table.num_rows for table in self._ledger_tables) >= _ROWS_IN_GROUP:
-            self._write_ledger()
-
-    def _write_ledger(self) -> None:
-        if self._ledger_tables:
-            self._ledger.write(pa.concat_tables(self._ledger_tables))
-            self._ledger_tables = []
+        unit.counts["keys of the job"] += int((~ferried).sum())
+        unit.counts["keys of the ferry"] += int(ferried.sum())
+        unit.counts["ledger rows written"] += len(numbers)
+        self._ledger.add(found, len(numbers))
 
     def bury(self) -> None:
         """A tombstone for each key that the ledger knows and the savepoint has no more."""
         gone = self.known.vanished()
         self.counts["keys vanished"] = len(gone)
-        if not len(gone):
-            return
-        wanted = pa.schema([field for field in self.spec.ledger_schema if field.name in _KEY_COLUMNS])
-        rows = read_columns(self.spec.ledger_files, wanted).take(pa.array(gone))
-        count = len(gone)
-        found: dict[str, Any] = {name: rows.column(name) for name in wanted.names}
-        found |= {
-            names.CHUNK: np.full(count, self.spec.number),
-            names.ORIGIN: pa.repeat(names.TOMBSTONE, count),
-            names.IS_MIGRATED: np.zeros(count, np.bool_),
-            names.FINGERPRINT: pa.nulls(count, pa.binary(16)),
-            names.ENTRIES: np.zeros(count, np.int64),
-            names.CONTENT: np.zeros(count, np.int64),
-            names.OLDEST: pa.nulls(count, pa.int64()),
-            names.NEWEST: pa.nulls(count, pa.int64()),
-            names.TIMESTAMP: pa.nulls(count, pa.int64()),
-            names.RUN: np.full(count, self.spec.run),
-        }
-        self._add_to_ledger(found, count)
+        if len(gone):
+            self.counts["ledger rows written"] += len(gone)
+            self._ledger.add_tombstones(self.spec.ledger_files, gone, self.spec.run)
 
     def flush(self) -> None:
         self._write_pieces()
-        self._write_ledger()
-
-
-_KEY_COLUMNS = (names.KEY_GROUP, names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW)
-
-
-def _as_column(values: Any, type_: pa.DataType) -> Any:
-    array = pa.array(values) if isinstance(values, np.ndarray) else values
-    return array if array.type == type_ else array.cast(type_)
+        self._ledger.flush()
 
 
 def _some(section: Section, chosen: Positions) -> Section:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
+from sqlalchemy import Engine
 
 from stateferry.errors import StateferryError
 from stateferry.savepoint.storage import Location
@@ -56,6 +58,15 @@ class TableHome:
 
     def catalog(self) -> SqlCatalog:
         return SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[SqlCatalog]:
+        """A catalog whose commits are seen together when this ends, and none of them if it fails."""
+        catalog = self.catalog()
+        with catalog.engine.begin() as connection:
+            # Its sessions take part in the transaction of a connection that is in one.
+            catalog.engine = cast(Engine, connection)
+            yield catalog
 
     @property
     def folder(self) -> str:
@@ -165,9 +176,11 @@ def committed(table: Table, run_id: str) -> Snapshot | None:
     return head if mark is not None and mark.run_id == run_id else None
 
 
-def commit_run(table: Table, mark: RunMark, base: int, files: Sequence[str], *, replace: bool) -> int:
-    """Adds the files on the run's branch in one transaction, in place of everything if `replace`; says which snapshot
-    that made. Done before: the snapshot from then, and the files are not looked at."""
+def commit_run(
+    table: Table, mark: RunMark, base: int, files: Sequence[str], replaced: Collection[DataFile] = ()
+) -> int:
+    """Adds the files on the run's branch, in place of those `replaced`, in one snapshot; says which that is. Done
+    before: the snapshot from then, and the files are not looked at."""
     table = table.refresh()
     if (done := committed(table, mark.run_id)) is not None:
         return done.snapshot_id
@@ -180,11 +193,12 @@ def commit_run(table: Table, mark: RunMark, base: int, files: Sequence[str], *, 
             transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})
         # A branch that an earlier plan of the run left elsewhere is set there too.
         ManageSnapshots(transaction).create_branch(base, branch).commit()
-        if replace and files_by_chunk(table, base):
-            transaction.delete(AlwaysTrue(), branch=branch)
-        with transaction.update_snapshot(snapshot_properties=said, branch=branch).fast_append() as append:
+        update = transaction.update_snapshot(snapshot_properties=said, branch=branch)
+        with update.overwrite() if replaced else update.fast_append() as snapshot:
+            for old in replaced:
+                snapshot.delete_data_file(old)
             for file in files:
-                append.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, file))
+                snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, file))
     done = committed(table.refresh(), mark.run_id)
     if done is None:
         raise TableConflictError(f"table {_name(table)}: branch {branch} was removed while it was written")
@@ -222,9 +236,9 @@ def _name(table: Table) -> str:
     return ".".join(table.name())
 
 
-def files_by_chunk(table: Table, snapshot_id: int) -> dict[int, tuple[str, ...]]:
+def files_by_chunk(table: Table, snapshot_id: int) -> dict[int, tuple[DataFile, ...]]:
     """The data files of a snapshot."""
-    found: dict[int, list[str]] = {}
+    found: dict[int, list[DataFile]] = {}
     for task in table.scan(snapshot_id=snapshot_id).plan_files():
-        found.setdefault(int(task.file.partition[0]), []).append(task.file.file_path)
-    return {chunk: tuple(sorted(names)) for chunk, names in found.items()}
+        found.setdefault(int(task.file.partition[0]), []).append(task.file)
+    return {chunk: tuple(sorted(files, key=lambda file: file.file_path)) for chunk, files in found.items()}

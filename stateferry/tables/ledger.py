@@ -244,6 +244,13 @@ class Ledger:
         changed[known] = (first[there] != keys.fingerprints[0][known]) | (second[there] != keys.fingerprints[1][known])
         return ~known, changed
 
+    def runs(self, keys: KeyStates) -> Positions:
+        """Which run wrote what holds of each key; of those that are not known that says nothing."""
+        numbers = self._index.find(keys.index.lanes)
+        runs = np.zeros(len(numbers), np.int64)
+        runs[numbers >= 0] = self._runs[numbers[numbers >= 0]]
+        return runs
+
     def vanished(self) -> Positions:
         """The rows, of the table this was made of, whose keys were not seen."""
         rows: Positions = self.rows[self._there & ~self._seen]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from stateferry.errors import RejectedError
@@ -38,6 +39,7 @@ from stateferry.tables.commits import (
     files_by_chunk,
     read_mark,
 )
+from stateferry.tables.folding import chunks_to_fold
 from stateferry.tables.ledger import Source
 from stateferry.tables.types import with_field_ids
 
@@ -59,7 +61,7 @@ class TableRef:
 @dataclass(frozen=True, slots=True)
 class MigrateStep:
     """What a run does to the tables of one migrated state. `rebuild` says why everything is written anew, if it is;
-    a run whose commits were made has no chunks to work on."""
+    else some chunks may be, to fold their past. A run whose commits were made has no chunks to work on."""
 
     home: TableHome
     tables: names.StateTables
@@ -174,6 +176,8 @@ def _chunks(
 ) -> tuple[ChunkSpec, ...]:
     attempt = uuid.uuid4().hex[:12]
     prior = {} if step.rebuild else files_by_chunk(found[names.KEY_LEDGER], step.ledger.base)
+    entries = files_by_chunk(found[names.MAP_ENTRY], step.entries.base) if prior else {}
+    folded = chunks_to_fold((prior, entries), len(step.mark.layout.chunks))
     folders = {name: table.location() for name, table in found.items()}
     written = {name: with_field_ids(table.schema(), schemas[name]) for name, table in found.items()}
     firsts = step.mark.layout.chunks
@@ -190,11 +194,12 @@ def _chunks(
                 chunk,
                 source,
                 step.mark.run,
-                prior.get(number, ()),
+                tuple(file.file_path for file in prior.get(number, ())),
                 f"{folders[names.MAP_ENTRY]}/{file}",
                 written[names.MAP_ENTRY],
                 f"{folders[names.KEY_LEDGER]}/{file}",
                 written[names.KEY_LEDGER],
+                number in folded,
             )
         )
     return tuple(specs)
@@ -224,18 +229,24 @@ def commit_migrate(step: MigrateStep, facts: Sequence[Facts]) -> TableSnapshots:
     for ref, kind in ((step.entries, "entries"), (step.ledger, "ledger")):
         files = [fact[kind]["path"] for fact in facts if fact[kind]]
         table = catalog.load_table(ref.identifier)
-        replaced = step.rebuild is not None
-        snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, replace=replaced)
+        snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, _replaced(step, table, ref))
     return TableSnapshots(step.mark.run, branch_of(step.mark.run_id), snapshots, counts)
 
 
+def _replaced(step: MigrateStep, table: Table, ref: TableRef) -> list[DataFile]:
+    folded = {chunk.number for chunk in step.chunks if chunk.folds}
+    if not folded and step.rebuild is None:
+        return []
+    found = files_by_chunk(table, ref.base)
+    return [file for chunk, files in found.items() if step.rebuild is not None or chunk in folded for file in files]
+
+
 def advance_main(home: TableHome, tables: names.StateTables, run_id: str) -> bool:
-    """Moves `main` of both tables forward to the run; False if it is of an older source than `main`, and stays where it
-    is."""
-    catalog = home.catalog()
-    # Entries first: without the ledger's word for them they are not current.
-    entries, ledger = (catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER))
-    return advance(entries, run_id) and advance(ledger, run_id)
+    """Moves `main` of both tables forward to the run, at once: neither is of use with files of the other's that were
+    replaced. False if it is of an older source than `main`, and stays where it is."""
+    with home.at_once() as catalog:
+        entries, ledger = (catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER))
+        return advance(entries, run_id) and advance(ledger, run_id)
 
 
 def remove_attempts(step: MigrateStep) -> int:
@@ -246,9 +257,9 @@ def remove_attempts(step: MigrateStep) -> int:
         table = catalog.load_table(ref.identifier)
         done = committed(table, step.mark.run_id)
         kept = {
-            Location.of(name).path
+            Location.of(file.file_path).path
             for files in (files_by_chunk(table, done.snapshot_id) if done else {}).values()
-            for name in files
+            for file in files
         }
         for folder in Location.of(f"{table.location()}/data").entries():
             for file in folder.entries():

@@ -43,7 +43,9 @@ def chunk_files(home: TableHome, tables: names.StateTables, branch: str = MAIN) 
             known = ", ".join(sorted(table.refs()))
             raise UsageError(f"table {tables.quoted(name)} has no branch {branch!r}. There are: {known}")
         found.append(files_by_chunk(table, head.snapshot_id))
-    entries, ledger = found
+    entries, ledger = (
+        {chunk: tuple(file.file_path for file in files) for chunk, files in table.items()} for table in found
+    )
     numbers = sorted(entries.keys() | ledger.keys())
     return [ChunkFiles(number, entries.get(number, ()), ledger.get(number, ())) for number in numbers]
 
