@@ -73,14 +73,25 @@ def test_what_was_sent_arrives_by_key_group_and_state(
     assert found_lasts == lasts
 
 
-def test_a_file_that_was_cut_is_damage(tmp_path: Path) -> None:
-    file = Location.of(str(tmp_path / "file"))
-    exchange.send(file, some_entries(random.Random(1), 3))
+def test_a_file_whose_index_was_cut_or_garbled_is_damage(tmp_path: Path) -> None:
+    file, chosen = Location.of(str(tmp_path / "file")), random.Random(1)
+    exchange.send(file, some_entries(chosen, 3))
     whole = (tmp_path / "file").read_bytes()
-    for lie in (whole[:-8] + (1 << 40).to_bytes(8, "little"), whole[:-8] + b"\xff" * 8):
+    count = int.from_bytes(whole[-8:], "little")
+    index = len(whole) - 8 - 40 * count
+    lies = [whole[:-8] + (1 << 40).to_bytes(8, "little"), whole[:-8] + b"\xff" * 8]
+    lies += [whole[:cut] for cut in (0, 5, index, len(whole) - 1)]
+    lies += [whole[:20] + whole[21:]]
+    for parcel in range(count):
+        # Where it starts, where it ends, and where the last of its entries begins.
+        for number in (2, 3, 4):
+            place = index + 40 * parcel + 8 * number
+            for lie in (-1, 1 << 40, len(whole)):
+                lies.append(whole[:place] + lie.to_bytes(8, "little", signed=True) + whole[place + 8 :])
+    for lie in lies:
         (tmp_path / "file").write_bytes(lie)
         with (
-            pytest.raises(DamagedError, match=r"file, offset \d+: expected an index of"),
+            pytest.raises(DamagedError, match=r"file, offset \d+: expected (an index of|parcels one after another)"),
             Arrivals([file], KeyGroupRange(0, GROUPS - 1)),
         ):
             pass

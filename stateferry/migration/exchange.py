@@ -113,14 +113,18 @@ class Arrivals:
     def _index_of(self, number: int) -> Positions:
         """Of the parcels for the wanted key groups, with the file's number before each."""
         size = int(self._open(number).size())
-        count = int(self._read(number, size - 8, size).view(_INTEGER)[0])
         end = size - 8
+        count = int(self._read(number, end, size).view(_INTEGER)[0]) if end >= 0 else 0
         start = end - 8 * _NUMBERS * count
         if count < 0 or start < 0:
             raise DamagedError(
-                f"an index of {count} parcels", f"{size} bytes", file=self._files[number].shown, offset=end
+                f"an index of {count} parcels", f"{size} bytes", file=self._files[number].shown, offset=max(end, 0)
             )
         parcels = self._read(number, start, end).view(_INTEGER).reshape(-1, _NUMBERS)
+        if not _lie_one_after_another(parcels, start):
+            raise DamagedError(
+                "parcels one after another", "others in the index", file=self._files[number].shown, offset=start
+            )
         wanted = parcels[(parcels[:, 0] >= self._key_groups.start) & (parcels[:, 0] <= self._key_groups.end)]
         return np.column_stack((np.full(len(wanted), number), wanted)).astype(np.int64)
 
@@ -146,3 +150,9 @@ class Arrivals:
                 self._opened.popitem(last=False)[1].close()
             self._opened[number] = self._files[number].open()
         return self._opened[number]
+
+
+def _lie_one_after_another(parcels: Positions, size: int) -> bool:
+    starts, ends, last_starts = parcels[:, 2], parcels[:, 3], parcels[:, 4]
+    bounds_meet = np.array_equal(np.append(starts, size), np.append(0, ends))
+    return bounds_meet and bool(((starts <= last_starts) & (last_starts < ends)).all())
