@@ -18,6 +18,8 @@ def newest_completed(directory: str) -> str | None:
     """
     try:
         files, path = fsspec.url_to_fs(_as_fsspec_says(directory))
+        # A store's driver remembers listings for as long as the process lives.
+        files.invalidate_cache()
         found = files.find(path, maxdepth=2, detail=True) if files.isdir(path) else {}
     except (ImportError, OSError, ValueError) as error:
         _log.warning("can't look for savepoints in %s: %s: %s", directory, type(error).__name__, error)
@@ -37,7 +39,7 @@ def _as_fsspec_says(directory: str) -> str:
 
 def _written(facts: dict[str, object]) -> str:
     """Comparable within one file system; each calls it differently."""
-    for name in ("mtime", "LastModified", "last_modified", "updated", "modified"):
+    for name in ("mtime", "LastModified", "last_modified", "updated", "modified", "created"):
         if name in facts:
             value = facts[name]
             return f"{value:020.6f}" if isinstance(value, (int, float)) else str(value)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flink_provider.errors import root_cause
 from flink_provider.identity import flink_id, folder_name
 from flink_provider.savepoints import SavepointOrder
 from flink_provider.storage import newest_completed
+from fsspec.implementations.memory import MemoryFileSystem
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,26 @@ def test_the_newest_complete_savepoint(tmp_path: Path) -> None:
     assert newest_completed(str(tmp_path)) == f"{tmp_path}/savepoint-b"
     assert newest_completed(f"file:{tmp_path}/") == f"file:{tmp_path}/savepoint-b"
     assert newest_completed(f"file://{tmp_path}") == f"file://{tmp_path}/savepoint-b"
+
+
+def test_the_newest_complete_savepoint_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, directory = MemoryFileSystem(), "memory://state/savepoints/of-one-task"
+    find, remembered = MemoryFileSystem.find, dict[str, Any]()
+
+    def find_as_remembered(store: MemoryFileSystem, path: str, **how: Any) -> Any:
+        return remembered.setdefault(path, find(store, path, **how))
+
+    # As drivers of stores do to whom a question is a request.
+    monkeypatch.setattr(MemoryFileSystem, "find", find_as_remembered)
+    monkeypatch.setattr(MemoryFileSystem, "invalidate_cache", lambda _: remembered.clear())
+    try:
+        store.pipe(f"{directory}/savepoint-c/data", b"x")
+        assert newest_completed(directory) is None
+        for name in ("savepoint-b", "savepoint-a"):
+            store.pipe(f"{directory}/{name}/_metadata", b"x")
+            assert newest_completed(f"{directory}/") == f"{directory}/{name}"
+    finally:
+        store.rm("memory://state", recursive=True)
 
 
 @pytest.mark.parametrize("directory", ["nothing-known://bucket/savepoints", "s3://bucket/savepoints"])
