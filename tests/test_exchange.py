@@ -84,10 +84,9 @@ def test_a_file_whose_index_was_cut_or_garbled_is_damage(tmp_path: Path) -> None
     lies += [whole[:20] + whole[21:]]
     for parcel in range(count):
         # Where it starts, where it ends, and where the last of its entries begins.
-        for number in (2, 3, 4):
-            place = index + 40 * parcel + 8 * number
-            for lie in (-1, 1 << 40, len(whole)):
-                lies.append(whole[:place] + lie.to_bytes(8, "little", signed=True) + whole[place + 8 :])
+        for place in range(index + 40 * parcel + 16, index + 40 * (parcel + 1), 8):
+            wrong = (number.to_bytes(8, "little", signed=True) for number in (-1, 1 << 40, len(whole)))
+            lies += [whole[:place] + number + whole[place + 8 :] for number in wrong]
     for lie in lies:
         (tmp_path / "file").write_bytes(lie)
         with (

@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import cut_over, migrate, rescale, snapshot, staging_job, validate
+from spark_jobs.tasks import run_tasks
 from stateferry.savepoint.reader import Savepoint
 from tests.legacy_states import NEW, LegacyState
 from tests.spark.test_steps import in_this_process, plan, the_run
@@ -102,11 +104,10 @@ def test_what_is_on_its_way_and_says_something_else_is_found_by_the_validation(
 
 def damaging(patch: pytest.MonkeyPatch, plan: Path, damage: Callable[[Path], object]) -> list[Path]:
     """Between those who send and those who receive; the file appears in the list."""
-    run_tasks: Callable[..., list[object]] = staging_job.run_tasks
     damaged: list[Path] = []
 
-    def sabotaged(spark: SparkSession, step: str, *rest: object) -> list[object]:
-        done = run_tasks(spark, step, *rest)
+    def sabotaged(spark: SparkSession, step: str, *rest: Any) -> list[Any]:
+        done: list[Any] = run_tasks(spark, step, *rest)
         if step == "rescale: send":
             damaged.extend(Path(the_run(plan).folder.path).glob("exchange/0/*"))
             damage(damaged[0])
