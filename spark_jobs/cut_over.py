@@ -1,7 +1,7 @@
 """Cut over: publish what a green report is about, and nothing else.
 
-The publication record is the commit point. The target's `_metadata` and the tables' `main` follow from it, and are
-brought up to it again whenever somebody finds that they were not.
+The publication record is the commit point. The target's `_metadata` follows from it, and is brought up to it again
+whenever somebody finds that it was not. The tables' `main` has followed the green report already.
 """
 
 from __future__ import annotations

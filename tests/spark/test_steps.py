@@ -17,7 +17,8 @@ from spark_jobs.session import LOOPBACK, session
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Progress
 from stateferry.errors import DamagedError
-from stateferry.runs.runs import Run
+from stateferry.exit_codes import INTERRUPTED
+from stateferry.runs.runs import ADVANCE, Run
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -81,6 +82,28 @@ def test_step_after_step_publishes(
     for module in STEPS:
         assert module.main(["--plan", str(plan)]) == 0
         assert "nothing to do: run first is published" in capsys.readouterr().out
+
+
+def test_the_tables_follow_before_anything_is_published(
+    spark: SparkSession, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_this_process(spark, monkeypatch)
+
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    for module in STEPS[:-2]:
+        assert module.main(["--plan", str(plan)]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "advance", killed)
+        assert validate.main(["--plan", str(plan)]) == INTERRUPTED
+        run = the_run(plan)
+        assert run.facts("validate") is not None
+        assert cut_over.main(["--plan", str(plan)]) == INTERRUPTED
+        assert not (plan.parent / "target" / "_metadata").exists()
+    assert cut_over.main(["--plan", str(plan)]) == 0
+    assert run.facts(ADVANCE) == {"moved": True}
+    assert [change.state.value for change in run.changes()][-2:] == ["verified", "published"]
 
 
 def test_a_rehearsal_has_nothing_to_cut_over_to(
