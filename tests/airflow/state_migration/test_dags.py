@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 from airflow.sdk import DAG
+from flink_provider.operators import FlinkRunJarOperator
 
 REPOSITORY = Path(__file__).parents[3]
 DAGS = {"state_migration": "state_migration.py", "state_rollback": "state_rollback.py"}
@@ -50,6 +51,12 @@ def test_the_steps_come_in_order() -> None:
         assert after in dag.task_dict[before].downstream_task_ids
     assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "start_job"}
     assert [task.task_id for task in dag.leaves] == ["conclude"]
+
+
+def test_who_ends_a_task_ends_no_job() -> None:
+    starting = [task for name in DAGS for task in load(name).tasks if isinstance(task, FlinkRunJarOperator)]
+    assert {task.task_id for task in starting} == {"start_job", "return_to_old_job", "start_old_job"}
+    assert not any(task.cancel_on_kill for task in starting)
 
 
 def test_a_schedule_is_set_and_nothing_is_caught_up() -> None:

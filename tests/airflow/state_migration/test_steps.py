@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +67,11 @@ def submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]
     gc.collect()
 
 
-def execute(step: str, run: Run, request: MigrationRequest | None = None) -> dict[str, Any]:
+def execute(
+    step: str, run: Run, request: MigrationRequest | None = None, operator: StepOperator | None = None
+) -> dict[str, Any]:
     said = {"folder": run.folder.path, "request": (request or MigrationRequest()).model_dump()}
-    operator = StepOperator(task_id=step, step=step)
+    operator = operator or StepOperator(task_id=step, step=step)
     return operator.execute({"ti": TaskInstance(said), "outlet_events": {}})  # type: ignore[typeddict-item]
 
 
@@ -107,6 +111,29 @@ def test_a_driver_that_was_killed_is_tried_again(run: Run, submits: Submit) -> N
     with pytest.raises(AirflowException) as caught:
         execute("migrate", run)
     assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_a_task_that_a_person_ends_takes_its_application_along(run: Run, submits: Submit, tmp_path: Path) -> None:
+    operator = StepOperator(task_id="migrate", step="migrate")
+    # Before there is one, as while it waits for the lease.
+    operator.on_kill()
+    submits(f"echo $$ > {tmp_path}/being-written; mv {tmp_path}/being-written {tmp_path}/pid; exec sleep 600")
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(execute, "migrate", run, operator=operator)
+        while not (tmp_path / "pid").exists():
+            assert not ended.done(), ended.result()
+            time.sleep(0.05)
+        operator.on_kill()
+        with pytest.raises(AirflowException) as caught:
+            ended.result(30)
+    assert not isinstance(caught.value, AirflowFailException)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    # The run doesn't take it for a failure of its own: the next try goes on.
+    assert run.state is RunState.PLANNED
+    submits("")
+    run.finish("migrate", {"seconds": 1.0})
+    assert execute("migrate", run)["seconds"] == 1.0
 
 
 def test_while_another_run_has_the_lease_the_task_waits(run: Run, submits: Submit, tmp_path: Path) -> None:
