@@ -13,6 +13,7 @@ from spark_jobs.watching import Watch
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.tables.account import AccountSpec, plan_account
 from stateferry.tables.chunk import Facts
+from stateferry.tables.current_view import put_current_view
 from stateferry.tables.migrate import (
     TableHome,
     TableSnapshots,
@@ -81,9 +82,14 @@ def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
 
 
 def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:
-    """Moves the tables' `main` forward to this run; False if they are of a newer savepoint already."""
-    moved = [advance_main(table_home(resolved), tables, resolved.plan.run_id) for tables in states]
-    return all(moved)
+    """Moves the tables' `main` forward to this run, and has their view show it; False if they are of a newer savepoint
+    already."""
+    home = table_home(resolved)
+    rules = {tables_of(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
+    moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
+    for tables in moved:
+        put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
+    return moved == states
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -57,7 +57,8 @@ class TableHome:
     warehouse: str
 
     def catalog(self) -> SqlCatalog:
-        return SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder)
+        # Of this version on the catalog tells views from tables.
+        return SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder, schema_version="v1")
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[SqlCatalog]:
