@@ -47,6 +47,8 @@ def test_what_a_cut_over_took_is_held_against_what_the_runs_before_it_had_shown(
     a_run(tmp_path, 4, 1000, rescale=1000.0, start_job=1000.0)
     said = "take_savepoint 3.0 s (predicted 1.0), snapshot 2.5 s (predicted 2.0), rescale 9.0 s (predicted 8.0)"
     assert time_line(part_times(cut_over)) == f"took: {said}, start_job 6.0 s (not predicted)"
+    (first,) = part_times(a_run(tmp_path / "of its own", 0, 1000))
+    assert time_line([first]) == "took: snapshot 1.0 s"
 
 
 def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:

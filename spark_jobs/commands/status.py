@@ -67,7 +67,7 @@ def _lines(job: str, facts: dict[str, Any]) -> list[str]:
             f"  published: {published['target']} (publication {published['sequence']}, run {published['run_id']})"
         )
         if facts["times"]:
-            lines.append(f"  {time_line(PartTime(**time) for time in facts['times'])}")
+            lines.append(f"  {time_line([PartTime(**time) for time in facts['times']])}")
         lines.append(
             f"  a rollback brings back: {before['target'] if before else published['source'] + ' (the source)'}"
         )

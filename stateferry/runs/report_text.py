@@ -93,14 +93,18 @@ def _show_failure(console: Console, check: Check) -> None:
         console.print(plain(f"  {sample}"), soft_wrap=True)
 
 
-def time_line(times: Iterable[PartTime]) -> str:
+def time_line(times: Sequence[PartTime]) -> str:
     """Each part of a cut-over beside what was predicted for it."""
-    return f"took: {', '.join(_time_text(time) for time in times)}"
+    predicted = any(time.predicted is not None for time in times)
+    return f"took: {', '.join(_took(time) + (_predicted(time) if predicted else '') for time in times)}"
 
 
-def _time_text(time: PartTime) -> str:
-    predicted = "not predicted" if time.predicted is None else f"predicted {time.predicted:.1f}"
-    return f"{time.part} {time.seconds:.1f} s ({predicted})"
+def _took(time: PartTime) -> str:
+    return f"{time.part} {time.seconds:.1f} s"
+
+
+def _predicted(time: PartTime) -> str:
+    return " (not predicted)" if time.predicted is None else f" (predicted {time.predicted:.1f})"
 
 
 def key_group_text(key_groups: Iterable[int]) -> str:
