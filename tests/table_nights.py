@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.reader import Savepoint
 from stateferry.tables.migrate import (
     MigrateStep,
     TableHome,
+    TableRef,
     TableSnapshots,
     advance_main,
     commit_migrate,
@@ -78,6 +81,14 @@ class Nights:
         return found
 
 
+@contextmanager
+def folding_everything() -> Iterator[None]:
+    """Nights planned meanwhile fold every chunk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stateferry.tables.migrate.chunks_to_fold", lambda _, chunks: frozenset(range(chunks)))
+        yield
+
+
 def current_rows(home: TableHome, step: MigrateStep, rules: Rules, branch: str = "main") -> Iterator[dict[str, Any]]:
     for files in chunk_files(home, step.tables, branch):
         for batch in read_current(files, rules):
@@ -86,7 +97,11 @@ def current_rows(home: TableHome, step: MigrateStep, rules: Rules, branch: str =
 
 def ledger_rows(home: TableHome, step: MigrateStep, branch: str = "main") -> list[dict[str, Any]]:
     """All rows of the ledger, older ones too."""
-    table = home.catalog().load_table(step.ledger.identifier)
+    return table_rows(home, step.ledger, branch)
+
+
+def table_rows(home: TableHome, ref: TableRef, branch: str = "main") -> list[dict[str, Any]]:
+    table = home.catalog().load_table(ref.identifier)
     head = table.snapshot_by_name(branch)
     assert head is not None
     found: pa.Table = table.scan(snapshot_id=head.snapshot_id).to_arrow()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from stateferry.migration.rules import Contradiction, ContradictionsError, Nulls
 from stateferry.serializers.types import Scalar
 from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk, remove_attempts
 from tests.legacy_states import LegacyState
-from tests.table_nights import Nights, ledger_rows
+from tests.table_nights import Nights, folding_everything, ledger_rows
 
 NOW, TTL = 1_700_000_000_000, 86_400_000
 FRESH, OLD = NOW - 1000, NOW - 2 * TTL
@@ -262,16 +263,19 @@ STATES = st.builds(
 
 
 @pytest.mark.slow
-@given(st.lists(STATES, min_size=2, max_size=3), st.sampled_from([Contradiction.BLOB, Contradiction.ROWS]))
+@given(
+    st.lists(STATES, min_size=2, max_size=3), st.sampled_from([Contradiction.BLOB, Contradiction.ROWS]), st.booleans()
+)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 def test_any_nights_end_in_what_the_last_savepoint_says(
-    tmp_path_factory: pytest.TempPathFactory, states: list[LegacyState], rule: Contradiction
+    tmp_path_factory: pytest.TempPathFactory, states: list[LegacyState], rule: Contradiction, folds: bool
 ) -> None:
     nights = Nights(tmp_path_factory.mktemp("nights"))
     for number, state in enumerate(states):
         options: dict[str, Any] = {"on_contradiction": rule, "now": NOW + 40 * number}
         options["ttl"] = TTL if state.ttl else None
-        nights.run(f"{number}", state, **options)
+        with folding_everything() if folds else nullcontext():
+            nights.run(f"{number}", state, **options)
         rules = nights.rules(state.write(str(nights.folder / f"again-{number}")), **options)
         assert nights.current(state, f"{number}", **options) == state.migrated(rules)
 

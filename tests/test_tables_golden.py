@@ -13,10 +13,10 @@ import pytest
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import Scalar
-from stateferry.tables.migrate import advance_main, commit_migrate, migrate_chunk, plan_migrate
+from stateferry.tables.migrate import MigrateStep, advance_main, commit_migrate, migrate_chunk, plan_migrate
 from stateferry.values import values
 from stateferry.values.value_json import value_json
-from tests.table_nights import Nights, current_rows
+from tests.table_nights import Nights, current_rows, folding_everything, table_rows
 
 GOLDEN = Path(__file__).parent / "savepoints"
 CASES = sorted(path.name for path in GOLDEN.glob("legacy-*"))
@@ -40,6 +40,11 @@ def _comparable(key: Any, user_key: Any, value: Any, entry: dict[str, Any]) -> t
 
 def _read(type_: Any, data: bytes | None) -> Any:
     return None if data is None else json.loads(value_json(type_, values.decode_whole(type_, data)))
+
+
+def everything(nights: Nights, step: MigrateStep) -> list[str]:
+    rows = [row for ref in (step.entries, step.ledger) for row in table_rows(nights.home, ref)]
+    return sorted(map(repr, rows))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -67,3 +72,13 @@ def test_they_hold_what_the_job_put_there(case: str, tmp_path: Path) -> None:
         found[_comparable(*parts, value, row)] += 1
     assert found == wanted
     assert done.counts["rows written"] == sum(wanted.values())
+
+    # Folded, they are the same rows, of the run that wrote them first.
+    with folding_everything():
+        again = plan_migrate(nights.home, "golden", "again", savepoint, operator, rules)
+    folded = commit_migrate(again, [migrate_chunk(chunk) for chunk in again.chunks])
+    before = everything(nights, step)
+    assert advance_main(nights.home, again.tables, "again")
+    assert everything(nights, step) == before
+    assert (folded.counts["rows folded"], folded.counts["rows written"]) == (sum(wanted.values()), 0)
+    assert folded.counts["keys folded"] == folded.counts["keys unchanged"] == done.counts["keys new"]
