@@ -121,9 +121,10 @@ def scheduled_run(airflow: Server) -> str:
 
 
 def answer(airflow: Server, dag: str, run: str, option: str) -> None:
-    """As a person: Airflow takes an answer within the second, while it still puts the question away, for a failure."""
+    """As a person, who reads first: to Airflow an answer that comes while it still puts the question away, which takes it
+    some seconds, is a failure, and it asks again."""
     airflow.api.wait(dag, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
-    time.sleep(5)
+    time.sleep(15)
     airflow.api.answer(dag, run, "approve", option)
 
 

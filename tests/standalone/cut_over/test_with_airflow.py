@@ -91,7 +91,7 @@ def test_a_job_manager_that_is_away_slow_and_restarted_only_takes_longer(airflow
         airflow.api.wait(DAG, run, lambda tasks, _: tasks["take_savepoint"]["state"] == "running", PATIENCE)
         cluster.start_job_manager()
 
-        cluster.wait_until("a savepoint is in progress", lambda: savepoint_in_progress(cluster, old.id))
+        cluster.wait_until("a savepoint was begun", lambda: savepoint_was_begun(cluster, old.id))
         cluster.kill_job_manager()
         cluster.start_job_manager()
 
@@ -102,10 +102,11 @@ def test_a_job_manager_that_is_away_slow_and_restarted_only_takes_longer(airflow
         ferry.check_that_nothing_was_lost("newMainState")
 
 
-def savepoint_in_progress(cluster: FlinkCluster, job: str) -> bool:
+def savepoint_was_begun(cluster: FlinkCluster, job: str) -> bool:
     try:
         history = cluster.get(f"/jobs/{job}/checkpoints").get("history", [])
     except ClusterError:
         # A JobManager that has just come back doesn't know its jobs yet.
         return False
-    return any(one["is_savepoint"] and one["status"] == "IN_PROGRESS" for one in history)
+    # It may be whole before anybody has looked.
+    return any(one["is_savepoint"] for one in history)
