@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -11,6 +10,7 @@ from flink_provider.operators import FlinkRunJarOperator, FlinkSavepointOperator
 
 from state_migration.plan_task import occasion_of
 from state_migration.planning import plan_for
+from state_migration.request import Program
 from state_migration.sources import check_operators, completed_at, read_metadata
 from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
@@ -52,13 +52,23 @@ class TakeSavepoint(FlinkSavepointOperator):
         return taken
 
 
-class StartJob(FlinkRunJarOperator):
+class StartingJob(FlinkRunJarOperator):
+    """Starts what a request names."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(jar="", deferrable=False, poll_interval=2, **kwargs)
+
+    def start(self, context: Context, program: Program, savepoint: str) -> dict[str, Any]:
+        self.jar, self.entry_class, self.arguments, self.parallelism = program
+        self.savepoint = savepoint
+        return super().execute(context)
+
+
+class StartJob(StartingJob):
     """Starts the new job from the savepoint that was published; it is up when it has completed a checkpoint."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(
-            jar="", wait_until="checkpoint", max_failures=_FAILURES, deferrable=False, poll_interval=2, **kwargs
-        )
+        super().__init__(wait_until="checkpoint", max_failures=_FAILURES, **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, run = request_of(context), run_of(context)
@@ -66,13 +76,9 @@ class StartJob(FlinkRunJarOperator):
             skip(self.log, f"not asked for: start the new job from {run.plan.target}")
         check_not_returned(run)
         self.flink_conn_id = request.flink_conn_id
-        self.jar, self.entry_class = str(request.jar), request.entry_class
-        self.arguments = shlex.split(request.program_args)
-        self.parallelism = request.job_parallelism
-        self.savepoint = run.plan.target
         self.timeout = parse_duration(request.start_timeout) / 1000
         try:
-            started = super().execute(context)
+            started = self.start(context, request.new_program(), run.plan.target)
         except FlinkTimeoutError as error:
             raise AirflowFailException(str(error)) from None
         run.finish("start_job", started)

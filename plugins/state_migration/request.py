@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     BaseModel,
@@ -90,12 +90,32 @@ class _Asked(BaseModel):
         return getattr(self, name) is not None
 
 
-class MigrationRequest(_Asked):
+class Program(NamedTuple):
+    """A job to start, without what it is started from."""
+
+    jar: str
+    entry_class: str | None
+    arguments: list[str]
+    parallelism: int | None
+
+
+class _MayStartOldJob(_Asked):
+    flink_conn_id: StrictStr = "flink_default"
+    flink_job: Text = None
+    old_jar: Text = None
+    old_entry_class: Text = None
+    old_program_args: Arguments = ""
+    old_job_parallelism: Number = None
+
+    def old_program(self) -> Program:
+        arguments = shlex.split(self.old_program_args)
+        return Program(str(self.old_jar), self.old_entry_class, arguments, self.old_job_parallelism)
+
+
+class MigrationRequest(_MayStartOldJob):
     source: Literal["demo", "path", "folder", "flink"] = "demo"
     savepoint: Text = None
     savepoint_folder: Text = None
-    flink_conn_id: StrictStr = "flink_default"
-    flink_job: Text = None
     savepoint_directory: Text = None
 
     job: Text = None
@@ -123,10 +143,6 @@ class MigrationRequest(_Asked):
     program_args: Arguments = ""
     job_parallelism: Number = None
     start_timeout: Duration = "10m"
-    old_jar: Text = None
-    old_entry_class: Text = None
-    old_program_args: Arguments = ""
-    old_job_parallelism: Number = None
 
     @property
     def rehearses(self) -> bool:
@@ -139,6 +155,9 @@ class MigrationRequest(_Asked):
     def rehearsal(self) -> MigrationRequest:
         """The same, with nobody to ask and nothing to start."""
         return self.model_copy(update={"mode": "rehearse", "start_job": False, "approval": False})
+
+    def new_program(self) -> Program:
+        return Program(str(self.jar), self.entry_class, shlex.split(self.program_args), self.job_parallelism)
 
     def operator_plans(self) -> list[dict[str, Any]]:
         if self.operators is not None:
@@ -180,17 +199,11 @@ class MigrationRequest(_Asked):
             yield from (f"{name}: missing: operator, legacy_state and new_state are named together" for name in missing)
 
 
-class RollbackRequest(_Asked):
+class RollbackRequest(_MayStartOldJob):
     job: Text = None
     approval: StrictBool = True
     approval_timeout: Duration = "24h"
     restart_job: StrictBool = False
-    flink_conn_id: StrictStr = "flink_default"
-    flink_job: Text = None
-    old_jar: Text = None
-    old_entry_class: Text = None
-    old_program_args: Arguments = ""
-    old_job_parallelism: Number = None
 
     def problems(self) -> Iterator[str]:
         if self.job is None:

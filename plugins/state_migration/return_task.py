@@ -5,15 +5,13 @@ Later than that, going back would replay input that the new job has worked on: t
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
-from flink_provider.operators import FlinkRunJarOperator
 
-from state_migration.flink_tasks import STOPPED
+from state_migration.flink_tasks import STOPPED, StartingJob
 from state_migration.request import MigrationRequest
 from state_migration.the_run import RETURNED, planned_by, refused_in_words, request_of, skip
 from stateferry.runs.control import Control
@@ -29,11 +27,8 @@ TAKE_SAVEPOINT, START_JOB = "take_savepoint", "start_job"
 _CANCELLED_WITHIN = 300.0
 
 
-class ReturnToOldJob(FlinkRunJarOperator):
+class ReturnToOldJob(StartingJob):
     """Confirms that the new job is over, undoes the publication, and starts the old job from the old savepoint."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(jar="", wait_until="running", deferrable=False, poll_interval=2, **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
         if planned_by(context) is None:
@@ -51,18 +46,14 @@ class ReturnToOldJob(FlinkRunJarOperator):
         with refused_in_words():
             if run is not None and published is not None:
                 _unpublish(run, published)
-        savepoint = stopped_with or (run.plan.source if run is not None else None)
+        savepoint = stopped_with if run is None else stopped_with or run.plan.source
         if request.old_jar is None:
             raise AirflowFailException(
                 f"the job as it was is not running, and old_jar doesn't say how to start it: start it from {savepoint}"
             )
         if run is not None:
             run.finish(RETURNED, {"reason": "it went back to the old job", "savepoint": savepoint})
-        self.jar, self.entry_class = request.old_jar, request.old_entry_class
-        self.arguments = shlex.split(request.old_program_args)
-        self.parallelism = request.old_job_parallelism
-        self.savepoint = savepoint
-        started = super().execute(context)
+        started = self.start(context, request.old_program(), savepoint)
         self.log.warning("went back: the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}
 

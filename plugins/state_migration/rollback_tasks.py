@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
-from flink_provider.operators import FlinkCancelJobOperator, FlinkRunJarOperator
+from flink_provider.operators import FlinkCancelJobOperator
 
 from state_migration.approval import Asking
+from state_migration.flink_tasks import StartingJob
 from state_migration.planning import default_catalog
 from state_migration.request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
@@ -82,20 +82,13 @@ class RollBack(BaseOperator):
         return {"undone": undo.sequence, "savepoint": rolled_back.restore_from}
 
 
-class StartOldJob(FlinkRunJarOperator):
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(jar="", wait_until="running", deferrable=False, poll_interval=2, **kwargs)
-
+class StartOldJob(StartingJob):
     def execute(self, context: Context) -> dict[str, Any]:
         request = _request(context)
         if not request.restart_job:
             skip(self.log, f"not asked for: restore the job from {_planned(context)['savepoint']}")
         self.flink_conn_id = request.flink_conn_id
-        self.jar, self.entry_class = str(request.old_jar), request.old_entry_class
-        self.arguments = shlex.split(request.old_program_args)
-        self.parallelism = request.old_job_parallelism
-        self.savepoint = _planned(context)["savepoint"]
-        return super().execute(context)
+        return self.start(context, request.old_program(), _planned(context)["savepoint"])
 
 
 def _planned(context: Context) -> dict[str, Any]:
