@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile
 # Each is opened by every later run and by every query; if one per cent of the keys changes every night, the number of
 # files is what decides, and a fold is an addition of a few per cent to what those nights wrote and read.
 MOST_FILES = 64
-# The night that folds takes longer, by this part of a first night or by one chunk; in eight nights every chunk has a turn.
+# The night that folds takes longer, by this part of a first night or by one chunk; each chunk has its turn in eight.
 _PART = 1 / 8
 
 

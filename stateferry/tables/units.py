@@ -21,9 +21,7 @@ class Unit:
     """Some key groups of a file, to be gone through as often as it takes. They are read once if `room` is enough for
     all of them, else each time."""
 
-    def __init__(
-        self, file: KeyGroupFile, key_groups: list[int], states: tuple[KeyedState, ...], room: Buffer
-    ) -> None:
+    def __init__(self, file: KeyGroupFile, key_groups: list[int], states: tuple[KeyedState, ...], room: Buffer) -> None:
         self._file, self._states, self._room = file, states, room
         self._sizes = {key_group: _size(file, key_group) for key_group in key_groups}
         self._kept: Found | None = None
