@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs import savepoint_source
+from spark_jobs import class_archive, savepoint_source
+from spark_jobs.worker_daemon import Nursery
 
 LOOPBACK = "127.0.0.1"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_stopping: list[threading.Thread] = []
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -51,17 +54,35 @@ def session(application: str) -> Iterator[SparkSession]:
     """The session there is; if there is none a local one, as long as it is needed."""
     # pyiceberg says for each column of a data file what Parquet keeps no statistics of.
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    wait_until_stopped()
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
     # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
-    java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    started = _session(application, _local("*") | SETTINGS | {_JAVA_OPTIONS: java})
+    java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
+    nursery = Nursery()
+    started: SparkSession | None = None
+
+    def stop() -> None:
+        if started is not None:
+            started.stop()
+        nursery.close()
+
     try:
+        started = _session(application, _local("*") | SETTINGS | {_JAVA_OPTIONS: java})
         yield started
     finally:
-        started.stop()
+        # It takes a second until threads on both sides have noticed; a process that has nothing else to do may end.
+        stopping = threading.Thread(target=stop, daemon=True, name="end of the Spark session")
+        stopping.start()
+        _stopping.append(stopping)
+
+
+def wait_until_stopped() -> None:
+    """For the session of this process that was left last."""
+    while _stopping:
+        _stopping.pop().join()
 
 
 def submitted_session(application: str) -> SparkSession:

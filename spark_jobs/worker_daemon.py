@@ -1,26 +1,125 @@
 """Where Spark's Python workers come from: a process that has imported what tasks need, so that none of the workers
-forked from it has to, and that keeps short what workers do between tasks."""
+forked from it has to, and that keeps short what workers do between tasks.
+
+Getting ready takes longer than everything else that a small run does. A local session lets it be done while its JVM
+starts, by a process of its own (`Nursery`); what Spark starts then hands its pipes over to that one.
+"""
+
+from __future__ import annotations
 
 import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
 from zipimport import zipimporter
 
-from pyspark.daemon import manager
+_SOCKET = "STATEFERRY_NURSERY"
+_PIPES = (0, 1, 2)
+_LONGEST_PID = 20
+_AHEAD = "--ahead-of-spark"
 
-from spark_jobs import savepoint_source, tasks
-from stateferry.migration import inventory, staging
-from stateferry.runs import file_digest
-from stateferry.tables import migrate as tables
-from stateferry.validation import checks
 
-PRELOADED = (savepoint_source, tasks, checks, file_digest, inventory, staging, tables)
+class Nursery:
+    """A worker daemon that gets ready before there is a Spark to need it. It ends with that Spark's JVM, or, if none
+    comes, with this process."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="stateferry-")
+        path = f"{self._folder.name}/nursery"
+        command = [sys.executable, "-m", "spark_jobs.worker_daemon", _AHEAD, path]
+        # As Spark starts its daemon: with one order of hashes for all, and not to be interrupted from the terminal.
+        environment = os.environ | {"PYTHONHASHSEED": "0"}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
+        os.environ[_SOCKET] = path
+
+    def close(self) -> None:
+        """Once Spark has stopped."""
+        os.environ.pop(_SOCKET, None)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+def _get_ready() -> None:
+    from spark_jobs import savepoint_source, tasks
+    from stateferry import compiled
+    from stateferry.migration import inventory, staging
+    from stateferry.runs import file_digest
+    from stateferry.tables import migrate
+    from stateferry.validation import checks
+
+    compiled.load()
+    assert all((savepoint_source, tasks, inventory, staging, file_digest, migrate, checks))
 
 
 def _keep_what_is_known_of_zips(_: zipimporter) -> None:
     """Spark's own archives, on every worker's path, don't change; to list their content again takes 80 ms a task."""
 
 
-if __name__ == "__main__":
+def _serve() -> None:
+    from pyspark.daemon import manager
+
     zipimporter.invalidate_caches = _keep_what_is_known_of_zips  # type: ignore[assignment, method-assign]
     # Workers look for garbage after each task: not among what was there before them.
     gc.freeze()
     manager()  # type: ignore[no-untyped-call]
+
+
+def _hand_over(path: str) -> bool:
+    """Gives pipes and environment to the process that waits; true once that one has ended."""
+    with socket.socket(socket.AF_UNIX) as peer:
+        try:
+            peer.connect(path)
+            socket.send_fds(peer, [b"\0"], _PIPES)
+            peer.sendall(json.dumps(dict(os.environ)).encode())
+            peer.shutdown(socket.SHUT_WR)
+            taker = peer.recv(_LONGEST_PID)
+        except OSError:
+            return False
+        if not taker:
+            return False
+        # How Spark ends its daemon: workers that aren't told would complain of Spark's absence.
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(int(taker), signal.SIGTERM))
+        peer.recv(1)
+    return True
+
+
+def _wait(path: str) -> None:
+    """Gets ready, and serves whoever comes first."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(1)
+        _get_ready()
+        if listener not in select.select([listener, sys.stdin], [], [])[0]:
+            return
+        peer, _ = listener.accept()
+    _, pipes, _, _ = socket.recv_fds(peer, 1, len(_PIPES))
+    with peer.makefile("rb") as said:
+        environment = json.loads(said.read())
+    for given, own in zip(pipes, _PIPES, strict=True):
+        os.dup2(given, own)
+        os.close(given)
+    os.environ.clear()
+    os.environ.update(environment)
+    # The other end learns by whom it was taken, and, when this process ends, that it has.
+    peer.sendall(str(os.getpid()).encode())
+    _serve()
+
+
+def main(argv: list[str]) -> None:
+    # Spark names the module whose workers it wants: the only one there is for tasks.
+    if argv[:1] == [_AHEAD]:
+        _wait(argv[1])
+    elif not ((path := os.environ.get(_SOCKET)) and _hand_over(path)):
+        _get_ready()
+        _serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

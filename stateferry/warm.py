@@ -5,21 +5,17 @@ Done by using them, a little of everything, because what numba compiles depends 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 
-import stateferry
 from stateferry.columns import columns
+from stateferry.compiled import kernels
 from stateferry.demo import (
     IS_MIGRATED_STATE,
     MAIN_STATE,
@@ -150,16 +146,6 @@ def read_all(savepoint: Savepoint) -> None:
 def _as_column(type_: FlinkType, value: object) -> tuple[walker.Bytes, walker.Positions, walker.Positions]:
     data = np.frombuffer(encode(type_, value), np.uint8).copy()
     return data, np.zeros(1, np.int64), np.full(1, len(data), np.int64)
-
-
-def kernels() -> Iterator[tuple[str, Any]]:
-    """What must be compiled before it can be called, by module and name."""
-    for module in pkgutil.walk_packages(stateferry.__path__, "stateferry."):
-        if module.name.endswith("kernels"):
-            for name, kernel in vars(importlib.import_module(module.name)).items():
-                # The others are compiled into those that call them.
-                if isinstance(kernel, Dispatcher) and not name.startswith("_"):
-                    yield f"{module.name}.{name}", kernel
 
 
 def unused() -> list[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.options import add_plan_options, plan_of_options
@@ -36,7 +39,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from spark_jobs.pipeline import now_ms
     from stateferry.runs.control import Control
     from stateferry.runs.plan_check import resolve
     from stateferry.runs.run_states import RunState
@@ -57,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             return 0
         _check_target(before, resolved)
         _check_age(resolved, control)
-        return _carry_out(before or Run.create(plan, now_ms()), resolved, control)
+        return _carry_out(before or Run.create(plan, time.time_ns() // 1_000_000), resolved, control)
 
 
 def _stands(run: Run, control: Control) -> bool:
@@ -93,15 +95,17 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
 
 
 def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
-    from spark_jobs.commands.progress_lines import ProgressLines
-    from spark_jobs.pipeline import Pipeline
     from spark_jobs.session import session
-    from stateferry.runs.report_text import show_report
 
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         _say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
+        # Read while Spark starts.
+        threading.Thread(target=importlib.import_module, args=("spark_jobs.pipeline",), daemon=True).start()
         with session(f"stateferry {run.plan.run_id}") as spark:
+            from spark_jobs.commands.progress_lines import ProgressLines
+            from spark_jobs.pipeline import Pipeline
+
             pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say)
             try:
                 report = pipeline.carry_out()
@@ -109,6 +113,8 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
                 _show_failed_report(run)
     finally:
         control.release(lease)
+    from stateferry.runs.report_text import show_report
+
     show_report(report, sys.stdout)
     _say_end(pipeline)
     return 0
