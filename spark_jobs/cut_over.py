@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -27,9 +27,16 @@ from stateferry.savepoint.reader import Savepoint
 _BYTES: Measure[tuple[str, FileFingerprint]] = Measure("B", lambda digest: digest[1].size)
 
 
-def fingerprint(spark: SparkSession, savepoint: Savepoint, watch: Watch) -> SavepointFingerprint:
-    """Of every byte of the savepoint."""
-    files = dict(run_tasks(spark, "fingerprint", digest_tasks(savepoint), DigestTask.take, watch, _BYTES))
+def fingerprint(
+    spark: SparkSession, savepoint: Savepoint, watch: Watch, written: Mapping[str, FileFingerprint] | None = None
+) -> SavepointFingerprint:
+    """Of every byte of the savepoint; `written`, by their URIs, are files that whoever wrote them knows and that need
+    not be read for it."""
+    known = written or {}
+    tasks = digest_tasks(savepoint)
+    files = {task.name: known[task.uri] for task in tasks if task.uri in known}
+    unknown = [task for task in tasks if task.uri not in known]
+    files |= dict(run_tasks(spark, "fingerprint", unknown, DigestTask.take, watch, _BYTES))
     return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, files)
 
 
@@ -49,9 +56,11 @@ def publish(
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
     staged = Savepoint.open(run.staged.path)
     if not report.holds_for(fingerprint(spark, staged, watch), run.plan.fingerprint):
+        run.forget("rescale")
         run.forget("validate")
         raise RejectedError(
-            f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated: validate again"
+            f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated: rescale and "
+            "validate again"
         )
     to_publish = ToPublish(run)
     metadata = to_publish.metadata()

@@ -21,7 +21,7 @@ from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
 from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.prediction import predict
 from stateferry.runs.publication import Publication
-from stateferry.runs.report import Report
+from stateferry.runs.report import FileFingerprint, Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE, Run
 from stateferry.runs.space import check_room, estimate
@@ -32,7 +32,7 @@ from stateferry.savepoint.storage import Location
 from stateferry.tables.schemas import StateTables
 
 Facts = dict[str, Any]
-CUT_OVER = "cut_over"
+CUT_OVER, DIGESTS = "cut_over", "digests"
 
 
 def now_ms() -> int:
@@ -200,6 +200,7 @@ class Pipeline:
             described = with_absolute_files(staged.metadata, self.files)
         self.run.staged.make_folder()
         self.run.staged.child(METADATA).write_atomically(build_metadata(described))
+        self.run.finish(DIGESTS, {file.name: [file.size, file.digest] for file in staged.files if file.name})
         self.run.enter(RunState.STAGED, now_ms())
         return {
             "files": len(staged.files),
@@ -216,13 +217,18 @@ class Pipeline:
             self.run.plan.fingerprint,
             now_ms(),
             cut_over.fingerprint_of_metadata(self.resolved.source),
-            cut_over.fingerprint(self.spark, Savepoint.open(self.run.staged.path), self.watch),
+            cut_over.fingerprint(self.spark, Savepoint.open(self.run.staged.path), self.watch, self._written()),
             tuple(checks),
             {step: self.run.facts(step) or {} for step in ("snapshot", "migrate", "rescale")},
             predict(self.run),
         )
         report.write(self.run.report)
         return {"green": report.is_green}
+
+    def _written(self) -> dict[str, FileFingerprint]:
+        """The staged files by what went into them: what validation reads of them, and cut-over finds, must be that."""
+        digests = self.run.facts(DIGESTS) or {}
+        return {self.files.child(name).uri: FileFingerprint(*digest) for name, digest in digests.items()}
 
     def tables(self) -> list[StateTables]:
         return [StateTables(*one["of"]) for one in self._migrated()]

@@ -70,7 +70,7 @@ def session(application: str) -> Iterator[SparkSession]:
         nursery.close()
 
     try:
-        started = _session(application, _local("*") | SETTINGS | {_JAVA_OPTIONS: java})
+        started = _session(application, _local(_slots()) | SETTINGS | {_JAVA_OPTIONS: java})
         yield started
     finally:
         # It takes a second until threads on both sides have noticed; a process that has nothing else to do may end.
@@ -97,6 +97,11 @@ def _session(application: str, settings: dict[str, str]) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _slots() -> int:
+    """Twice as many as there are cores: a task that waits for the disk leaves its core to another."""
+    return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
 
 
 def _local(cores: int | str) -> dict[str, str]:

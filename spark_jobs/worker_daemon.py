@@ -63,12 +63,23 @@ def _keep_what_is_known_of_zips(_: zipimporter) -> None:
 
 
 def _serve() -> None:
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
+    worker = daemon.worker
+
+    def until_spark_ends(connection: socket.socket, authenticated: bool) -> int:
+        try:
+            code: int = worker(connection, authenticated)  # type: ignore[no-untyped-call]
+        except BrokenPipeError:
+            # What the worker has to say of the end of its input nobody hears.
+            return 1
+        return code
+
+    daemon.worker = until_spark_ends
     zipimporter.invalidate_caches = _keep_what_is_known_of_zips  # type: ignore[assignment, method-assign]
     # Workers look for garbage after each task: not among what was there before them.
     gc.freeze()
-    manager()  # type: ignore[no-untyped-call]
+    daemon.manager()  # type: ignore[no-untyped-call]
 
 
 def _hand_over(path: str) -> bool:

@@ -9,8 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from stateferry.file_hash import digest_of, new_hasher
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.exchange import Arrivals, send
 from stateferry.migration.map_migration import MigrateMaps
@@ -25,13 +26,20 @@ Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A new keyed state file and what went into it."""
+    """A new keyed state file and what went into it; `digest` is of its bytes as they were written."""
 
     operator: bytes
     subtask: int
     handle: KeyedHandle
+    digest: str
     seconds: float
     counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str | None:
+        """Of the file in the savepoint's folder; a subtask without state has none."""
+        stream = self.handle.stream
+        return stream.path if isinstance(stream, RelativeFile) else None
 
     @property
     def size(self) -> int:
@@ -50,20 +58,24 @@ class FileTask:
 
     def copy(self) -> StagedFile:
         """Reads the key groups' entries where they are."""
-        began = time.monotonic()
-        handle = self.rewrite.copy_keyed(SavepointWriter(self.folder), self.subtask, self.key_groups, lambda _: None)
-        return self._staged(handle, began)
+        began, hasher = time.monotonic(), new_hasher()
+        writer = SavepointWriter(self.folder, hasher)
+        handle = self.rewrite.copy_keyed(writer, self.subtask, self.key_groups, lambda _: None)
+        return self._staged(handle, hasher, began)
 
     def receive(self, files: Sequence[Location]) -> StagedFile:
         """Puts together what was sent for its key groups."""
-        began = time.monotonic()
+        began, hasher = time.monotonic(), new_hasher()
         with Arrivals(files, self.key_groups) as arrivals:
-            writer = SavepointWriter(self.folder)
+            writer = SavepointWriter(self.folder, hasher)
             handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, arrivals.entries)
-        return self._staged(handle, began)
+        return self._staged(handle, hasher, began)
 
-    def _staged(self, handle: KeyedHandle, began: float) -> StagedFile:
-        return StagedFile(self.rewrite.old.id, self.subtask, handle, time.monotonic() - began, counts_of(self.rewrite))
+    def _staged(self, handle: KeyedHandle, hasher: Any, began: float) -> StagedFile:
+        seconds = time.monotonic() - began
+        return StagedFile(
+            self.rewrite.old.id, self.subtask, handle, digest_of(hasher), seconds, counts_of(self.rewrite)
+        )
 
 
 def counts_of(rewrite: OperatorRewrite) -> dict[str, Counter[str]]:

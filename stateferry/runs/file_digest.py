@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import mmh3
-
+from stateferry.file_hash import digest_of, new_hasher
 from stateferry.runs.report import FileFingerprint
 from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, RelativeFile, StreamHandle
 from stateferry.savepoint.reader import METADATA, Savepoint
@@ -23,15 +22,22 @@ class DigestTask:
     stream: AbsoluteFile | RelativeFile
 
     def take(self) -> tuple[str, FileFingerprint]:
-        """By the name that `_metadata` has for it."""
         file, _, size = open_stream(self.folder, self.stream)
-        hasher = mmh3.mmh3_x64_128()
+        hasher = new_hasher()
         piece = memoryview(bytearray(_READ))
         with file:
             while got := file.readinto(piece):
                 hasher.update(piece[:got])
-        name = self.stream.path if isinstance(self.stream, RelativeFile) else self.stream.uri
-        return name, FileFingerprint(size, hasher.digest()[:8].hex())
+        return self.name, FileFingerprint(size, digest_of(hasher))
+
+    @property
+    def name(self) -> str:
+        """As `_metadata` has it."""
+        return self.stream.path if isinstance(self.stream, RelativeFile) else self.stream.uri
+
+    @property
+    def uri(self) -> str:
+        return self.folder.child(self.stream.path).uri if isinstance(self.stream, RelativeFile) else self.stream.uri
 
 
 def digest_tasks(savepoint: Savepoint) -> list[DigestTask]:

@@ -25,8 +25,9 @@ PORTION = 32 << 20
 class WriteBehind:
     """A stream into a location, on disk once it is closed by `finish`; object stores take it as it comes."""
 
-    def __init__(self, location: Location, portion: int = PORTION) -> None:
-        self._location, self._portion = location, portion
+    def __init__(self, location: Location, portion: int = PORTION, hasher: Any = None) -> None:
+        """`hasher` hears of all that is written."""
+        self._location, self._portion, self._hasher = location, portion, hasher
         self._written = location.draft() if location.is_local else location
         self._finished = False
         self._stream: Any = PassingOutput(self._written.path) if location.is_local else self._written.create()
@@ -38,6 +39,8 @@ class WriteBehind:
 
     def write(self, data: Buffer | bytes) -> None:
         self._stream.write(data)
+        if self._hasher is not None:
+            self._hasher.update(data)
         self.position += len(data)
         self._since_portion += len(data)
         if self._since_portion >= self._portion and self._descriptor is not None:

@@ -7,7 +7,7 @@ File names follow from what is in them, so that a step that is run again writes 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -40,9 +40,9 @@ Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 class KeyedFileWriter:
     """One subtask's keyed state file: its key groups in ascending order, each state of a group once, in any order."""
 
-    def __init__(self, location: Location, header: KeyedHeader, key_groups: KeyGroupRange) -> None:
+    def __init__(self, location: Location, header: KeyedHeader, key_groups: KeyGroupRange, hasher: Any = None) -> None:
         self._location, self._header, self._range = location, header, key_groups
-        self._stream = WriteBehind(location)
+        self._stream = WriteBehind(location, hasher=hasher)
         self._offsets = [0] * key_groups.size
         self._group: int | None = None
         self._last_group = key_groups.start - 1
@@ -155,9 +155,10 @@ class PlainFileWriter:
 
 
 class SavepointWriter:
-    """A savepoint in the making, in a folder of its own."""
+    """A savepoint in the making, in a folder of its own. `hasher` hears of what is written to keyed files."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, hasher: Any = None) -> None:
+        self._hasher = hasher
         self.folder = Location.of(target)
         if self.folder.is_file():
             raise UsageError(f"{self.folder.shown} is a file; a savepoint is a folder")
@@ -171,7 +172,7 @@ class SavepointWriter:
     def keyed_file(
         self, operator_id: str, subtask: int, header: KeyedHeader, key_groups: KeyGroupRange
     ) -> KeyedFileWriter:
-        return KeyedFileWriter(self._file(operator_id, "keyed", subtask), header, key_groups)
+        return KeyedFileWriter(self._file(operator_id, "keyed", subtask), header, key_groups, self._hasher)
 
     def _file(self, operator_id: str, what: str, subtask: int) -> Location:
         return self.folder.child(f"{operator_id}-{what}-{subtask:05d}")
