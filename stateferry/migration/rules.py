@@ -126,7 +126,8 @@ def members(keys: pa.Array, of: pa.Array) -> Flags:
     return found
 
 
-_NO_KEYS = pa.array([], pa.binary(16))
+# `pa.array` would import pandas, which takes longer than everything else here.
+_NO_KEYS = pa.Array.from_buffers(pa.binary(16), 0, [None, pa.py_buffer(b"")])
 
 
 @dataclass(frozen=True, slots=True)

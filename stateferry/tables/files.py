@@ -24,6 +24,7 @@ _BATCH_ROWS = 1 << 16
 _COMPRESSION, _LEVEL = "zstd", 1
 _ENTRIES = b"stateferry.entries"
 _READ = 8 << 20
+_WRITE = 1 << 20
 
 
 class DataFile:
@@ -34,6 +35,7 @@ class DataFile:
         self.name, self._dictionaries = name, dictionaries
         self._writer: Any = None
         self._stream: Any = None
+        self._buffered: Any = None
         self.rows = 0
 
     def __enter__(self) -> DataFile:
@@ -46,12 +48,14 @@ class DataFile:
             # A failed attempt leaves nothing behind, if it lives long enough to see to it.
             with contextlib.suppress(OSError, pa.ArrowException):
                 self._writer.close()
+                self._buffered.close()
             self._stream.close()
             Location.of(self.name).remove()
 
     def close(self) -> None:
         if self._writer is not None and not self._stream.closed:
             self._writer.close()
+            self._buffered.close()
             self._stream.close()
             Location.of(self.name).sync_file()
 
@@ -67,8 +71,10 @@ class DataFile:
             location = Location.of(self.name)
             location.parent.make_folder()
             self._stream = _Digested(location.create())
+            # Parquet's many small pieces stay on Arrow's side of Python.
+            self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._stream, "w"), _WRITE)
             self._writer = pq.ParquetWriter(
-                self._stream,
+                self._buffered,
                 table.schema,
                 compression=_COMPRESSION,
                 compression_level=_LEVEL,
