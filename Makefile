@@ -24,6 +24,7 @@ help: ## List the targets
 
 setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow
 	$(BIN)/python -m stateferry.warm
+	$(BIN)/python -m spark_jobs.class_archive
 
 test: check-java lint test-airflow ## Lint, then every test: real Flink, Spark and Airflow included
 	$(BIN)/pytest
@@ -76,6 +77,7 @@ $(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
 	$(BIN)/python -m pip install -q -c constraints/spark.txt setuptools wheel
 	$(BIN)/python -m pip install -q -c constraints/spark.txt --no-build-isolation -e '.[spark,postgres,test]'
 	$(BIN)/python -m stateferry.warm
+	$(BIN)/python -m spark_jobs.class_archive
 	touch $@
 
 # Of the library only what needs neither Spark nor compiled kernels is used there, so its dependencies stay away.

@@ -7,6 +7,7 @@ Java or of other jars is left alone. It lies beside the compiled kernels' caches
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +27,9 @@ def java_options() -> str:
 
 
 def main() -> int:
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        sys.stdout.write("no Java here: Spark will start without an archive of its classes\n")
+        return 0
     began = time.monotonic()
     draft = ARCHIVE.with_suffix(f".{os.getpid()}")
     ARCHIVE.parent.mkdir(exist_ok=True)

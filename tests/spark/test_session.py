@@ -1,0 +1,77 @@
+"""How a local session starts and ends: quickly, and without leaving anything or anybody behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_jobs import class_archive
+from spark_jobs.worker_daemon import Nursery
+
+pytestmark = pytest.mark.spark
+
+_PARENTS = """
+import os
+from spark_jobs import session as sessions, worker_daemon
+from spark_jobs.tasks import run_tasks
+waiting = []
+class Nursery(worker_daemon.Nursery):
+    def __init__(self):
+        super().__init__()
+        waiting.append(self._process.pid)
+sessions.Nursery = Nursery
+with sessions.session("parents") as spark:
+    parents = set(run_tasks(spark, "parents", ["stat"] * 4, _PARENT))
+    print(parents == set(waiting), *waiting)
+"""
+
+
+def test_workers_come_from_the_process_that_waited_and_everybody_leaves() -> None:
+    code = _PARENTS.replace("_PARENT)", "parent_of)")
+    code = f"from tests.spark.test_session import parent_of\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    from_nursery, waiting = done.stdout.split()
+    assert from_nursery == "True"
+    assert "Traceback" not in done.stderr
+    end = time.monotonic() + 30
+    while Path(f"/proc/{waiting}").exists():
+        assert time.monotonic() < end, "the workers' parent is still there"
+        time.sleep(0.1)
+
+
+def parent_of(_: str) -> int:
+    return os.getppid()
+
+
+def test_nobody_waits_longer_than_whoever_started_it() -> None:
+    before = dict(os.environ)
+    nursery = Nursery()
+    assert os.environ != before
+    nursery.close()
+    assert nursery._process.returncode == 0
+    assert os.environ == before
+
+
+def test_a_session_starts_from_an_archive_of_its_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_archive, "ARCHIVE", tmp_path / "caches" / "spark.jsa")
+    assert class_archive.java_options() == ""
+    assert class_archive.main() == 0
+    assert [file.name for file in class_archive.ARCHIVE.parent.iterdir()] == ["spark.jsa"]
+    # A JVM that may not do without it.
+    options = class_archive.java_options().replace("-Xshare:auto", "-Xshare:on").replace("-Xlog:disable", "")
+    code = f"""
+from spark_jobs import class_archive
+class_archive.java_options = lambda: {options!r} + " -Xlog:class+load:file={tmp_path}/classes"
+from spark_jobs.session import session
+with session("archive") as spark:
+    spark.sparkContext.setJobGroup("", "")
+"""
+    subprocess.run([sys.executable, "-c", code], timeout=120, check=True, capture_output=True)
+    loaded = (tmp_path / "classes").read_text().splitlines()
+    context = [line for line in loaded if " org.apache.spark.SparkContext " in line]
+    assert ["shared objects file" in line for line in context] == [True]
