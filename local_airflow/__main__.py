@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _carry_out(options)
-    except (NotStartedError, demo.DemoError) as error:
+    except (NotStartedError, demo.DemoError, TimeoutError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -38,7 +39,7 @@ class Api:
         try:
             return self._request(method, f"/api/v2{path}", body)
         except RefusedError as refused:
-            if refused.status != 401:
+            if refused.status != HTTPStatus.UNAUTHORIZED:
                 raise
             self._log_in()
             return self._request(method, f"/api/v2{path}", body)
@@ -51,22 +52,28 @@ class Api:
         return str(json.loads(self.settings.passwords.read_text())["admin"])
 
     def trigger(self, dag: str, conf: Mapping[str, Any], run_id: str | None = None) -> str:
-        """The new run's id; of a server that has just started the DAG may still be unread."""
-        self._wait_for_dag(dag)
+        """The new run's id."""
+        self.wait_for_dag(dag)
         body = {"conf": dict(conf), "logical_date": None} | ({"dag_run_id": run_id} if run_id else {})
         return str(self.call("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"])
 
-    def _wait_for_dag(self, dag: str, seconds: float = 120) -> None:
+    def wait_for_dag(self, dag: str, seconds: float = 120) -> None:
+        """Airflow is up before it has read its DAGs for the first time."""
         end = time.monotonic() + seconds
-        while True:
-            try:
-                self.get(f"/dags/{dag}")
-            except RefusedError as refused:
-                if refused.status != 404 or time.monotonic() > end:
-                    raise
-                time.sleep(1)
-            else:
-                return
+        while not self._has_dag(dag):
+            errors = self.get("/importErrors")["import_errors"]
+            if errors or time.monotonic() > end:
+                raise TimeoutError(f"Airflow has not read the DAG {dag}: {errors or 'no error is known'}")
+            time.sleep(0.5)
+
+    def _has_dag(self, dag: str) -> bool:
+        try:
+            self.get(f"/dags/{dag}")
+        except RefusedError as refused:
+            if refused.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return True
 
     def run(self, dag: str, run_id: str) -> dict[str, Any]:
         answer: dict[str, Any] = self.get(f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +26,6 @@ class DemoError(Exception):
 def run(server: Server) -> int:
     write_savepoint(server.settings)
     api = server.api
-    _wait_for_dag(api)
     run_id = api.trigger(DAG, {"approval": False})
     _say(f"run {run_id} of the DAG {DAG}")
     _follow(api, run_id)
@@ -46,15 +44,6 @@ def write_savepoint(settings: Settings) -> None:
         command = [str(settings.spark / "bin" / "stateferry"), "demo-savepoint", str(folder), "--ttl", "30d"]
         if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
             raise DemoError(f"{' '.join(command)} failed")
-
-
-def _wait_for_dag(api: Api) -> None:
-    end = time.monotonic() + 120
-    while DAG not in [dag["dag_id"] for dag in api.get("/dags")["dags"]]:
-        errors = api.get("/importErrors")["import_errors"]
-        if errors or time.monotonic() > end:
-            raise DemoError(f"Airflow has not read the DAG {DAG}: {errors or 'no error is known'}")
-        time.sleep(0.5)
 
 
 def _follow(api: Api, run_id: str) -> None:

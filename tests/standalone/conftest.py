@@ -7,7 +7,7 @@ import pytest
 
 from local_airflow.server import Server, running
 from local_airflow.settings import Settings, free_port
-from tests.standalone.migration import DAG, PATIENCE, Migration, scheduled_run, wait_for_dags
+from tests.standalone.migration import DAG, PATIENCE, ROLLBACK, Migration, scheduled_run
 from tests.standalone.orders import Orders
 
 
@@ -16,7 +16,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One Airflow for all; their jobs keep tests apart."""
     home = tmp_path_factory.mktemp("airflow")
     with running(Settings(home / "airflow", home / "stateferry", free_port())) as server:
-        wait_for_dags(server)
+        for dag in (DAG, ROLLBACK):
+            server.api.wait_for_dag(dag, PATIENCE)
         yield server
 
 

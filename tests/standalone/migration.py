@@ -101,14 +101,6 @@ class Migration:
         return Control(f"sqlite:///{self.airflow.settings.stateferry_home}/catalog.db")
 
 
-def wait_for_dags(airflow: Server) -> None:
-    """Airflow is up before it has read them for the first time."""
-    end = time.monotonic() + PATIENCE
-    while {DAG, ROLLBACK} - {dag["dag_id"] for dag in airflow.api.get("/dags")["dags"]}:
-        assert time.monotonic() < end, airflow.api.get("/importErrors")
-        time.sleep(0.5)
-
-
 def scheduled_run(airflow: Server) -> str:
     """The one that the schedule has made, as soon as there is one."""
     end = time.monotonic() + PATIENCE
@@ -121,8 +113,8 @@ def scheduled_run(airflow: Server) -> str:
 
 
 def answer(airflow: Server, dag: str, run: str, option: str) -> None:
-    """As a person, who reads first: to Airflow an answer that comes while it still puts the question away, which takes it
-    some seconds, is a failure, and it asks again."""
+    """As a person, who reads first: to Airflow an answer that comes while it still puts the question away, which takes
+    it some seconds, is a failure, and it asks again."""
     airflow.api.wait(dag, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
     time.sleep(15)
     airflow.api.answer(dag, run, "approve", option)
