@@ -35,7 +35,11 @@ def main() -> int:
     ARCHIVE.parent.mkdir(exist_ok=True)
     try:
         # In a process of its own: it is at the JVM's end that the archive is written.
-        subprocess.run([sys.executable, "-c", _SESSION], env=os.environ | {_WRITTEN_TO: str(draft)}, check=True)
+        environment = os.environ | {_WRITTEN_TO: str(draft)}
+        done = subprocess.run([sys.executable, "-c", _SESSION], env=environment, stderr=subprocess.PIPE, text=True)
+        if done.returncode or not draft.exists():
+            sys.stderr.write(done.stderr)
+            return 1
         draft.replace(ARCHIVE)
     finally:
         draft.unlink(missing_ok=True)

@@ -47,6 +47,8 @@ class Nursery:
 
 
 def _get_ready() -> None:
+    import pyarrow as pa
+
     from spark_jobs import savepoint_source, tasks
     from stateferry import compiled
     from stateferry.migration import inventory, staging
@@ -55,6 +57,8 @@ def _get_ready() -> None:
     from stateferry.validation import checks
 
     compiled.load()
+    # The first array imports pandas: here once, instead of in each worker.
+    pa.array([])
     assert all((savepoint_source, tasks, inventory, staging, file_digest, migrate, checks))
 
 
