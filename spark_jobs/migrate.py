@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.tables.account import AccountSpec, plan_account
+from stateferry.tables.account import AccountSpec
 from stateferry.tables.chunk import Facts
 from stateferry.tables.current_view import put_current_view
 from stateferry.tables.migrate import (
@@ -24,6 +24,7 @@ from stateferry.tables.migrate import (
     tables_of,
 )
 from stateferry.tables.schemas import StateTables
+from stateferry.tables.versions import plan_account
 
 _ROWS: Measure[Facts] = Measure(
     "rows", lambda facts: sum(facts["counts"].get(name, 0) for name in ("rows written", "rows folded"))

@@ -53,13 +53,13 @@ def _get_ready() -> None:
     from stateferry import compiled
     from stateferry.migration import inventory, staging
     from stateferry.runs import file_digest
-    from stateferry.tables import migrate
+    from stateferry.tables import account, chunk
     from stateferry.validation import checks
 
     compiled.load()
     # The first array imports pandas: here once, instead of in each worker.
     pa.array([])
-    assert all((savepoint_source, tasks, inventory, staging, file_digest, migrate, checks))
+    assert all((savepoint_source, tasks, inventory, staging, file_digest, account, chunk, checks))
 
 
 def _keep_what_is_known_of_zips(_: zipimporter) -> None:

@@ -24,7 +24,8 @@ from stateferry.tables.migrate import (
     migrate_chunk,
     plan_migrate,
 )
-from stateferry.tables.reads import chunk_files, read_current
+from stateferry.tables.reads import read_current
+from stateferry.tables.versions import chunk_files
 from stateferry.values.values import decode_whole
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 

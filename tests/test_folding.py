@@ -11,11 +11,11 @@ from pyiceberg.manifest import DataFile
 
 from stateferry.savepoint.storage import Location
 from stateferry.tables import commits
-from stateferry.tables.account import plan_account, table_facts
+from stateferry.tables.account import table_facts
 from stateferry.tables.cleaning import TableCleaning
 from stateferry.tables.folding import MOST_FILES, chunks_to_fold
 from stateferry.tables.migrate import advance_main, commit_migrate, migrate_chunk, remove_attempts
-from stateferry.tables.reads import chunk_files
+from stateferry.tables.versions import chunk_files, plan_account
 from tests.legacy_states import LegacyState
 from tests.table_nights import Nights, ledger_rows
 

@@ -20,8 +20,9 @@ from stateferry.runs.report import Report
 from stateferry.runs.runs import runs_of
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.tables.commits import TableHome
-from stateferry.tables.reads import chunk_files, read_current
+from stateferry.tables.reads import read_current
 from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from stateferry.tables.versions import chunk_files
 from tests.kill_points import KillPoints, Picture, watched
 from tests.local_spark import without_spark
 

@@ -17,7 +17,8 @@ from stateferry.migration.rules import Rules
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.storage import Location
-from stateferry.tables.account import AccountSpec, plan_account, table_accounts, table_facts
+from stateferry.tables.account import AccountSpec, table_accounts, table_facts
+from stateferry.tables.versions import plan_account
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import validate
 from stateferry.validation.promise import Promise

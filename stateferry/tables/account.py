@@ -25,12 +25,11 @@ from stateferry.migration.rules import Rules
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Positions
 from stateferry.tables import schemas as names
-from stateferry.tables.commits import TableHome, branch_of
 from stateferry.tables.content import entry_hashes, key_hashes
 from stateferry.tables.files import digest_of, entry_digests
 from stateferry.tables.key_index import runs_of_binary
 from stateferry.tables.ledger import Ledger
-from stateferry.tables.reads import ChunkFiles, chunk_files, ledger_columns, read_columns, read_current
+from stateferry.tables.reads import ChunkFiles, ledger_columns, read_columns, read_current
 from stateferry.ttl import expired_array
 from stateferry.validation.content import Account
 from stateferry.validation.judgement import TableAccount
@@ -48,21 +47,6 @@ class AccountSpec:
     files: ChunkFiles
     max_parallelism: int
     moves: bool
-
-
-def plan_account(
-    home: TableHome,
-    tables: names.StateTables,
-    run_id: str,
-    operator: str,
-    rules: Rules,
-    max_parallelism: int,
-    *,
-    moves: bool,
-) -> list[AccountSpec]:
-    """Of what the run made of the tables."""
-    found = chunk_files(home, tables, branch_of(run_id))
-    return [AccountSpec(operator, rules, files, max_parallelism, moves) for files in found]
 
 
 def table_facts(spec: AccountSpec) -> Facts:

@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stateferry.errors import UsageError
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.state import KeyedState
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.types import Scalar
 from stateferry.tables import schemas as names
-from stateferry.tables.commits import MAIN, TableHome, files_by_chunk
 from stateferry.tables.key_index import lanes_of_parts
 from stateferry.tables.ledger import Ledger
 from stateferry.ttl import expired_array
@@ -30,24 +28,6 @@ class ChunkFiles:
     number: int
     entries: tuple[str, ...]
     ledger: tuple[str, ...]
-
-
-def chunk_files(home: TableHome, tables: names.StateTables, branch: str = MAIN) -> list[ChunkFiles]:
-    """What there is to read, by chunk."""
-    catalog = home.catalog()
-    found = []
-    for name in (names.MAP_ENTRY, names.KEY_LEDGER):
-        table = catalog.load_table(tables.identifier(name))
-        head = table.snapshot_by_name(branch)
-        if head is None:
-            known = ", ".join(sorted(table.refs()))
-            raise UsageError(f"table {tables.quoted(name)} has no branch {branch!r}. There are: {known}")
-        found.append(files_by_chunk(table, head.snapshot_id))
-    entries, ledger = (
-        {chunk: tuple(file.file_path for file in files) for chunk, files in table.items()} for table in found
-    )
-    numbers = sorted(entries.keys() | ledger.keys())
-    return [ChunkFiles(number, entries.get(number, ()), ledger.get(number, ())) for number in numbers]
 
 
 def read_current(files: ChunkFiles, rules: Rules, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

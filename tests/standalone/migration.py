@@ -18,8 +18,9 @@ from stateferry.runs.runs import Run
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.tables.commits import TableHome
-from stateferry.tables.reads import chunk_files, read_current
+from stateferry.tables.reads import read_current
 from stateferry.tables.schemas import StateTables
+from stateferry.tables.versions import chunk_files
 from tests.legacy_states import FLAG, LEGACY, NEW
 from tests.standalone.orders import Entries
 

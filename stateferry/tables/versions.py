@@ -1,0 +1,43 @@
+"""What a version of the tables consists of, for pieces of work that then know no catalog."""
+
+from __future__ import annotations
+
+from stateferry.errors import UsageError
+from stateferry.migration.rules import Rules
+from stateferry.tables import schemas as names
+from stateferry.tables.account import AccountSpec
+from stateferry.tables.commits import MAIN, TableHome, branch_of, files_by_chunk
+from stateferry.tables.reads import ChunkFiles
+
+
+def chunk_files(home: TableHome, tables: names.StateTables, branch: str = MAIN) -> list[ChunkFiles]:
+    """What there is to read, by chunk."""
+    catalog = home.catalog()
+    found = []
+    for name in (names.MAP_ENTRY, names.KEY_LEDGER):
+        table = catalog.load_table(tables.identifier(name))
+        head = table.snapshot_by_name(branch)
+        if head is None:
+            known = ", ".join(sorted(table.refs()))
+            raise UsageError(f"table {tables.quoted(name)} has no branch {branch!r}. There are: {known}")
+        found.append(files_by_chunk(table, head.snapshot_id))
+    entries, ledger = (
+        {chunk: tuple(file.file_path for file in files) for chunk, files in table.items()} for table in found
+    )
+    numbers = sorted(entries.keys() | ledger.keys())
+    return [ChunkFiles(number, entries.get(number, ()), ledger.get(number, ())) for number in numbers]
+
+
+def plan_account(
+    home: TableHome,
+    tables: names.StateTables,
+    run_id: str,
+    operator: str,
+    rules: Rules,
+    max_parallelism: int,
+    *,
+    moves: bool,
+) -> list[AccountSpec]:
+    """Of what the run made of the tables."""
+    found = chunk_files(home, tables, branch_of(run_id))
+    return [AccountSpec(operator, rules, files, max_parallelism, moves) for files in found]
