@@ -22,6 +22,10 @@ Codes = NDArray[np.int32]
 Flags = NDArray[np.uint8]
 
 _MOST_UNITS = 2**31 - 2
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_BYTES = np.uint64(0x00FF00FF00FF00FF)
+_PAIRS = np.uint64(0x0000FFFF0000FFFF)
+_EIGHT_ON = np.uint32(31**8 % 2**32)
 _LARGEST_UNIT = 0xFFFF
 _BIG_INTEGER_LENGTH_OFFSET = 4
 _LONG_BYTES = 8
@@ -87,6 +91,29 @@ def read_integers(data: Bytes, cursors: Positions, ends: Positions, width: int, 
 
 
 @_inner
+def _read_word(data, position):
+    word = np.uint64(0)
+    for offset in range(8):
+        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
+    return word
+
+
+@_inner
+def _last_bytes(word, size):
+    """The word's last bytes, zeros before them. In two steps, as a word can't be shifted by all its 64 bits."""
+    half = np.uint64(4 * (8 - size))
+    return word >> half >> half << half << half
+
+
+@_inner
+def _hash_word(word):
+    """Of eight characters, the first one lowest: by twos, by fours, all."""
+    twos = (word & _BYTES) * np.uint64(31) + (word >> np.uint64(8) & _BYTES)
+    fours = (twos & _PAIRS) * np.uint64(961) + (twos >> np.uint64(16) & _PAIRS)
+    return np.uint32(np.uint32(fours) * np.uint32(923521) + np.uint32(fours >> np.uint64(32)))
+
+
+@_inner
 def _hash_string(data, cursor, end, null_lengths):
     """The hash, where the string ends (a negative number if it is damaged) and whether it is none at all: null."""
     length = np.int64(0)
@@ -104,6 +131,15 @@ def _hash_string(data, cursor, end, null_lengths):
     if units > end - cursor or units > _MOST_UNITS:
         return np.uint32(0), np.int64(-1), False
     code = np.uint32(0)
+    if 0 <= units <= 16 and cursor + units >= 16:
+        # Most strings are short: two words up to the end at once, for branches on their lengths cost more. Zeros before
+        # the characters add nothing.
+        after = cursor + units
+        first_word = _last_bytes(_read_word(data, after - 16), max(units - 8, 0))
+        second_word = _last_bytes(_read_word(data, after - 8), min(units, 8))
+        if (first_word | second_word) & _HIGH_BITS == 0:
+            code = np.uint32(_hash_word(first_word) * _EIGHT_ON + _hash_word(second_word))
+            return code, np.int64(after), length < null_lengths
     # Four ASCII characters at once: one multiplication has to wait for the one before instead of four.
     while units >= 4:
         first, second = np.uint32(data[cursor]), np.uint32(data[cursor + 1])
