@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, check_layout, ranges
@@ -24,8 +25,7 @@ class SubtaskFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeyGroupExtent:
+class KeyGroupExtent(NamedTuple):
     """The bytes of one key group in its file; `end` is exclusive."""
 
     key_group: int
@@ -123,7 +123,7 @@ def key_group_extents(file: SubtaskFile) -> list[KeyGroupExtent]:
             )
     ends = [offset for offset, _ in starts] + [file.size]
     extents = [KeyGroupExtent(key_group, start, end) for (start, key_group), end in zip(starts, ends[1:], strict=True)]
-    return sorted(extents, key=lambda extent: extent.key_group)
+    return sorted(extents)
 
 
 def _sequential_reads(new_subtask: int, file: SubtaskFile, extents: Sequence[KeyGroupExtent]) -> list[Read]:
