@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from stateferry.savepoint.reader import Savepoint
+
 ENTRIES = 4_000_000
 ROUNDS = 5
 KEYS = 500_000
@@ -145,8 +147,8 @@ def timed(
     first: bool = True,
     before: Callable[[], None] = lambda: None,
 ) -> Timing:
-    """`work` does its thing to `count` things and says to how many it did. The first time, which brings files and
-    kernels into memory, doesn't count; nor does what happens `before` each."""
+    """`work` does its thing to `count` things and says to how many it did. The first time, which brings kernels into
+    memory, doesn't count; nor does what happens `before` each."""
     seconds, cpu_seconds = [], []
     for _ in range(rounds + 1 if first else rounds):
         before()
@@ -157,6 +159,13 @@ def timed(
         expect(done, count, "things done")
     left_out = 1 if first else 0
     return Timing(count, tuple(seconds[left_out:]), tuple(cpu_seconds[left_out:]))
+
+
+def in_memory(folder: Path) -> Savepoint:
+    """The savepoint, its files in the page cache, which what writes and reads savepoints goes around."""
+    for file in folder.iterdir():
+        file.read_bytes()
+    return Savepoint.open(str(folder))
 
 
 def expect(found: object, expected: object, what: str) -> None:

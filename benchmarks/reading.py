@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.measuring import Rate, Scale, Subject, timed
+from benchmarks.measuring import Rate, Scale, Subject, in_memory, timed
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import KeyGroupRange, key_group_prefix_bytes
@@ -134,14 +134,14 @@ def _rate(what: str, scale: Scale, savepoints: tuple[Made, Made], names: tuple[s
 def _map_state(scale: Scale, entries: int, max_parallelism: int) -> Made:
     folder = scale.folder / f"map-{entries}-{max_parallelism}"
     write_map_state(folder, entries, max_parallelism)
-    return Savepoint.open(str(folder)), entries
+    return in_memory(folder), entries
 
 
 def _demo_state(scale: Scale, keys: int, migrated: float) -> Made:
     folder = scale.folder / f"demo-{keys}-{migrated}"
     state = DemoState(keys, 100, migrated, None, 0, parallelism=1, max_parallelism=128, seed=1)
     write_demo_savepoint(str(folder), state)
-    return Savepoint.open(str(folder)), keys * state.entries
+    return in_memory(folder), keys * state.entries
 
 
 SUBJECT = Subject("Reading a state into Arrow columns: key groups, keys, user keys, values", measure)

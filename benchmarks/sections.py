@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.measuring import Rate, Scale, Subject, Timing, timed
+from benchmarks.measuring import Rate, Scale, Subject, Timing, in_memory, timed
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Rules
@@ -106,7 +106,7 @@ def made_up(scale: Scale, name: str, state: DemoState) -> Savepoint:
     folder = scale.folder / name
     if not folder.exists():
         write_demo_savepoint(str(folder), state)
-    return Savepoint.open(str(folder))
+    return in_memory(folder)
 
 
 SUBJECT = Subject("Blobs of a savepoint into rows of another, on disk", measure)
