@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ def kernels() -> Iterator[tuple[str, Any]]:
 def load() -> None:
     """What is in the cache, for every type of arguments; nothing is compiled."""
     for _, kernel in kernels():
-        # numba has no public way to ask what it has kept.
-        for signature, *_ in kernel._cache._cache_file._load_index():
-            kernel.compile(signature)
+        # numba has no public way to ask what it has kept. What can't be had now is had when it is called.
+        with contextlib.suppress(Exception):
+            for signature, *_ in kernel._cache._cache_file._load_index():
+                kernel.compile(signature)

@@ -26,6 +26,7 @@ from stateferry.demo import (
 )
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_groups import KeyGroupRange
+from stateferry.migration import kernels as row_kernels
 from stateferry.savepoint.batches import read_batches
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
@@ -103,12 +104,25 @@ def warm() -> None:
             states = (MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE)
             migrate(f"{folder}/{name}", OPERATOR, states, f"{folder}/of-{name}", _DEMO.now)
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
+    _hash_pairs()
     for type_, value in _VALUES:
         columns.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))
     columns.decode_list_state(Scalar.STRING, *_as_column(Scalar.STRING, "a"))
     for type_, value in _KEYS:
         hash_codes(type_, *_as_column(type_, value))
+
+
+def _hash_pairs() -> None:
+    """As where a key has both a blob and rows, which the demo's never have."""
+    data, starts, seeds, out = (
+        np.zeros(8, np.uint8),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.uint64),
+        np.empty(1, np.uint64),
+    )
+    row_kernels.hash_each(data, starts, starts, seeds, out)
+    row_kernels.spread_hash(data, starts, starts, np.ones(1, np.int64), seeds, out)
 
 
 def _write_numbered(folder: str, key: Scalar) -> None:

@@ -25,7 +25,7 @@ SCRIPT = """
 import sys
 import tempfile
 from pathlib import Path
-from stateferry import warm, warm_migration
+from stateferry import compiled, warm, warm_migration
 from stateferry.savepoint.reader import Savepoint
 for savepoint in sys.argv[1:]:
     if not Path(savepoint).name.startswith("legacy"):
@@ -34,9 +34,16 @@ for savepoint in sys.argv[1:]:
         with tempfile.TemporaryDirectory() as folder:
             names = ("mainState", "newMainState", "isMigratedState")
             warm_migration.migrate(savepoint, "main", names, folder, 10**12)
-for name, kernel in warm.kernels():
+for name, kernel in compiled.kernels():
     if kernel.stats.cache_misses:
         print(name, list(kernel.stats.cache_misses))
+"""
+
+# Whether every kernel can be brought in from the cache before it is called.
+LOADED = """
+from stateferry import compiled
+compiled.load()
+print(all(kernel.signatures and not kernel.stats.cache_misses for _, kernel in compiled.kernels()))
 """
 
 
@@ -49,4 +56,5 @@ def test_after_it_reading_and_migrating_compile_nothing(tmp_path: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
     assert "kernels are ready" in run("-m", "stateferry.warm")
+    assert run("-c", LOADED) == "True\n"
     assert run("-c", SCRIPT, *(str(GOLDEN / case) for case in (*READ, *MIGRATED))) == ""
