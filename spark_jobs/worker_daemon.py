@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,12 +30,21 @@ class Nursery:
     comes, with this process."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="stateferry-")
-        path = f"{self._folder.name}/nursery"
+        # A socket's path has room for a hundred letters, which a folder for temporary files may have itself.
+        path = f"{tempfile.mkdtemp(prefix='stateferry-', dir='/tmp')}/nursery"
         command = [sys.executable, "-m", "spark_jobs.worker_daemon", _AHEAD, path]
         # As Spark starts its daemon: with one order of hashes for all, and not to be interrupted from the terminal.
         environment = os.environ | {"PYTHONHASHSEED": "0"}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
+        # Where we have no output ourselves, it needs one all the same: that of Spark's pipes takes its place.
+        stderr = None if _passes_on(2) else subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=environment,
+            process_group=0,
+        )
         os.environ[_SOCKET] = path
 
     def close(self) -> None:
@@ -43,7 +53,14 @@ class Nursery:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-        self._folder.cleanup()
+
+
+def _passes_on(descriptor: int) -> bool:
+    """Whether processes that we start have it too."""
+    try:
+        return os.get_inheritable(descriptor)
+    except OSError:
+        return False
 
 
 def _get_ready() -> None:
@@ -106,14 +123,18 @@ def _hand_over(path: str) -> bool:
 
 
 def _wait(path: str) -> None:
-    """Gets ready, and serves whoever comes first."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen(1)
-        _get_ready()
-        if listener not in select.select([listener, sys.stdin], [], [])[0]:
-            return
-        peer, _ = listener.accept()
+    """Gets ready, and serves whoever comes first. The socket's folder goes with the wait for it, even if whoever made
+    that has been killed."""
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(1)
+            _get_ready()
+            if listener not in select.select([listener, sys.stdin], [], [])[0]:
+                return
+            peer, _ = listener.accept()
+    finally:
+        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
     _, pipes, _, _ = socket.recv_fds(peer, 1, len(_PIPES))
     with peer.makefile("rb") as said:
         environment = json.loads(said.read())

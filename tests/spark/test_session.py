@@ -38,10 +38,41 @@ def test_workers_come_from_the_process_that_waited_and_everybody_leaves() -> Non
     from_nursery, waiting = done.stdout.split()
     assert from_nursery == "True"
     assert "Traceback" not in done.stderr
+    _wait_until_gone(waiting)
+
+
+def _wait_until_gone(process: str) -> None:
     end = time.monotonic() + 30
-    while Path(f"/proc/{waiting}").exists():
+    while Path(f"/proc/{process}").exists():
         assert time.monotonic() < end, "the workers' parent is still there"
         time.sleep(0.1)
+
+
+def test_workers_come_from_there_without_any_output_and_with_temporary_files_far_down(tmp_path: Path) -> None:
+    answer, folder = tmp_path / "answer", tmp_path / ("far" * 40)
+    folder.mkdir()
+    code = _PARENTS.replace("_PARENT)", "parent_of)").replace(
+        "*waiting)", f"*waiting, file=open({str(answer)!r}, 'w'))"
+    )
+    code = f"import os\nos.closerange(0, 3)\nfrom tests.spark.test_session import parent_of\n{code}"
+    environment = os.environ | {"TMPDIR": str(folder)}
+    subprocess.run([sys.executable, "-c", code], env=environment, timeout=120, check=True)
+    assert answer.read_text().split()[0] == "True"
+
+
+def test_whoever_is_killed_leaves_neither_a_process_nor_a_folder() -> None:
+    code = """
+import os, signal
+from spark_jobs.worker_daemon import Nursery
+nursery = Nursery()
+print(nursery._process.pid, os.environ["STATEFERRY_NURSERY"], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    waiting, path = done.stdout.split()
+    _wait_until_gone(waiting)
+    assert not Path(path).parent.exists()
+    assert done.stderr == ""
 
 
 def parent_of(_: str) -> int:
