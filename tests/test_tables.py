@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from stateferry.migration.rules import Contradiction, ContradictionsError, Nulls
 from stateferry.serializers.types import Scalar
 from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk, remove_attempts
 from tests.legacy_states import LegacyState
-from tests.table_nights import Nights, folding_everything, ledger_rows
+from tests.table_nights import Nights, folding_everything, ledger_rows, table_rows
 
 NOW, TTL = 1_700_000_000_000, 86_400_000
 FRESH, OLD = NOW - 1000, NOW - 2 * TTL
@@ -162,6 +163,22 @@ def test_what_nights_must_have_in_common_changed_everything_is_written_anew(
     rules = nights.rules(after.write(str(nights.folder / "again")), **options)
     assert nights.current(after, "second", **options) == after.migrated(rules)
     assert nights.counts("third", after, **options)["keys unchanged"] == 30
+
+
+def test_when_a_columns_type_changed_no_row_lacks_what_it_had(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = LegacyState(maps(30))
+    with monkeypatch.context() as before:
+        for module in ("schemas", "rows"):
+            before.setattr(f"stateferry.tables.{module}.raw_type", lambda _: pa.binary())
+        nights.run("first", state)
+    # The columns are others from the plan on; nothing is written in the night that ends there.
+    nights.plan("cut short", (savepoint := state.write(str(nights.folder / "again"))), nights.rules(savepoint))
+    nights.run("second", state)
+    assert nights.steps["second"].rebuild == "the tables' columns changed"
+    rows = table_rows(nights.home, nights.steps["second"].entries)
+    assert len(rows) == 90
+    assert all(row["value_raw"] is not None for row in rows)
+    assert nights.counts("third", state)["keys unchanged"] == 30
 
 
 def test_a_step_done_twice_changes_nothing(nights: Nights) -> None:

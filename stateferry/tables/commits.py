@@ -77,12 +77,14 @@ class TableHome:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What nights must have in common for one to follow the other; `chunks` are the first key groups of each."""
+    """What nights must have in common for one to follow the other; `chunks` are the first key groups of each, `columns`
+    stands for those of both tables and their types."""
 
     max_parallelism: int
     ttl: bool
     serializers: str
     chunks: tuple[int, ...]
+    columns: str = ""
 
     def difference(self, other: Layout) -> str | None:
         """In words, why what was written by `self` can't go on as `other`."""
@@ -90,7 +92,10 @@ class Layout:
             return f"max parallelism changed from {self.max_parallelism} to {other.max_parallelism}"
         if self.ttl != other.ttl:
             return f"time to live was {'added' if other.ttl else 'taken away'}"
-        return "the serializers changed" if self.serializers != other.serializers else None
+        if self.serializers != other.serializers:
+            return "the serializers changed"
+        # Rows of before would have nothing in the columns that come.
+        return "the tables' columns changed" if self.columns != other.columns else None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -41,7 +42,7 @@ from stateferry.tables.commits import (
 )
 from stateferry.tables.folding import chunks_to_fold
 from stateferry.tables.ledger import Source
-from stateferry.tables.types import with_field_ids
+from stateferry.tables.types import iceberg_schema, shape, with_field_ids
 
 __all__ = ["ChunkSpec", "MigrateStep", "TableHome", "advance_main", "commit_migrate", "migrate_chunk", "plan_migrate"]
 
@@ -114,7 +115,7 @@ def plan_migrate(
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
     firsts = _chunk_firsts(operator, chunk_bytes, at_least)
-    layout = Layout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts)
+    layout = Layout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts, _columns(schemas.values()))
     rebuild = before.layout.difference(layout) if before else None
     if before and not rebuild:
         layout = before.layout
@@ -159,6 +160,11 @@ def _serializers(header: KeyedHeader, rules: Rules) -> str:
         data = snapshot.raw if snapshot is not None else b""
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.hexdigest()
+
+
+def _columns(schemas: Iterable[pa.Schema]) -> str:
+    shapes = [[(field.name, shape(field.field_type)) for field in iceberg_schema(one).fields] for one in schemas]
+    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
 
 
 def _chunk_firsts(operator: Operator, chunk_bytes: int, at_least: int) -> tuple[int, ...]:
