@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from pyspark.sql import SparkSession
 
@@ -70,13 +72,37 @@ def session(application: str) -> Iterator[SparkSession]:
         nursery.close()
 
     try:
-        started = _session(application, _local(_slots()) | SETTINGS | {_JAVA_OPTIONS: java})
+        with _interrupted_afterwards():
+            started = _session(application, _local(_slots()) | SETTINGS | {_JAVA_OPTIONS: java})
         yield started
     finally:
         # It takes a second until threads on both sides have noticed; a process that has nothing else to do may end.
         stopping = threading.Thread(target=stop, daemon=True, name="end of the Spark session")
         stopping.start()
         _stopping.append(stopping)
+
+
+@contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """A JVM that is left alone while it starts may stay for ever."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    meanwhile: list[int] = []
+
+    def later(number: int, _: FrameType | None) -> None:
+        meanwhile.append(number)
+
+    signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        # Spark has put its own there, once it has jobs to cancel.
+        if signal.getsignal(signal.SIGINT) is later:
+            signal.signal(signal.SIGINT, before)
+    if meanwhile:
+        raise KeyboardInterrupt
 
 
 def wait_until_stopped() -> None:

@@ -44,7 +44,7 @@ def test_workers_come_from_the_process_that_waited_and_everybody_leaves() -> Non
 def _wait_until_gone(process: str) -> None:
     end = time.monotonic() + 30
     while Path(f"/proc/{process}").exists():
-        assert time.monotonic() < end, "the workers' parent is still there"
+        assert time.monotonic() < end, f"process {process} is still there"
         time.sleep(0.1)
 
 
@@ -73,6 +73,30 @@ os.kill(os.getpid(), signal.SIGKILL)
     _wait_until_gone(waiting)
     assert not Path(path).parent.exists()
     assert done.stderr == ""
+
+
+def test_an_interruption_while_the_jvm_starts_leaves_nobody_behind() -> None:
+    code = """
+import os, signal, threading
+from pyspark import java_gateway
+from spark_jobs.session import session, wait_until_stopped
+class Popen(java_gateway.Popen):
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        print(self.pid, flush=True)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+java_gateway.Popen = Popen
+try:
+    with session("interrupted"):
+        print("started")
+except KeyboardInterrupt:
+    print("interrupted")
+    wait_until_stopped()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    java, *said = done.stdout.split()
+    assert said == ["interrupted"], done.stderr
+    _wait_until_gone(java)
 
 
 def parent_of(_: str) -> int:
