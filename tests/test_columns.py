@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from stateferry.columns import arrays as column_arrays
 from stateferry.columns.arrow_types import ROW_KINDS, known_subclasses, pojo_fields, subclass_field
 from stateferry.columns.columns import arrow_type, decode, decode_list_state
+from stateferry.columns.scalars import blocks_array
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.serializers.types import (
     ArrayType,
@@ -527,3 +528,11 @@ def test_list_state(rows: list[list[str | None]]) -> None:
 def test_list_state_with_a_wrong_delimiter() -> None:
     with pytest.raises(DamagedError):
         decode_list_state(Scalar.BYTE, *laid_out([b"\1,\2", b"\1;\2"]))
+
+
+def test_blocks_of_one_width_are_each_of_that_width() -> None:
+    data, starts, ends = laid_out([b"abcd", b"abcde", b"abc"])
+    data.flags.writeable = False
+    with pytest.raises(DamagedError, match="expected 4 bytes, found 5") as caught:
+        blocks_array(data, starts, ends, pa.binary(4))
+    assert caught.value.offset == 4

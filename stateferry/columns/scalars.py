@@ -98,6 +98,9 @@ def block_column(type_: FlinkType, data: Bytes, starts: Positions, limits: Posit
 
 def blocks_array(data: Bytes, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:
     """The bytes from each start to its end: as many as the type says, if it is of one width."""
+    if type_ != _VARYING:
+        lengths = ends - starts
+        damaged_where(lengths != type_.byte_width, starts, f"{type_.byte_width} bytes", lengths)
     size = int(ends.sum() - starts.sum())
     narrow(np.array([size]))
     offsets, out = np.empty(len(starts) + 1, np.int32), allocate(size)

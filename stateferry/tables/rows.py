@@ -119,11 +119,11 @@ def _entry_columns(
     timestamps: Positions | None,
 ) -> dict[str, pa.Array]:
     data, map_type = section.data, rules.map_type
-    found = {USER_KEY_RAW: _binary(data, *user_keys, raw_type(map_type.key))}
     with section.locating():
+        found = {USER_KEY_RAW: _binary(data, *user_keys, raw_type(map_type.key))}
         _add(found, USER_KEY, _typed(map_type.key, data, *user_keys))
         _add(found, VALUE, _typed_values(map_type.value, data, values, nulls))
-    found[VALUE_RAW] = _values(raw_type(map_type.value), data, values, nulls)
+        found[VALUE_RAW] = _values(raw_type(map_type.value), data, values, nulls)
     found[IS_NULL] = pa.array(nulls)
     if timestamps is not None:
         found[TIMESTAMP] = pa.array(timestamps)
