@@ -26,8 +26,13 @@ def java_options() -> str:
     return f"-XX:SharedArchiveFile={ARCHIVE} -Xshare:auto -Xlog:disable" if ARCHIVE.exists() else ""
 
 
+def has_java() -> bool:
+    """Whether Spark will find one."""
+    return bool(os.environ.get("JAVA_HOME") or shutil.which("java"))
+
+
 def main() -> int:
-    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+    if not has_java():
         sys.stdout.write("no Java here: Spark will start without an archive of its classes\n")
         return 0
     began = time.monotonic()

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import class_archive, savepoint_source
 from spark_jobs.worker_daemon import Nursery
+from stateferry.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -61,6 +62,8 @@ def session(application: str) -> Iterator[SparkSession]:
     if active is not None:
         yield active
         return
+    if not class_archive.has_java():
+        raise UsageError("Spark needs Java 17: there is no java on the PATH, and JAVA_HOME isn't set")
     # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
     java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
     nursery = Nursery()

@@ -130,3 +130,12 @@ with session("archive") as spark:
     loaded = (tmp_path / "classes").read_text().splitlines()
     context = [line for line in loaded if " org.apache.spark.SparkContext " in line]
     assert ["shared objects file" in line for line in context] == [True]
+
+
+def test_without_java_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    # In a process of its own: in this one Spark may have been started already.
+    code = "from spark_jobs.session import session\nwith session('none'): pass"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "UsageError: Spark needs Java 17" in done.stderr
