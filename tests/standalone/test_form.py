@@ -32,7 +32,7 @@ def test_airflow_refuses_what_the_form_does_not_allow(airflow: Server, params: d
     [
         (
             {"savpoint": "/tmp/legacy", "colour": "blue"},
-            ["savpoint: unknown field: did you mean savepoint?", "colour: unknown field; there are: source, "],
+            ["savpoint: unknown field: did you mean savepoint?", "colour: unknown field; there are: "],
         ),
         ({"new_state": None}, ["new_state: missing: operator, legacy_state and new_state are named together"]),
         ({"savepoint": "/nowhere"}, ["/nowhere is no savepoint: it has no _metadata"]),
