@@ -8,6 +8,7 @@ starts, by a process of its own (`Nursery`); what Spark starts then hands its pi
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import select
@@ -23,6 +24,17 @@ _SOCKET = "STATEFERRY_NURSERY"
 _PIPES = (0, 1, 2)
 _LONGEST_PID = 20
 _AHEAD = "--ahead-of-spark"
+# What tasks need; not the catalog's libraries, which only the driver does.
+_PRELOADED = (
+    "spark_jobs.savepoint_source",
+    "spark_jobs.tasks",
+    "stateferry.migration.inventory",
+    "stateferry.migration.staging",
+    "stateferry.runs.file_digest",
+    "stateferry.tables.account",
+    "stateferry.tables.chunk",
+    "stateferry.validation.checks",
+)
 
 
 class Nursery:
@@ -66,17 +78,13 @@ def _passes_on(descriptor: int) -> bool:
 def _get_ready() -> None:
     import pyarrow as pa
 
-    from spark_jobs import savepoint_source, tasks
     from stateferry import compiled
-    from stateferry.migration import inventory, staging
-    from stateferry.runs import file_digest
-    from stateferry.tables import account, chunk
-    from stateferry.validation import checks
 
+    for module in _PRELOADED:
+        importlib.import_module(module)
     compiled.load()
     # The first array imports pandas: here once, instead of in each worker.
     pa.array([])
-    assert all((savepoint_source, tasks, inventory, staging, file_digest, account, chunk, checks))
 
 
 def _keep_what_is_known_of_zips(_: zipimporter) -> None:
