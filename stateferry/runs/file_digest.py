@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateferry.file_hash import digest_of, new_hasher
+from stateferry.file_hash import digest_of, hasher_of
 from stateferry.runs.report import FileFingerprint
 from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, RelativeFile, StreamHandle
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
-
-_READ = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +21,8 @@ class DigestTask:
 
     def take(self) -> tuple[str, FileFingerprint]:
         file, _, size = open_stream(self.folder, self.stream)
-        hasher = new_hasher()
-        piece = memoryview(bytearray(_READ))
         with file:
-            while got := file.readinto(piece):
-                hasher.update(piece[:got])
-        return self.name, FileFingerprint(size, digest_of(hasher))
+            return self.name, FileFingerprint(size, digest_of(hasher_of(file)))
 
     @property
     def name(self) -> str:

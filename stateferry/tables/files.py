@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-import mmh3
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stateferry.file_hash import hasher_of, new_hasher
 from stateferry.savepoint.storage import Location
 from stateferry.tables.schemas import BOUNDED
 
@@ -23,7 +23,6 @@ _BATCH_ROWS = 1 << 16
 # Values of one column next to each other compress well already; what zstd finds at higher levels isn't worth its time.
 _COMPRESSION, _LEVEL = "zstd", 1
 _ENTRIES = b"stateferry.entries"
-_READ = 8 << 20
 _WRITE = 1 << 20
 
 
@@ -107,7 +106,7 @@ class _Digested:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._hasher = mmh3.mmh3_x64_128()
+        self._hasher = new_hasher()
 
     def write(self, data: Any) -> int:
         self._hasher.update(data)
@@ -115,7 +114,7 @@ class _Digested:
         return len(data)
 
     def digest(self) -> str:
-        return self._hasher.digest().hex()
+        return str(self._hasher.digest().hex())
 
     def flush(self) -> None:
         self._stream.flush()
@@ -130,12 +129,8 @@ class _Digested:
 
 def digest_of(name: str) -> str:
     """Of a file as it is now."""
-    hasher = mmh3.mmh3_x64_128()
-    piece = memoryview(bytearray(_READ))
     with Location.of(name).open() as file:
-        while got := file.readinto(piece):
-            hasher.update(piece[:got])
-    return hasher.digest().hex()
+        return str(hasher_of(file).digest().hex())
 
 
 def entry_digests(ledger_files: Iterable[str]) -> dict[str, str]:
