@@ -152,7 +152,7 @@ async def has_checkpointed(rest: FlinkRest, job_id: str) -> bool:
     """
     if await _shows_checkpoint(rest, job_id):
         return True
-    await asyncio.sleep(await _cached_for(rest))
+    await asyncio.sleep(await cached_for(rest))
     return await _shows_checkpoint(rest, job_id)
 
 
@@ -166,7 +166,7 @@ async def _shows_checkpoint(rest: FlinkRest, job_id: str) -> bool:
 
 async def why_failed(rest: FlinkRest, job_id: str) -> str:
     """The newest failure in the job's history, in Flink's words."""
-    end = time.monotonic() + await _cached_for(rest)
+    end = time.monotonic() + await cached_for(rest)
     while not (failures := await _failures(rest, job_id, 1)):
         if time.monotonic() > end:
             return "Flink gives no reason"
@@ -266,7 +266,7 @@ async def says_so_far(rest: FlinkRest, job_id: str, goal: Goal) -> str:
     return f"job {job_id} is {state}, not {_says(goal)}{newest}"
 
 
-async def _cached_for(rest: FlinkRest) -> float:
+async def cached_for(rest: FlinkRest) -> float:
     """Seconds for which Flink may answer with what it knew about a job before."""
     return float((await rest.get("/config"))["refresh-interval"]) / 1000 + _CACHE_MARGIN_SECONDS
 

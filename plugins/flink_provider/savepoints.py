@@ -22,7 +22,7 @@ from flink_provider.errors import (
     root_cause,
 )
 from flink_provider.identity import flink_id, folder_name
-from flink_provider.jobs import JobOverview, find_job, job_state, list_jobs
+from flink_provider.jobs import JobOverview, cached_for, find_job, job_state, list_jobs
 from flink_provider.rest import FlinkRest
 from flink_provider.storage import newest_completed
 
@@ -138,11 +138,19 @@ async def facts(rest: FlinkRest, savepoint: Savepoint) -> dict[str, float | int]
     """What the job's history says of the savepoint, if it still does: checkpoint id, seconds, bytes."""
     if savepoint.job_id is None:
         return {}
-    for entry in await _history(rest, savepoint.job_id):
-        if entry.get("external_path") == savepoint.location:
-            id_, milliseconds, size = (entry[name] for name in _HISTORY_FACTS)
-            return {"checkpoint_id": id_, "seconds": milliseconds / 1000, "bytes": size}
-    return {}
+    found = await _entry(rest, savepoint, savepoint.job_id)
+    if found is None:
+        # The history may be older than the savepoint: Flink answers with what it has said a moment before.
+        await asyncio.sleep(await cached_for(rest))
+        found = await _entry(rest, savepoint, savepoint.job_id)
+    if found is None:
+        return {}
+    id_, milliseconds, size = (found[name] for name in _HISTORY_FACTS)
+    return {"checkpoint_id": id_, "seconds": milliseconds / 1000, "bytes": size}
+
+
+async def _entry(rest: FlinkRest, savepoint: Savepoint, job_id: str) -> dict[str, Any] | None:
+    return next((one for one in await _history(rest, job_id) if one.get("external_path") == savepoint.location), None)
 
 
 async def _known(
