@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -99,7 +100,9 @@ def plan_rescale(
     return RescalePlan(tuple(reads))
 
 
-def key_group_extents(file: SubtaskFile) -> list[KeyGroupExtent]:
+# A file is opened several times; at a large max parallelism this would take longer than to read it.
+@lru_cache(maxsize=64)
+def key_group_extents(file: SubtaskFile) -> tuple[KeyGroupExtent, ...]:
     """The bytes of each key group with data, by key group: a group ends where the next one in the file begins."""
     if len(file.offsets) != file.key_groups.size:
         raise DamagedError(
@@ -123,7 +126,7 @@ def key_group_extents(file: SubtaskFile) -> list[KeyGroupExtent]:
             )
     ends = [offset for offset, _ in starts] + [file.size]
     extents = [KeyGroupExtent(key_group, start, end) for (start, key_group), end in zip(starts, ends[1:], strict=True)]
-    return sorted(extents)
+    return tuple(sorted(extents))
 
 
 def _sequential_reads(new_subtask: int, file: SubtaskFile, extents: Sequence[KeyGroupExtent]) -> list[Read]:

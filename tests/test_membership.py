@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError
 from stateferry.key_groups import assign_to_key_group
+from stateferry.savepoint import kernels
 from stateferry.savepoint.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, BackendKind, KeyedHeader, StateMeta
 from stateferry.savepoint.membership import Membership
 from stateferry.serializers.snapshots import simple_snapshot
 from stateferry.serializers.types import Scalar
+from stateferry.serializers.walker import new_failure
 from stateferry.values.values import encode
 from tests import naive_java_hash
 
@@ -23,6 +25,7 @@ KEYS = {
     Scalar.LONG: st.integers(-(2**63), 2**63 - 1),
     Scalar.INTEGER: st.integers(-(2**31), 2**31 - 1),
 }
+LONG_KEYS = {Scalar.STRING: st.text("ab", min_size=14, max_size=130)}
 
 
 class OneByOne(Membership):
@@ -30,11 +33,11 @@ class OneByOne(Membership):
         return False
 
 
-def member(kind: type[Membership], type_: Scalar) -> Membership:
+def member(kind: type[Membership], type_: Scalar, max_parallelism: int = MAX_PARALLELISM) -> Membership:
     snapshot = simple_snapshot(type_)
     void = simple_snapshot(Scalar.VOID_NAMESPACE)
     meta = StateMeta("s", BackendKind.KEY_VALUE, (), ((VALUE_SERIALIZER, snapshot), (NAMESPACE_SERIALIZER, void)))
-    return kind(KeyedHeader(False, snapshot, (meta,)), MAX_PARALLELISM, 1)
+    return kind(KeyedHeader(False, snapshot, (meta,)), max_parallelism, 1)
 
 
 def entries(keys: list[bytes], key_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -71,13 +74,80 @@ def test_both_ways_find_the_same(type_: Scalar, data: st.DataObject) -> None:
         assert (str(at_once), at_once.offset) == (str(one_by_one), one_by_one.offset)
 
 
+LONG_STRING = "ab" * 64
+
+
+@pytest.mark.parametrize("value", ["", "a", "日本", "customer-1", LONG_STRING])
+def test_texts_that_belong_need_no_second_look(value: str) -> None:
+    own = assign_to_key_group(naive_java_hash.hash_code(Scalar.STRING, value), MAX_PARALLELISM)
+    for key_group in range(MAX_PARALLELISM):
+        data, starts, ends = entries([encode(Scalar.STRING, value)] * 2, key_group)
+        section = np.array([[key_group, 0, 0, 2]])
+        found = member(Membership, Scalar.STRING)._belong_at_once(section, data, starts, ends)
+        assert found == (key_group == own)
+
+
+@given(st.sampled_from(sorted(KEYS, key=str)), st.data())
+def test_the_scan_is_certain_of_keys_that_belong_and_of_no_others(type_: Scalar, data: st.DataObject) -> None:
+    keys = data.draw(st.lists(KEYS[type_] | LONG_KEYS.get(type_, st.nothing()), min_size=1, max_size=6))
+    max_parallelism = data.draw(st.sampled_from([1, 2, 3, MAX_PARALLELISM, 100]))
+    groups = [assign_to_key_group(naive_java_hash.hash_code(type_, key), max_parallelism) for key in keys]
+    key_group = data.draw(st.sampled_from(groups))
+    all_belong = set(groups) == {key_group}
+    simple = type_ is not Scalar.STRING or all(str(key).isascii() and len(str(key)) < 127 for key in keys)
+    before = [b"\0" * data.draw(st.integers(1, 20))] * data.draw(st.integers(0, 1))
+    serialized = [encode(type_, key) for key in keys]
+    checked = member(Membership, type_, max_parallelism)
+    certain = scanned([*before, *serialized], key_group, checked, len(before))
+    assert certain == (all_belong and simple)
+
+
 @pytest.mark.parametrize("type_", sorted(KEYS, key=str))
-def test_keys_that_belong_need_no_second_look(type_: Scalar) -> None:
-    values = ["", "a", "日本", "customer-1"] if type_ is Scalar.STRING else [-1, 0, 7, 2**31 - 1]
-    for value in values:
-        own = assign_to_key_group(naive_java_hash.hash_code(type_, value), MAX_PARALLELISM)
-        for key_group in range(MAX_PARALLELISM):
-            data, starts, ends = entries([encode(type_, value)] * 2, key_group)
-            section = np.array([[key_group, 0, 0, 2]])
-            found = member(Membership, type_)._belong_at_once(section, data, starts, ends)
-            assert found == (key_group == own)
+@given(
+    raw=st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=3),
+    key_group=st.integers(0, MAX_PARALLELISM - 1),
+)
+def test_the_scan_is_never_certain_of_damage(type_: Scalar, raw: list[bytes], key_group: int) -> None:
+    checked = member(OneByOne, type_)
+    window, starts, ends = framed(raw, key_group)
+    if scanned(raw, key_group, checked):
+        assert verdict(checked, key_group, window, starts, ends - 4) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 24, 25, 126, 127])
+def test_a_null_is_no_text_that_the_scan_is_certain_of(size: int) -> None:
+    own = assign_to_key_group(0, MAX_PARALLELISM)
+    assert not scanned([b"\1" + b"a" * size, b"\0"], own, member(Membership, Scalar.STRING))
+
+
+def framed(keys: list[bytes], key_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Entries of empty values as they lie in a section, with its end."""
+    sizes = np.array([4 + 1 + len(key) + 4 for key in keys], np.int64)
+    ends = np.cumsum(sizes)
+    parts = [(1 + len(key)).to_bytes(4) + bytes([key_group]) + key + bytes(4) for key in keys]
+    parts[-1] = parts[-1][:4] + bytes([key_group | 0x80]) + parts[-1][5:]
+    return np.frombuffer(b"".join(parts) + b"\xff\xff", np.uint8).copy(), ends - sizes, ends
+
+
+def scanned(keys: list[bytes], key_group: int, checked: Membership, first: int = 0) -> bool:
+    """Whether the scan is certain of all keys from the first on."""
+    data, begins, ends = framed(keys, key_group)
+    found = np.empty((3, len(keys)), np.int64)
+    result, failure = np.zeros(4, np.int64), new_failure()
+    kind, offset = checked.keys[0].tolist()
+    count = kernels.scan_entries(
+        data,
+        int(begins[first]),
+        len(data),
+        key_group,
+        1,
+        kind,
+        offset,
+        checked.max_parallelism,
+        *found,
+        result,
+        failure,
+    )
+    assert count == len(keys) - first
+    assert found[2, :count].tolist() == ends[first:].tolist()
+    return bool(result[3])

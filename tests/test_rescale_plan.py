@@ -85,11 +85,11 @@ def test_a_subtask_without_a_file_gives_nothing() -> None:
 
 def test_key_groups_in_another_order_are_found_where_they_are() -> None:
     file = SubtaskFile(0, "shuffled", KeyGroupRange(0, 3), (300, 100, 0, 200), 350)
-    assert key_group_extents(file) == [
+    assert key_group_extents(file) == (
         KeyGroupExtent(0, 300, 350),
         KeyGroupExtent(1, 100, 200),
         KeyGroupExtent(3, 200, 300),
-    ]
+    )
     plan = plan_rescale([file], 4, 1, 1)
     assert [(str(read.key_groups), read.start, read.end) for read in plan.reads] == [
         ("[0, 0]", 300, 350),

@@ -223,32 +223,6 @@ def all_strings_lead_home(
 
 
 @_kernel
-def all_integers_lead_home(
-    data: Bytes,
-    starts: Positions,
-    limits: Positions,
-    sections: Positions,
-    offsets: Positions,
-    max_parallelism: int,
-    width: int,
-) -> bool:
-    """The same for integers of 4 bytes, or of 8, which hash as Java's Long."""
-    for section in range(len(sections)):
-        key_group, offset = sections[section, 0], offsets[sections[section, 1]]
-        for row in range(sections[section, 2], sections[section, 3] if offset >= 0 else 0):
-            start = starts[row] + offset
-            if limits[row] - start < width:
-                return False
-            value = np.int64(0)
-            for position in range(start, start + width):
-                value = value << 8 | np.int64(data[np.uint64(position)])
-            code = value if width == 4 else value ^ value >> 32
-            if not _leads_to(code, key_group, max_parallelism):
-                return False
-    return True
-
-
-@_kernel
 def hash_big_integers(data: Bytes, cursors: Positions, ends: Positions, codes: Codes, present: Flags) -> int:
     """`BigInteger.hashCode`: over the 32-bit words of the magnitude, highest first, times the sign."""
     for row in range(len(cursors)):

@@ -11,10 +11,10 @@ from stateferry.errors import DamagedError
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import key_group_prefix_bytes
+from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.key_group_file import MOST_ENTRIES, KeyGroupFile, Section
 from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers import kernels
 from stateferry.serializers.walker import Positions, skip_each
 
 _TIMER_TIMESTAMP = 8

@@ -23,13 +23,13 @@ import numpy as np
 from stateferry.errors import DamagedError
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents
+from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer, PlainSource, SnappySource, Source
 from stateferry.savepoint.header import KeyedHeader, parse_header
 from stateferry.savepoint.membership import Membership
 from stateferry.savepoint.metadata import KeyedHandle
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
-from stateferry.serializers import kernels
 from stateferry.serializers.walker import Positions, failed, new_failure
 
 WINDOW = 4 << 20
@@ -174,31 +174,26 @@ class _GroupReader:
 
     def _state(self, state: int) -> Generator[Section, None, int]:
         """The state's sections; returns the next state's id."""
-        result, failure = np.zeros(3, np.int64), new_failure()
+        result, failure = np.zeros(4, np.int64), new_failure()
+        membership = self.file.membership
+        key_kind, key_offset = membership.keys[state].tolist()
         while True:
             if self.taken == MOST_ENTRIES:
                 self.taken = 0
             starts, key_ends, ends = self.file.positions[:, self.taken :]
             count = kernels.scan_entries(
-                self.buffer,
-                self.position,
-                self.end,
-                self.extent.key_group,
-                self.file.prefix,
-                starts,
-                key_ends,
-                ends,
-                result,
-                failure,
-            )
+                self.buffer, self.position, self.end, self.extent.key_group, self.file.prefix, key_kind, key_offset,
+                membership.max_parallelism, starts, key_ends, ends, result, failure,
+            )  # fmt: skip
             if count < 0:
                 error = failed(failure, self.buffer)
                 raise self._place(error) if isinstance(error, DamagedError) else error
-            why, after, detail = (int(number) for number in result)
+            why, after, detail, keys_belong = result.tolist()
             self.position = after
             self.taken += count
             if count:
-                self._check_keys(state, starts[:count], key_ends[:count])
+                if not keys_belong:
+                    self._check_keys(state, starts[:count], key_ends[:count])
                 last = why == kernels.STATE_ENDED
                 yield Section(
                     self.file,

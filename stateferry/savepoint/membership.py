@@ -11,6 +11,7 @@ from stateferry.errors import DamagedError
 from stateferry.hashing import kernels as hash_kernels
 from stateferry.hashing.java_hash import hash_codes, unstable_reason
 from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import BackendKind, KeyedHeader
 from stateferry.serializers.types import FlinkType, RowType, Scalar, TimerType, children
@@ -19,15 +20,26 @@ from stateferry.serializers.walker import Positions, skip_runs
 _TIMER_TIMESTAMP = 8
 
 
+# Those whose hash the scan of their entries has at hand.
+_KINDS = {Scalar.STRING: kernels.STRING_KEY, Scalar.INTEGER: kernels.INTEGER_KEY, Scalar.LONG: kernels.LONG_KEY}
+
+
 class Membership:
-    """The check of a file's keys, for as many of its states as it can be made."""
+    """The check of a file's keys, for as many of its states as it can be made.
+
+    `keys` says for each state of which kind its keys are and where they begin, from the beginning of an entry, for the
+    loop that looks for the entries to check them at once. What it couldn't make certain of is left to the methods.
+    """
 
     def __init__(self, header: KeyedHeader, max_parallelism: int, prefix: int) -> None:
         self._key = header.key_serializer.type
-        self._max_parallelism = max_parallelism
+        self.max_parallelism = max_parallelism
         known = _hash_is_certain(self._key)
-        # Where the key begins, from the beginning of an entry; None for a state whose keys can't be told.
+        # None for a state whose keys can't be told.
         self._offsets = [_key_offset(header, state, prefix) if known else None for state in range(len(header.states))]
+        kind = _KINDS.get(self._key, kernels.NO_KEY) if isinstance(self._key, Scalar) else kernels.NO_KEY
+        pairs = [(kernels.NO_KEY, 0) if offset is None else (kind, offset) for offset in self._offsets]
+        self.keys = np.array(pairs, np.int64).reshape(-1, 2)
 
     def check(self, state: int, key_group: int, data: Buffer, starts: Positions, key_ends: Positions) -> None:
         """Raises the damage of the first key that is elsewhere; its offset is a position in `data`."""
@@ -39,38 +51,34 @@ class Membership:
             return
         # Entries of one map lie together: their key is hashed once.
         key_starts, ends = skip_runs(self._key, data, starts + offset, key_ends)
-        found = assign_to_key_groups(hash_codes(self._key, data, key_starts, ends), self._max_parallelism)
+        found = assign_to_key_groups(hash_codes(self._key, data, key_starts, ends), self.max_parallelism)
         for wrong in np.flatnonzero(found != key_group)[:1]:
             raise DamagedError(
-                f"keys whose hash leads to key group {key_group} of {self._max_parallelism}",
+                f"keys whose hash leads to key group {key_group} of {self.max_parallelism}",
                 f"one whose hash leads to {found[wrong]}",
                 offset=int(key_starts[wrong]),
             )
 
     def all_belong(self, sections: Positions, data: Buffer, starts: Positions, key_ends: Positions) -> bool:
-        """Whether the keys of all sections do: each is a key group, a state, its first entry, and behind its last."""
-        if self._belong_at_once(sections, data, starts, key_ends):
+        """Whether the keys of all sections do: each is a key group, a state, its first entry, the one behind its last,
+        and whether that is certain already."""
+        doubtful = sections[sections[:, 4] == 0]
+        if not len(doubtful) or self._belong_at_once(doubtful, data, starts, key_ends):
             return True
         try:
-            for key_group, state, first, after in sections.tolist():
+            for key_group, state, first, after, _ in doubtful.tolist():
                 self.check(state, key_group, data, starts[first:after], key_ends[first:after])
         except DamagedError:
             return False
         return True
 
     def _belong_at_once(self, sections: Positions, data: Buffer, starts: Positions, limits: Positions) -> bool:
-        """In one go for the usual types of keys; no means that the keys have to be looked at one by one."""
+        """In one go, for texts of all kinds; no means that the keys have to be looked at one by one."""
+        if self._key is not Scalar.STRING:
+            return False
         offsets = np.array([-1 if offset is None else offset for offset in self._offsets], np.int64)
-        where = (data, starts, limits, sections, offsets, self._max_parallelism)
-        match self._key:
-            case Scalar.STRING:
-                return bool(hash_kernels.all_strings_lead_home(*where))
-            case Scalar.LONG:
-                return bool(hash_kernels.all_integers_lead_home(*where, 8))
-            case Scalar.INTEGER:
-                return bool(hash_kernels.all_integers_lead_home(*where, 4))
-            case _:
-                return False
+        where = (data, starts, limits, sections, offsets, self.max_parallelism)
+        return bool(hash_kernels.all_strings_lead_home(*where))
 
 
 def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:

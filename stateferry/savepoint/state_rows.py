@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stateferry.errors import DamagedError
+from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer, PlainSource
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.rows import Rows
-from stateferry.serializers import kernels
 from stateferry.serializers.walker import Positions, new_failure
 
 # At the usual size of entries so many bytes have no more of them than a file has room for positions.
@@ -42,14 +42,16 @@ class _RunReader:
     """Key groups of a file one behind the other, of which those before `at` have been read."""
 
     def __init__(self, file: KeyGroupFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> None:
-        self._file, self._states, self._buffer = file, sorted(states), window[:_MOST_BYTES]
+        self._file, self._buffer = file, window[:_MOST_BYTES]
+        self._is_wanted = np.zeros(len(file.header.states), np.bool_)
+        self._is_wanted[list(states)] = True
         extents = [file.extents[group] for group in key_groups if group in file.extents]
         self.groups, self._begins, self._ends = (
             np.array([(extent.key_group, extent.start, extent.end) for extent in extents], np.int64)
             .reshape(-1, 3)
             .T.copy()
         )
-        self._sections = np.empty((min(len(extents) * len(file.header.states), _MOST_SECTIONS), 4), np.int64)
+        self._sections = np.empty((min(len(extents) * len(file.header.states), _MOST_SECTIONS), 5), np.int64)
         self.at = 0
 
     def run(self) -> Rows | None:
@@ -59,14 +61,16 @@ class _RunReader:
             return None
         base, run = int(self._begins[self.at]), slice(self.at, after)
         starts, key_ends, ends = self._file.positions
-        done, failure, result = np.zeros(2, np.int64), new_failure(), np.zeros(3, np.int64)
+        done, failure, result = np.zeros(2, np.int64), new_failure(), np.zeros(4, np.int64)
         seen = np.zeros(len(self._file.header.states), np.int64)
+        membership = self._file.membership
         kernels.scan_groups(
-            self._buffer, self._begins[run] - base, self._ends[run] - base, self.groups[run], self._file.prefix, starts,
-            key_ends, ends, self._sections, seen, done, result, failure,
+            self._buffer, self._begins[run] - base, self._ends[run] - base, self.groups[run], self._file.prefix,
+            membership.keys, membership.max_parallelism, starts, key_ends, ends, self._sections, seen, done, result,
+            failure,
         )  # fmt: skip
         sections = self._sections[: done[1]]
-        if not done[0] or not self._file.membership.all_belong(sections, self._buffer, starts, key_ends):
+        if not done[0] or not membership.all_belong(sections, self._buffer, starts, key_ends):
             return None
         self.at += int(done[0])
         return self._rows(sections, base)
@@ -93,7 +97,7 @@ class _RunReader:
 
     def _rows(self, sections: Positions, base: int) -> Rows:
         counts = sections[:, 3] - sections[:, 2]
-        wanted = np.isin(sections[:, 1], self._states)
+        wanted = self._is_wanted[sections[:, 1]]
         entries: slice | Positions = slice(int(counts.sum()))
         if not wanted.all():
             entries = np.flatnonzero(np.repeat(wanted, counts))

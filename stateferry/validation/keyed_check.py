@@ -19,9 +19,11 @@ import numpy as np
 
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.hashing.java_hash import unstable_reason
+from stateferry.savepoint import kernels
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.membership import Membership
 from stateferry.savepoint.state import keyed_states
@@ -277,5 +279,9 @@ class _Reading:
 
 
 class _AnyMember(Membership):
+    def __init__(self, header: KeyedHeader, max_parallelism: int, prefix: int) -> None:
+        super().__init__(header, max_parallelism, prefix)
+        self.keys[:] = kernels.NO_KEY
+
     def check(self, state: int, key_group: int, data: Buffer, starts: Positions, key_ends: Positions) -> None:
         pass

@@ -1,0 +1,287 @@
+"""Compiled loops over the entries of key groups: where they lie, whether their keys belong there, and copies of them.
+
+Every kernel checks its bounds, writes to arrays the caller owns and allocates nothing. numba's cache notices no change
+elsewhere, so all that they call stands in this file, also what other kernels have too.
+"""
+
+# What makes numba leave out its counting is a keyword that its own types don't know.
+# mypy: disable-error-code="untyped-decorator,no-untyped-def,no-any-return"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from stateferry.serializers.kernels import BAD_LENGTH, SHORT_KEY, WRONG_KEY_GROUP
+
+# Why scan_entries stopped.
+NEED_MORE = 0
+STATE_ENDED = 1
+FULL = 2
+
+# In place of a state's id.
+END_OF_GROUP = 0xFFFF
+
+# Keys whose hash is so quickly had that each is hashed while its entry is looked for; the others are left to others.
+NO_KEY = 0
+STRING_KEY = 1
+INTEGER_KEY = 2
+LONG_KEY = 3
+
+_FAILED = -1
+_MOST_UNITS = 0x7E
+_TWO_WORDS = 16
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_BYTES = np.uint64(0x00FF00FF00FF00FF)
+_PAIRS = np.uint64(0x0000FFFF0000FFFF)
+_EIGHT_ON = np.uint32(31**8 % 2**32)
+# Which bits of a word are the last bytes, by their number.
+_LAST_BYTES = np.array([2**64 - 2 ** (64 - 8 * size) for size in range(9)], np.uint64)
+# The same of the two words that end with a string of so many bytes.
+_FIRST_WORD = np.array([_LAST_BYTES[max(size - 8, 0)] for size in range(_TWO_WORDS + 1)], np.uint64)
+_SECOND_WORD = np.array([_LAST_BYTES[min(size, 8)] for size in range(_TWO_WORDS + 1)], np.uint64)
+
+_njit: Any = numba.njit
+# Without _nrt numba counts references to the arrays inside the loops, which takes four times as long as the work.
+_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+
+
+@_inlined
+def _u16(data, position):
+    return np.int64(data[position]) << 8 | np.int64(data[position + 1])
+
+
+@_inlined
+def _i32(data, position):
+    return np.int64(
+        np.int32(
+            np.uint32(data[position]) << np.uint32(24)
+            | np.uint32(data[position + 1]) << np.uint32(16)
+            | np.uint32(data[position + 2]) << np.uint32(8)
+            | np.uint32(data[position + 3])
+        )
+    )
+
+
+@_inlined
+def _fail(failure, code, position, detail):
+    failure[0] = code
+    failure[1] = position
+    failure[2] = detail
+    return np.int64(_FAILED)
+
+
+@_inlined
+def _word(data, position):
+    """Eight bytes, the first one lowest; written so that the compiler makes one load of them."""
+    word = np.uint64(0)
+    for offset in range(8):
+        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
+    return word
+
+
+@_inlined
+def _murmur(code):
+    mixed = np.uint32(np.uint32(code) * np.uint32(0xCC9E2D51))
+    mixed = np.uint32(np.uint32(mixed << np.uint32(15) | mixed >> np.uint32(17)) * np.uint32(0x1B873593))
+    mixed = np.uint32(mixed << np.uint32(13) | mixed >> np.uint32(19))
+    mixed = np.uint32(mixed * np.uint32(5) + np.uint32(0xE6546B64))
+    mixed ^= np.uint32(4)
+    mixed = np.uint32((mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B))
+    mixed = np.uint32((mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35))
+    signed = np.int32(mixed ^ mixed >> np.uint32(16))
+    if signed == np.int32(-(2**31)):
+        signed = np.int32(0)
+    return abs(signed)
+
+
+@_inlined
+def _hash_word(word):
+    """Of eight characters, the first one lowest: by twos, by fours, all. Zeros before them add nothing."""
+    twos = (word & _BYTES) * np.uint64(31) + (word >> np.uint64(8) & _BYTES)
+    fours = (twos & _PAIRS) * np.uint64(961) + (twos >> np.uint64(16) & _PAIRS)
+    return np.uint32(np.uint32(fours) * np.uint32(923521) + np.uint32(fours >> np.uint64(32)))
+
+
+@_inlined
+def _hash_ascii(data, position, limit):
+    """The hash of a string and whether it has been had: of one that is short, whole before the limit, and ASCII."""
+    if position >= limit:
+        return np.uint32(0), False
+    units = np.int64(data[np.uint64(position)]) - 1
+    end = position + 1 + units
+    if units < 0 or units > _MOST_UNITS or end > limit:
+        return np.uint32(0), False
+    if units <= _TWO_WORDS and end >= _TWO_WORDS:
+        # Both words at once, for branches on how many characters there are cost more.
+        first = _word(data, end - 16) & _FIRST_WORD[np.uint64(units)]
+        second = _word(data, end - 8) & _SECOND_WORD[np.uint64(units)]
+        return np.uint32(_hash_word(first) * _EIGHT_ON + _hash_word(second)), (first | second) & _HIGH_BITS == 0
+    if position < 8 or end < _TWO_WORDS:
+        # There is no room for words before them.
+        code, bits = np.uint32(0), np.uint64(0)
+        for at in range(position + 1, end):
+            code = np.uint32(code * np.uint32(31) + np.uint32(data[np.uint64(at)]))
+            bits |= np.uint64(data[np.uint64(at)])
+        return code, bits & _HIGH_BITS == 0
+    begun = (units - 1) % 8 + 1
+    position += 1 + begun
+    word = _word(data, position - 8) & _LAST_BYTES[np.uint64(begun)]
+    code, bits = _hash_word(word), word
+    while position < end:
+        word = _word(data, position)
+        code = np.uint32(code * _EIGHT_ON + _hash_word(word))
+        bits |= word
+        position += 8
+    return code, bits & _HIGH_BITS == 0
+
+
+@_inlined
+def _belongs(data, position, limit, kind, key_group, max_parallelism):
+    """Whether it is certain that the key at the position is one of the key group."""
+    code = np.uint32(0)
+    if kind == STRING_KEY:
+        code, known = _hash_ascii(data, position, limit)
+        if not known:
+            return False
+    elif kind == INTEGER_KEY:
+        if limit - position < 4:
+            return False
+        code = np.uint32(_i32(data, position))
+    else:
+        if limit - position < 8:
+            return False
+        code = np.uint32(_i32(data, position) ^ _i32(data, position + 4))
+    mixed, groups = np.uint32(_murmur(code)), np.uint32(max_parallelism)
+    # The usual numbers of key groups spare the division.
+    is_power_of_two = groups & (groups - np.uint32(1)) == 0
+    own = mixed & (groups - np.uint32(1)) if is_power_of_two else mixed % groups
+    return own == np.uint32(key_group)
+
+
+@_kernel
+def scan_entries(
+    data, position, limit, key_group, prefix, key_kind, key_offset, max_parallelism, starts, key_ends, ends, result,
+    failure,
+):  # fmt: skip
+    """The entries of one state from `position`: i32 key length, key, i32 value length, value; bit 0x80 of the first key
+    byte marks the state's last entry, is cleared in place, and an i16 follows.
+
+    Fills where each entry begins, its key ends and it ends; `result` = (why it stopped, position after the entries,
+    bytes needed from there | id of the next state, whether it is certain that all keys belong to the key group).
+    Returns the number of entries, or a negative number.
+    """
+    count = np.int64(0)
+    certain = key_kind != NO_KEY
+    while count < len(starts):
+        room = limit - position
+        if room < 8:
+            result[0], result[1], result[2], result[3] = NEED_MORE, position, 8, certain
+            return count
+        key_length = _i32(data, position)
+        if key_length <= prefix:
+            return _fail(failure, SHORT_KEY, position, key_length)
+        last = data[position + 4] & 0x80 != 0
+        found = np.int64(data[position + 4] & 0x7F)
+        if prefix == 2:
+            found = found << 8 | np.int64(data[position + 5])
+        if found != key_group:
+            return _fail(failure, WRONG_KEY_GROUP, position + 4, found)
+        if key_length > room - 8:
+            result[0], result[1], result[2], result[3] = NEED_MORE, position, 8 + key_length, certain
+            return count
+        key_end = position + 4 + key_length
+        value_length = _i32(data, key_end)
+        if value_length < 0:
+            return _fail(failure, BAD_LENGTH, key_end, value_length)
+        size = 8 + key_length + value_length
+        needed = size + 2 if last else size
+        if needed > room:
+            result[0], result[1], result[2], result[3] = NEED_MORE, position, needed, certain
+            return count
+        starts[count] = position
+        key_ends[count] = key_end
+        ends[count] = position + size
+        # Here, while the processor waits for the length that says where the next entry begins.
+        if certain:
+            certain = _belongs(data, position + key_offset, key_end, key_kind, key_group, max_parallelism)
+        count += 1
+        position += size
+        if last:
+            data[position - size + 4] &= 0x7F
+            result[0], result[1], result[2], result[3] = STATE_ENDED, position + 2, _u16(data, position), certain
+            return count
+    result[0], result[1], result[2], result[3] = FULL, position, 0, certain
+    return count
+
+
+@_kernel
+def scan_groups(
+    data, begins, limits, key_groups, prefix, keys, max_parallelism, starts, key_ends, ends, sections, seen, done,
+    result, failure,
+):  # fmt: skip
+    """Whole key groups, from their first state's id to the end mark: fills where their entries begin, and for each
+    state of a group a row of `sections`: key group, state, its first entry, the one behind its last, and whether it is
+    certain that its keys belong to the key group. `keys` has for each state the kind of its keys and their offset.
+
+    `done` = (groups, sections) that are sound. Stops at a group that isn't, or that there is no room for, and leaves it
+    to those who read one group to say why. `seen` has a 0 for each state there is.
+    """
+    entries = np.int64(0)
+    filled = np.int64(0)
+    for group in range(len(begins)):
+        position = begins[group]
+        limit = limits[group]
+        if limit - position < 2:
+            return
+        state = _u16(data, position)
+        position += 2
+        while state != END_OF_GROUP:
+            if state >= len(seen) or seen[state] == group + 1 or filled == len(sections):
+                return
+            seen[state] = group + 1
+            found = scan_entries(
+                data, position, limit, key_groups[group], prefix, keys[state, 0], keys[state, 1], max_parallelism,
+                starts[entries:], key_ends[entries:], ends[entries:], result, failure,
+            )  # fmt: skip
+            if found < 1 or result[0] != STATE_ENDED:
+                return
+            sections[filled, 0] = key_groups[group]
+            sections[filled, 1] = state
+            sections[filled, 2] = entries
+            sections[filled, 3] = entries + found
+            sections[filled, 4] = result[3]
+            entries += found
+            filled += 1
+            position = result[1]
+            state = result[2]
+        if position != limit:
+            return
+        done[0] = group + 1
+        done[1] = filled
+
+
+@_kernel
+def copy_entries(data, starts, key_ends, targets, order, sizes, old_prefix, new_prefix, out):
+    """The entries in the given order, each with its target's key group before its key; `sizes` are the new ones."""
+    position = np.int64(0)
+    for turn in range(len(order)):
+        index = order[turn]
+        end = position + sizes[turn]
+        key_length = key_ends[index] - starts[index] - 4 - old_prefix + new_prefix
+        for byte in range(4):
+            out[position + byte] = np.uint8(key_length >> (24 - 8 * byte) & 0xFF)
+        position += 4
+        target = targets[index]
+        if new_prefix == 2:
+            out[position] = np.uint8(target >> 8)
+            position += 1
+        out[position] = np.uint8(target & 0xFF)
+        position += 1
+        source = starts[index] + 4 + old_prefix
+        for byte in range(end - position):
+            out[position + byte] = data[source + byte]
+        position = end
