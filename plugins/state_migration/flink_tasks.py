@@ -19,6 +19,7 @@ from stateferry.runs.runs import Run
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+START_JOB = "start_job"
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
@@ -81,5 +82,5 @@ class StartJob(StartingJob):
             started = self.start(context, request.new_program(), run.plan.target)
         except FlinkTimeoutError as error:
             raise AirflowFailException(str(error)) from None
-        run.finish("start_job", started)
+        run.finish(START_JOB, started)
         return started

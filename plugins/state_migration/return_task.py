@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
 
-from state_migration.flink_tasks import STOPPED, StartingJob
+from state_migration.flink_tasks import START_JOB, STOPPED, StartingJob
 from state_migration.request import MigrationRequest
 from state_migration.the_run import RETURNED, planned_by, refused_in_words, request_of, skip
 from stateferry.runs.control import Control
@@ -23,7 +23,7 @@ from stateferry.savepoint.storage import Location
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-TAKE_SAVEPOINT, START_JOB = "take_savepoint", "start_job"
+TAKE_SAVEPOINT = "take_savepoint"
 _CANCELLED_WITHIN = 300.0
 
 

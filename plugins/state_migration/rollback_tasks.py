@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
+from flink_provider.jobs import TERMINAL
 from flink_provider.operators import FlinkCancelJobOperator
 
 from state_migration.approval import Asking
-from state_migration.flink_tasks import StartingJob
+from state_migration.flink_tasks import START_JOB, StartingJob
 from state_migration.planning import default_catalog
 from state_migration.request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
@@ -19,6 +20,7 @@ from stateferry.errors import RejectedError
 from stateferry.runs.control import Control
 from stateferry.runs.publication import Publication
 from stateferry.runs.rolling_back import WayBack
+from stateferry.runs.to_publish import published_run
 from stateferry.savepoint.own_files import METADATA
 from stateferry.savepoint.storage import Location
 
@@ -45,6 +47,7 @@ class PlanRollback(BaseOperator):
         return {
             "request": request.model_dump(),
             "undo": undo.sequence,
+            "new_job": _new_job(undo),
             "savepoint": savepoint,
             "consequences": consequences,
         }
@@ -64,11 +67,25 @@ class CancelNewJob(FlinkCancelJobOperator):
         super().__init__(job="", deferrable=False, poll_interval=2, **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        request = _request(context)
-        if request.flink_job is None:
+        request, new_job = _request(context), _planned(context)["new_job"]
+        self.flink_conn_id = request.flink_conn_id
+        cancelled = None
+        if request.flink_job is not None:
+            self.job = request.flink_job
+            cancelled = super().execute(context)
+        if request.restart_job and new_job is not None:
+            self._check_over(new_job)
+        if cancelled is None:
             skip(self.log, "no job was named that is to be cancelled")
-        self.flink_conn_id, self.job = request.flink_conn_id, request.flink_job
-        return super().execute(context)
+        return cancelled
+
+    def _check_over(self, new_job: str) -> None:
+        state = self.hook.job_state(new_job)
+        if state is not None and state not in TERMINAL:
+            raise AirflowFailException(
+                f"the new job {new_job} is {state}, and beside it the old job would read the same input: nothing is "
+                "undone. Name it in flink_job, or cancel it and clear this task"
+            )
 
 
 class RollBack(BaseOperator):
@@ -100,6 +117,13 @@ def _planned(context: Context) -> dict[str, Any]:
 
 def _request(context: Context) -> RollbackRequest:
     return RollbackRequest.model_validate(_planned(context)["request"])
+
+
+def _new_job(undo: Publication) -> str | None:
+    """The job that was started from the publication by the run that made it."""
+    run = published_run(home_folder(), undo)
+    started = run.facts(START_JOB) if run is not None else None
+    return started["job_id"] if started is not None else None
 
 
 def _control() -> Control:

@@ -73,11 +73,10 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
     """Writes the chunk's new rows into files of their own and says what they are; who commits them makes them
     visible."""
     began = time.monotonic()
-    dictionaries = [names.CHUNK, names.KEY_GROUP, names.RUN, names.ORIGIN]
     keys = [names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW]
     with (
-        DataFile(spec.entry_file, dictionaries + keys) as entries,
-        DataFile(spec.ledger_file, dictionaries) as ledger,
+        DataFile(spec.entry_file, keys) as entries,
+        DataFile(spec.ledger_file, [names.ORIGIN]) as ledger,
     ):
         work = _ChunkWork(spec, entries, ledger)
         known = work.known.keys

@@ -14,7 +14,7 @@ from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
 
-DAG = "state_migration"
+DAG, ROLLBACK = "state_migration", "state_rollback"
 # On a busy machine a step of Spark takes a minute.
 PATIENCE = 600.0
 
@@ -80,12 +80,21 @@ class Ferry:
             "program_args": self.arguments,
             "job_parallelism": 2,
             "start_timeout": "1m",
+        }
+        return self.trigger(old, **(start | self._old_program() | params))
+
+    def roll_back(self, **params: object) -> str:
+        """Triggers a run of the DAG that goes back, and starts the old job."""
+        conf: dict[str, object] = {"job": self.job, "flink_conn_id": self.job, "restart_job": True}
+        return self.airflow.api.trigger(ROLLBACK, conf | self._old_program() | params)
+
+    def _old_program(self) -> dict[str, object]:
+        return {
             "old_jar": self.jar,
             "old_entry_class": LEGACY_JOB,
             "old_program_args": self.arguments,
             "old_job_parallelism": 2,
         }
-        return self.trigger(old, **(start | params))
 
     def end_of(self, run: str) -> str:
         return self.airflow.api.wait_for_end(DAG, run, PATIENCE)
@@ -115,11 +124,13 @@ class Ferry:
     def _jobs(self) -> dict[str, str]:
         return {job["id"]: job["status"] for job in self.cluster.get("/jobs")["jobs"]}
 
-    def check_that_nothing_was_lost(self, state: str) -> None:
-        """Ends the running job and judges all that it and those before it have shown, and what it holds at the end."""
+    def check_that_nothing_was_lost(self, state: str) -> Path:
+        """Ends the running job and judges all that it and those before it have shown, and what it holds at the end:
+        in the savepoint that is returned."""
         last = self.running()
         last.wait_for_checkpoints()
         end = last.stop_with_savepoint()
         lines = shown(self.sink)
         check_each_once(lines)
         assert entries(end, state) == expected_entries(lines)
+        return end

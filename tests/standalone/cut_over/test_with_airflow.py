@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from local_airflow.server import Server
 from tests.flink.cluster import ClusterError, FlinkCluster
 from tests.flink.proxy import Proxy
-from tests.flink.remote import FAILING_JOB
-from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
+from tests.flink.remote import FAILING_JOB, NEW_JOB, RemoteJob
+from tests.standalone.cut_over.ferry import DAG, PATIENCE, ROLLBACK, Ferry
 from tests.standalone.cut_over.purchases import shown
+from tests.standalone.migration import answer, log_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -23,7 +26,7 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
         yield cluster
 
 
-def test_a_rehearsal_leaves_the_job_alone_and_a_cut_over_replaces_it(
+def test_a_rehearsal_leaves_the_job_alone_a_cut_over_replaces_it_and_a_rollback_brings_it_back(
     airflow: Server, flink: FlinkCluster, tmp_path: Path
 ) -> None:
     ferry = Ferry.ready(airflow, flink, "replaced", tmp_path, "--ttl-days", 30)
@@ -39,7 +42,10 @@ def test_a_rehearsal_leaves_the_job_alone_and_a_cut_over_replaces_it(
     assert old.status == "FINISHED"
     assert ferry.published() is None
     before = len(shown(ferry.sink))
-    airflow.api.answer(DAG, run, "approve", "Approve")
+    # What the old job has shown, and will go on from when it comes back.
+    back = replace(ferry, sink=tmp_path / "back", arguments=ferry.arguments.replace("/sink", "/back"))
+    shutil.copytree(ferry.sink, back.sink)
+    answer(airflow, DAG, run, "Approve")
     assert ferry.end_of(run) == "success", ferry.logs(run)
 
     publication = ferry.published()
@@ -52,8 +58,63 @@ def test_a_rehearsal_leaves_the_job_alone_and_a_cut_over_replaces_it(
     assert [part for part, time in times.items() if time["predicted"] is None] == ["cut_over", "start_job"]
     restored = flink.get(f"/jobs/{new.id}/checkpoints")["latest"]["restored"]
     assert restored["external_path"] == f"file:{publication.record.target}"
-    ferry.check_that_nothing_was_lost("newMainState")
+    check_that_nothing_goes_back_beside(ferry, new)
+    end = ferry.check_that_nothing_was_lost("newMainState")
     assert len(shown(ferry.sink)) > before
+    check_that_the_old_job_comes_back(ferry, back, end)
+
+
+def check_that_nothing_goes_back_beside(ferry: Ferry, new: RemoteJob) -> None:
+    """The new job runs, and nobody has named it: to start the old one would make them two."""
+    publication = ferry.published()
+    run = ferry.roll_back(approval=False)
+    assert ferry.airflow.api.wait_for_end(ROLLBACK, run, PATIENCE) == "failed"
+    assert f"the new job {new.id} is RUNNING" in log_of(ferry.airflow, ROLLBACK, run, "cancel_new_job")
+    assert ferry.published() == publication
+    assert ferry.running() == new
+
+
+def check_that_the_old_job_comes_back(ferry: Ferry, back: Ferry, end: Path) -> None:
+    """From its own savepoint, though the new job has gone on since; it shows in a sink of its own what it reads."""
+    api, publication, of_old_job = ferry.airflow.api, ferry.published(), indexes(back)
+    assert publication is not None
+    new = RemoteJob.start(ferry.cluster, ferry.jar, NEW_JOB, *ferry.arguments.split(), savepoint=end, parallelism=3)
+    new.wait_for_checkpoints()
+    run = back.roll_back(flink_job="totals")
+    api.wait(ROLLBACK, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
+    said = log_of(ferry.airflow, ROLLBACK, run, "plan")
+    source, checkpoint = publication.record.source, publication.record.checkpoint_id
+    for line in (
+        f"the job goes on from {source} (checkpoint {checkpoint})",
+        f"input since checkpoint {checkpoint} of the job is read again",
+        "what the new job has written out since is written again",
+    ):
+        assert line in said
+    assert (ferry.published(), new.status) == (publication, "RUNNING")
+    answer(ferry.airflow, ROLLBACK, run, "Approve")
+    assert api.wait_for_end(ROLLBACK, run, PATIENCE) == "success"
+
+    assert (ferry.published(), new.status) == (None, "CANCELED")
+    old = ferry.running()
+    assert api.xcom(ROLLBACK, run, "start_old_job")["job_id"] == old.id
+    assert api.xcom(ROLLBACK, run, "roll_back")["savepoint"] == source
+    restored = ferry.cluster.get(f"/jobs/{old.id}/checkpoints")["latest"]["restored"]
+    assert restored["external_path"] == f"file:{source}"
+
+    # A person has it done once more: by now the old job is the one of that name, but not the one that was meant.
+    again = {"dag_run_id": run, "task_ids": ["cancel_new_job"], "include_downstream": True, "only_failed": False}
+    api.call("POST", f"/dags/{ROLLBACK}/clearTaskInstances", again | {"dry_run": False, "reset_dag_runs": True})
+    assert api.wait_for_end(ROLLBACK, run, PATIENCE) == "success"
+    assert api.tasks(ROLLBACK, run)["start_old_job"]["try_number"] == 2
+    assert ferry.running() == old
+
+    back.check_that_nothing_was_lost("mainState")
+    assert (indexes(ferry) & indexes(back)) - of_old_job, "nothing was read again"
+
+
+def indexes(ferry: Ferry) -> set[int]:
+    """Of the purchases that were shown."""
+    return {line.index for line in shown(ferry.sink)}
 
 
 def test_the_old_job_goes_on_when_its_savepoint_fails_and_comes_back_when_the_new_one_fails(
