@@ -14,6 +14,8 @@ import pytest
 
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
+from stateferry.tables.commits import committed, files_by_chunk
 from stateferry.tables.migrate import (
     MigrateStep,
     TableHome,
@@ -107,6 +109,27 @@ def table_rows(home: TableHome, ref: TableRef, branch: str = "main") -> list[dic
     assert head is not None
     found: pa.Table = table.scan(snapshot_id=head.snapshot_id).to_arrow()
     return list(found.to_pylist())
+
+
+def remove_attempts(step: MigrateStep) -> int:
+    """Removes what attempts of the run wrote that isn't part of its commits, as cleaning would one day; says how many
+    files that were."""
+    catalog = step.home.catalog()
+    removed = 0
+    for ref in (step.entries, step.ledger):
+        table = catalog.load_table(ref.identifier)
+        done = committed(table, step.mark.run_id)
+        kept = {
+            Location.of(file.file_path).path
+            for files in (files_by_chunk(table, done.snapshot_id) if done else {}).values()
+            for file in files
+        }
+        for folder in Location.of(f"{table.location()}/data").entries():
+            for file in folder.entries():
+                if file.name.startswith(f"{step.mark.run_id}-") and file.path not in kept:
+                    file.remove()
+                    removed += 1
+    return removed
 
 
 def _size(savepoint: Savepoint) -> int:

@@ -14,10 +14,10 @@ from stateferry.tables import commits
 from stateferry.tables.account import table_facts
 from stateferry.tables.cleaning import TableCleaning
 from stateferry.tables.folding import MOST_FILES, chunks_to_fold
-from stateferry.tables.migrate import advance_main, commit_migrate, migrate_chunk, remove_attempts
+from stateferry.tables.migrate import advance_main, commit_migrate, migrate_chunk
 from stateferry.tables.versions import chunk_files, plan_account
 from tests.legacy_states import LegacyState
-from tests.table_nights import Nights, ledger_rows
+from tests.table_nights import Nights, ledger_rows, remove_attempts
 
 KEYS = 60
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError
 from stateferry.serializers.types import Scalar
-from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk, remove_attempts
+from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk
 from tests.legacy_states import LegacyState
-from tests.table_nights import Nights, folding_everything, ledger_rows, table_rows
+from tests.table_nights import Nights, folding_everything, ledger_rows, remove_attempts, table_rows
 
 NOW, TTL = 1_700_000_000_000, 86_400_000
 FRESH, OLD = NOW - 1000, NOW - 2 * TTL

@@ -23,7 +23,6 @@ from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
 from stateferry.savepoint.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, KeyedHeader
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
 from stateferry.tables import schemas as names
 from stateferry.tables.chunk import ChunkSpec, Facts, migrate_chunk
 from stateferry.tables.commits import (
@@ -253,23 +252,3 @@ def advance_main(home: TableHome, tables: names.StateTables, run_id: str) -> boo
     with home.at_once() as catalog:
         entries, ledger = (catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER))
         return advance(entries, run_id) and advance(ledger, run_id)
-
-
-def remove_attempts(step: MigrateStep) -> int:
-    """Removes what attempts of the run wrote that isn't part of its commits; says how many files that were."""
-    catalog = step.home.catalog()
-    removed = 0
-    for ref in (step.entries, step.ledger):
-        table = catalog.load_table(ref.identifier)
-        done = committed(table, step.mark.run_id)
-        kept = {
-            Location.of(file.file_path).path
-            for files in (files_by_chunk(table, done.snapshot_id) if done else {}).values()
-            for file in files
-        }
-        for folder in Location.of(f"{table.location()}/data").entries():
-            for file in folder.entries():
-                if file.name.startswith(f"{step.mark.run_id}-") and file.path not in kept:
-                    file.remove()
-                    removed += 1
-    return removed
