@@ -157,6 +157,20 @@ def _mix(word):  # type: ignore[no-untyped-def]
 
 
 @_inlined
+def _rest(data, start, end):  # type: ignore[no-untyped-def]
+    """The bytes from start to end, fewer than eight, the first one lowest."""
+    rest = np.uint64(0)
+    if end >= 8:
+        # In two steps, as a word can't be shifted by all its 64 bits.
+        half = np.uint64(4 * (8 - (end - start)))
+        rest = _load64(data, end - 8) >> half >> half
+    else:
+        for position in range(end - 1, start - 1, -1):
+            rest = rest << np.uint64(8) | np.uint64(data[position])
+    return rest
+
+
+@_inlined
 def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
     """64 bits of the bytes from start to end; every byte and the length count."""
     state = seed ^ np.uint64(end - start) * _K1
@@ -164,13 +178,7 @@ def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
         state = (state ^ _load64(data, start)) * _K2
         state ^= state >> _29
         start += 8
-    tail = np.uint64(0)
-    shift = np.uint64(0)
-    while start < end:
-        tail |= np.uint64(data[start]) << shift
-        shift += np.uint64(8)
-        start += 1
-    return _mix((state ^ tail) * _K1)
+    return _mix((state ^ _rest(data, start, end)) * _K1)
 
 
 @_kernel
@@ -194,14 +202,9 @@ def hash_twice(data, starts, ends, first_seed, second_seed, first, second):  # t
             one ^= one >> _29
             other ^= other >> _29
             start += 8
-        tail = np.uint64(0)
-        shift = np.uint64(0)
-        while start < end:
-            tail |= np.uint64(data[start]) << shift
-            shift += np.uint64(8)
-            start += 1
-        first[index] = _mix((one ^ tail) * _K1)
-        second[index] = _mix((other ^ tail) * _K1)
+        rest = _rest(data, start, end)
+        first[index] = _mix((one ^ rest) * _K1)
+        second[index] = _mix((other ^ rest) * _K1)
 
 
 @_kernel
