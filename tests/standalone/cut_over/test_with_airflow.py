@@ -43,8 +43,8 @@ def test_a_rehearsal_leaves_the_job_alone_a_cut_over_replaces_it_and_a_rollback_
     assert ferry.published() is None
     before = len(shown(ferry.sink))
     # What the old job has shown, and will go on from when it comes back.
-    back = replace(ferry, sink=tmp_path / "back", arguments=ferry.arguments.replace("/sink", "/back"))
-    shutil.copytree(ferry.sink, back.sink)
+    sink = shutil.copytree(ferry.sink, tmp_path / "back")
+    back = replace(ferry, sink=sink, arguments=ferry.arguments.replace(str(ferry.sink), str(sink)))
     answer(airflow, DAG, run, "Approve")
     assert ferry.end_of(run) == "success", ferry.logs(run)
 
