@@ -30,7 +30,8 @@ _INTRODUCTION = """\
 Medians of several rounds on one core, after one that doesn't count. "per CPU second" leaves out what the processor did
 for others and waits for the disk; "plain Python" is the same done value by value, on fewer entries, and "faster by"
 compares both by processor time. What is written is on disk when the clock stops; what is
-read is in memory already, unless a title says otherwise. Whole runs have all cores."""
+read is in memory already, unless a title says otherwise. Whole runs have all cores and no round that doesn't count, and
+read from disk what they wrote themselves; variants of them run once."""
 
 
 def main(argv: list[str] | None = None) -> int:

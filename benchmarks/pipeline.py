@@ -14,7 +14,8 @@ import numpy as np
 
 from benchmarks import state_processor
 from benchmarks.executing import ALL_CORES, execute
-from benchmarks.measuring import Comparison, Duration, Execution, Scale, Subject, expect
+from benchmarks.measuring import Comparison, Duration, Execution, Scale, Subject, expect, in_memory
+from benchmarks.other_values import Values, with_other_values
 from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.savepoint.key_group_file import WINDOW
@@ -51,6 +52,13 @@ class Bench:
         path = self.folder / name
         if not path.exists():
             write_demo_savepoint(str(path), state)
+            in_memory(path)
+        return path
+
+    def of_other_values(self, source: Path, values: Values) -> Path:
+        path = self.folder / values.name.lower()
+        with_other_values(source, self.plain, values, path)
+        in_memory(path)
         return path
 
     def peer(self, source: Path) -> Execution:
@@ -122,6 +130,7 @@ def measure(scale: Scale) -> Iterator[Comparison | Duration]:
     yield peer
     yield replace(ours, goal=_goal(ours, wanted)) if wanted else ours
     yield from _variants(bench, source, ours)
+    yield from _by_byte(bench, source, ours)
     yield from _steps(nights)
     yield from _next_night(bench, source)
 
@@ -155,6 +164,21 @@ def _variants(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparis
         yield replace(line, goal=f"{goal} {'reached' if reached else 'MISSED'}")
 
 
+def _by_byte(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparison]:
+    """Other values make other sizes: each run's speed is that of a byte of its source."""
+    for values in Values:
+        other = bench.of_other_values(source, values)
+        line = Comparison(f"values {values.value}, by the byte", (bench.night(other).execution,))
+        larger = _size(other) / _size(source)
+        clock, processor = (speed * larger for speed in line.faster_than(ours))
+        yield replace(line, speed=(clock, processor), goal=f"≥ 0.5 {'reached' if clock >= 0.5 else 'MISSED'}")
+        shutil.rmtree(other)
+
+
+def _size(savepoint: Path) -> int:
+    return sum(file.stat().st_size for file in savepoint.iterdir())
+
+
 def _steps(nights: list[Night]) -> Iterator[Duration]:
     for step in _STEPS:
         yield Duration(f"of the plain run: {step}", tuple(night.steps[step] for night in nights))
@@ -176,5 +200,6 @@ def _next_night(bench: Bench, source: Path) -> Iterator[Duration]:
 
 
 SUBJECT = Subject(
-    "A whole run beside Flink's State Processor API, String -> Long, 100 entries a key, on all cores", measure
+    "A whole run beside Flink's State Processor API, String -> Long unless said, 100 entries a key, on all cores",
+    measure,
 )

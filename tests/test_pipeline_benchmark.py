@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.executing import FailedError, execute
 from benchmarks.measuring import Comparison, Execution, WrongResultError
+from benchmarks.other_values import Values
 from benchmarks.pipeline import Bench
 from benchmarks.report import tables
 from stateferry.demo import MAIN_STATE
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.reader import Savepoint
+from stateferry.values.java_values import RowValue
 
 KEYS = 700
 _CHILD = (
@@ -57,7 +61,28 @@ def test_another_night_differs_in_every_hundredth_key_of_a_section(tmp_path: Pat
     assert all(before[key][:-1] == after[key][:-1] for key in different)
 
 
-def _values(path: Path) -> dict[str, list[tuple[str, int]]]:
+@pytest.mark.parametrize(
+    ("values", "of"),
+    [
+        (Values.NULLABLE, lambda _, number: number if number % 10 else None),
+        (Values.NESTED, lambda name, number: RowValue((number, name if number % 10 else None, number / 8))),
+    ],
+)
+def test_other_values_stand_where_the_plain_ones_did(
+    values: Values, of: Callable[[str, int], object], tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path, KEYS)
+    source = bench.source("plain", bench.plain)
+    plain = _values(source)
+    numbers = [number for entries in plain.values() for _, number in entries]
+    assert 0.05 < sum(number % 10 == 0 for number in numbers) / len(numbers) < 0.15
+    other = bench.of_other_values(source, values)
+    assert _values(other) == {
+        key: [(name, of(name, number)) for name, number in entries] for key, entries in plain.items()
+    }
+
+
+def _values(path: Path) -> dict[str, list[tuple[str, Any]]]:
     savepoint = Savepoint.open(str(path))
     (operator,) = savepoint.keyed_operators()
     entries = read_entries(savepoint, operator, savepoint.state(operator, MAIN_STATE))
