@@ -28,8 +28,10 @@ def test_a_killed_application_goes_on_where_it_was(migration: Migration) -> None
     assert not Path("/proc", str(driver)).exists() or _is_over(driver)
 
     assert migration.end_of(run) == "success", migration.told(run)
-    tasks = migration.airflow.api.tasks(DAG, run)
-    assert tasks["rescale"]["try_number"] == 2, migration.log(run, "rescale")
+    tasks, log = migration.airflow.api.tasks(DAG, run), migration.log(run, "rescale")
+    # If Airflow is quicker than the end of the killed driver, it takes the lease for held, and no try for lost.
+    assert tasks["rescale"]["try_number"] == 2 or "is being worked on by the same run" in log, log
+    assert log.count("Spark-Submit cmd") == 2, log
     assert {step: ferried.facts(step) for step in done_before} == done_before
     assert [change.state for change in ferried.changes()].count(RunState.FAILED) == 0
     assert entries_of(Path(ferried.plan.target)) == Orders().entries
