@@ -94,8 +94,9 @@ def warm() -> None:
         rewrite(Savepoint.open(source), larger, Layout(max_parallelism=256))
         for name in (source, larger):
             read_all(Savepoint.open(name))
-        for key in (Scalar.INTEGER, Scalar.LONG):
-            _write_numbered(f"{folder}/{key.name}", key)
+        # Of texts only those that aren't ASCII come to the loop for texts of all kinds.
+        for key, pair in ((Scalar.INTEGER, (1, 2)), (Scalar.LONG, (1, 2)), (Scalar.STRING, ("日", "本"))):
+            _write_pair(f"{folder}/{key.name}", key, pair)
             read_all(Savepoint.open(f"{folder}/{key.name}"))
         # Arrays of one entry are another type to numba.
         single = replace(_DEMO, keys=20, entries=1)
@@ -125,9 +126,9 @@ def _hash_pairs() -> None:
     row_kernels.spread_hash(data, starts, starts, np.ones(1, np.int64), seeds, out)
 
 
-def _write_numbered(folder: str, key: Scalar) -> None:
-    """Two entries whose keys are numbers; with one key group all keys are in the right one."""
-    void, number = simple_snapshot(Scalar.VOID_NAMESPACE), simple_snapshot(key)
+def _write_pair(folder: str, key: Scalar, pair: tuple[object, object]) -> None:
+    """An entry for each key of the pair; with one key group all keys are in the right one."""
+    void, described = simple_snapshot(Scalar.VOID_NAMESPACE), simple_snapshot(key)
     meta = StateMeta(
         "numbers",
         BackendKind.KEY_VALUE,
@@ -135,14 +136,14 @@ def _write_numbered(folder: str, key: Scalar) -> None:
         ((VALUE_SERIALIZER, simple_snapshot(Scalar.LONG)), (NAMESPACE_SERIALIZER, void)),
     )
     entries = b""
-    for value in (1, 2):
-        found = b"\0" + encode(key, value) + b"\0"
+    for value, name in enumerate(pair):
+        found = b"\0" + encode(key, name) + b"\0"
         last_start, entries = (
             len(entries),
             entries + struct.pack(">i", len(found)) + found + struct.pack(">iq", 8, value),
         )
     writer = SavepointWriter(folder)
-    with writer.keyed_file(bytes(16).hex(), 0, KeyedHeader(False, number, (meta,)), KeyGroupRange(0, 0)) as file:
+    with writer.keyed_file(bytes(16).hex(), 0, KeyedHeader(False, described, (meta,)), KeyGroupRange(0, 0)) as file:
         file.entries(0, 0, np.frombuffer(entries, np.uint8), last_start)
         handle = file.close()
     operator = Operator(bytes(16), 1, 1, subtasks=(Subtask(0, managed_keyed=handle),))

@@ -16,6 +16,7 @@ READ = [
     "arrays-1.20-hashmap",
     "maps-2.3-hashmap",
     "windows-1.20-rocksdb",
+    "kinds-in-strings-2.3-rocksdb",
 ]
 
 MIGRATED = ["legacy-2.3-rocksdb", "legacy-ttl-1.20-rocksdb", "legacy-tuple-pojo-2.3-rocksdb"]
