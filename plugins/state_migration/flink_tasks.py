@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 START_JOB = "start_job"
+NEW_JOB = "new_job"
+"""A step of the run: which job is started from its publication, said before it is."""
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
@@ -78,6 +80,8 @@ class StartJob(StartingJob):
         check_not_returned(run)
         self.flink_conn_id = request.flink_conn_id
         self.timeout = parse_duration(request.start_timeout) / 1000
+        # One that isn't up in time may run all the same, and the way back must know of it.
+        run.finish(NEW_JOB, {"job_id": self._run(context).job_id})
         try:
             started = self.start(context, request.new_program(), run.plan.target)
         except FlinkTimeoutError as error:

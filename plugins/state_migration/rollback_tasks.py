@@ -11,7 +11,7 @@ from flink_provider.jobs import TERMINAL
 from flink_provider.operators import FlinkCancelJobOperator
 
 from state_migration.approval import Asking
-from state_migration.flink_tasks import START_JOB, StartingJob
+from state_migration.flink_tasks import NEW_JOB, StartingJob
 from state_migration.planning import default_catalog
 from state_migration.request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
@@ -120,10 +120,10 @@ def _request(context: Context) -> RollbackRequest:
 
 
 def _new_job(undo: Publication) -> str | None:
-    """The job that was started from the publication by the run that made it."""
+    """The job that was started from the publication, or was to be, by the run that made it."""
     run = published_run(home_folder(), undo)
-    started = run.facts(START_JOB) if run is not None else None
-    return started["job_id"] if started is not None else None
+    said = run.facts(NEW_JOB) if run is not None else None
+    return said["job_id"] if said is not None else None
 
 
 def _control() -> Control:

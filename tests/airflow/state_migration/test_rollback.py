@@ -1,0 +1,89 @@
+"""The way back while a new job may run that was never seen up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from flink_provider.errors import FlinkTimeoutError
+from flink_provider.hook import FlinkHook
+from flink_provider.identity import flink_id
+from state_migration.flink_tasks import StartingJob, StartJob
+from state_migration.planning import Occasion, default_catalog, planned
+from state_migration.request import MigrationRequest
+from state_migration.rollback_tasks import CancelNewJob, PlanRollback
+
+from stateferry.runs.control import Control
+from stateferry.runs.publication import Record
+from stateferry.runs.runs import Run
+from tests.airflow.state_migration.test_approval import context
+from tests.airflow.state_migration.test_steps import TaskInstance
+
+STARTING = {"dag_id": "state_migration", "task_id": "start_job", "map_index": -1, "run_id": "manual"}
+NEW_JOB = flink_id("job", *map(str, STARTING.values()))
+
+
+@pytest.fixture
+def published(home: Path, occasion: Occasion) -> Run:
+    run = planned(MigrationRequest(), occasion)[1]
+    assert run is not None
+    plan = run.plan
+    record = Record(
+        run_id=plan.run_id,
+        plan_fingerprint=plan.fingerprint,
+        source=plan.source,
+        checkpoint_id=1,
+        target=plan.target,
+        metadata_digest="",
+        tables={},
+    )
+    with Control(default_catalog()) as control:
+        lease = control.acquire(plan.job, plan.run_id)
+        control.publish(lease, record, replaces=None)
+        control.release(lease)
+    return run
+
+
+def start_too_late(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: object) -> NoReturn:
+        raise FlinkTimeoutError("no checkpoint yet")
+
+    monkeypatch.setattr(StartingJob, "start", wait)
+    starting = context(run, MigrationRequest(start_job=True, jar="new.jar"))
+    vars(starting["ti"]).update(STARTING)
+    with pytest.raises(AirflowFailException, match="no checkpoint yet"):
+        StartJob(task_id="start_job").execute(starting)
+
+
+def cancel(run: Run) -> Any:
+    """What the rollback does before it undoes anything, if no job was named that is to be cancelled."""
+    asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar"}
+    said = PlanRollback(task_id="plan").execute({"params": asked, "dag_run": SimpleNamespace(conf=None)})
+    return CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("state", ["CANCELED", "FAILED", None])
+def test_nothing_is_to_be_cancelled_if_the_new_job_is_over(
+    published: Run, monkeypatch: pytest.MonkeyPatch, state: str | None
+) -> None:
+    start_too_late(published, monkeypatch)
+    monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: state if job == NEW_JOB else "RUNNING")
+    with pytest.raises(AirflowSkipException):
+        cancel(published)
+
+
+def test_a_new_job_that_came_up_too_late_is_not_joined_by_the_old_one(
+    published: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_too_late(published, monkeypatch)
+    monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: "RUNNING" if job == NEW_JOB else None)
+    with pytest.raises(AirflowFailException, match=f"the new job {NEW_JOB} is RUNNING"):
+        cancel(published)
+
+
+def test_a_run_that_was_to_start_no_job_has_none_to_look_for(published: Run) -> None:
+    with pytest.raises(AirflowSkipException):
+        cancel(published)
