@@ -1,7 +1,8 @@
 """Compiled loops over the entries of key groups: where they lie, whether their keys belong there, and copies of them.
 
-Every kernel checks its bounds, writes to arrays the caller owns and allocates nothing. numba's cache notices no change
-elsewhere, so all that they call stands in this file, also what other kernels have too.
+The scans check their bounds, and what is copied has been scanned. All write to arrays the caller owns and allocate
+nothing. numba's cache notices no change elsewhere, so what they call stands in this file, also what other kernels have
+too; the codes of failures, which `walker.py` says in words, are all that comes from elsewhere.
 """
 
 # What makes numba leave out its counting is a keyword that its own types don't know.
@@ -31,6 +32,7 @@ INTEGER_KEY = 2
 LONG_KEY = 3
 
 _FAILED = -1
+# As many as a length of one byte can say.
 _MOST_UNITS = 0x7E
 _TWO_WORDS = 16
 _HIGH_BITS = np.uint64(0x8080808080808080)

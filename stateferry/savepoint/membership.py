@@ -18,8 +18,6 @@ from stateferry.serializers.types import FlinkType, RowType, Scalar, TimerType, 
 from stateferry.serializers.walker import Positions, skip_runs
 
 _TIMER_TIMESTAMP = 8
-
-
 # Those whose hash the scan of their entries has at hand.
 _KINDS = {Scalar.STRING: kernels.STRING_KEY, Scalar.INTEGER: kernels.INTEGER_KEY, Scalar.LONG: kernels.LONG_KEY}
 

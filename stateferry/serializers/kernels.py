@@ -1,4 +1,4 @@
-"""Compiled walks over serialized bytes: entries of a key group, values of any type, blobs into map entries.
+"""Compiled walks over serialized bytes: values of any type, blobs into map entries.
 
 numba's cache watches only the file that defines a kernel, so all kernels that call each other live in this one.
 Every kernel checks its bounds; on damage it fills `failure` with (code, position, detail) and returns a negative

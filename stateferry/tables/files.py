@@ -28,8 +28,8 @@ _WRITE = 1 << 20
 
 class DataFile:
     """Created with its first rows: a chunk in which nothing has changed has no file. Columns named as dictionaries have
-    long values that come again and again; for numbers that do, a dictionary would only take time. Only those that rows
-    are found by have their bounds kept."""
+    values that come again and again; for one number of many rows a dictionary would only take time. Only those that
+    rows are found by have their bounds kept."""
 
     def __init__(self, name: str, dictionaries: list[str]) -> None:
         self.name, self._dictionaries = name, dictionaries
