@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 
 from local_airflow.server import Server
@@ -40,7 +42,7 @@ def nights(airflow: Server, job: str, tmp_path: Path) -> Migration:
 
 
 def test_three_days_at_once_after_the_newest_and_the_scheduler_killed(
-    nights: Migration, configured: Callable[[str], None]
+    nights: Migration, configured: Callable[[str], None], request: pytest.FixtureRequest
 ) -> None:
     configured(json.dumps(nights.params()))
     airflow = nights.airflow
@@ -54,7 +56,10 @@ def test_three_days_at_once_after_the_newest_and_the_scheduler_killed(
     assert len(runs) == len(DAYS)
     assert runs[-1] == newest
     nights.wait_for(runs[0], "migrate", "running")
-    os.kill(airflow.pid("scheduler"), signal.SIGKILL)
+    scheduler = psutil.Process(airflow.pid("scheduler"))
+    # Its workers end what they do, and wait ever after for somebody to tell them what else.
+    request.addfinalizer(partial(_end, scheduler.children()))
+    scheduler.kill()
     time.sleep(2)
     airflow.start_component("scheduler")
 
@@ -75,6 +80,12 @@ def test_three_days_at_once_after_the_newest_and_the_scheduler_killed(
     _check_apart(ferried)
     waits = [nights.log(run, task) for run in runs for task in STEPS]
     assert any("waiting: " in log for log in waits), "no run has met another's lease: this test has shown nothing"
+
+
+def _end(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _check_apart(ferried: list[Run]) -> None:
