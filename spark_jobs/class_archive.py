@@ -57,7 +57,7 @@ from spark_jobs.session import session, wait_until_stopped
 from spark_jobs.tasks import run_tasks
 with session("class archive") as spark:
     run_tasks(spark, "class archive", [-1, 1], abs)
-    gateway = spark.sparkContext._gateway
+    gateway = spark._gateway
 wait_until_stopped()
 gateway.shutdown()
 gateway.proc.stdin.close()

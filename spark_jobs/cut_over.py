@@ -10,7 +10,7 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
@@ -28,7 +28,7 @@ _BYTES: Measure[tuple[str, FileFingerprint]] = Measure("B", lambda digest: diges
 
 
 def fingerprint(
-    spark: SparkSession, savepoint: Savepoint, watch: Watch, written: Mapping[str, FileFingerprint] | None = None
+    spark: SparkContext, savepoint: Savepoint, watch: Watch, written: Mapping[str, FileFingerprint] | None = None
 ) -> SavepointFingerprint:
     """Of every byte of the savepoint; `written`, by their URIs, are files that whoever wrote them knows and that need
     not be read for it."""
@@ -47,7 +47,7 @@ def fingerprint_of_metadata(savepoint: Savepoint) -> SavepointFingerprint:
 
 
 def publish(
-    spark: SparkSession, run: Run, control: Control, lease: Lease, tables: dict[str, int], watch: Watch = lambda _: None
+    spark: SparkContext, run: Run, control: Control, lease: Lease, tables: dict[str, int], watch: Watch = lambda _: None
 ) -> Publication:
     if run.facts("validate") is None:
         raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")

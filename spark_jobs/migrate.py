@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
@@ -44,11 +44,11 @@ def table_home(resolved: ResolvedPlan) -> TableHome:
     return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse)
 
 
-def run(spark: SparkSession, resolved: ResolvedPlan, watch: Watch = lambda _: None) -> list[MigratedState]:
+def run(spark: SparkContext, resolved: ResolvedPlan, watch: Watch = lambda _: None) -> list[MigratedState]:
     return list(_states(spark, resolved, watch))
 
 
-def _states(spark: SparkSession, resolved: ResolvedPlan, watch: Watch) -> Iterator[MigratedState]:
+def _states(spark: SparkContext, resolved: ResolvedPlan, watch: Watch) -> Iterator[MigratedState]:
     plan = resolved.plan
     for one in resolved.operators:
         for rules in one.rules:
@@ -61,7 +61,7 @@ def _states(spark: SparkSession, resolved: ResolvedPlan, watch: Watch) -> Iterat
                 rules,
                 vanish_threshold=plan.vanish_threshold,
                 chunk_bytes=plan.chunk_bytes,
-                at_least=spark.sparkContext.defaultParallelism,
+                at_least=spark.defaultParallelism,
             )
             facts = run_tasks(spark, "migrate", step.chunks, migrate_chunk, watch, _ROWS)
             yield MigratedState(step.tables, commit_migrate(step, facts), step.rebuild)

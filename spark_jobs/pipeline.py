@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from spark_jobs import cut_over, migrate, movement, rescale, snapshot, validate
 from spark_jobs.watching import Watch
@@ -43,7 +43,7 @@ def now_ms() -> int:
 class Pipeline:
     """One run under its job's lease."""
 
-    spark: SparkSession
+    spark: SparkContext
     run: Run
     resolved: ResolvedPlan
     control: Control

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from spark_jobs.staging_job import stage_files
 from spark_jobs.watching import Watch
@@ -30,7 +30,7 @@ class Staged:
 
 
 def run(
-    spark: SparkSession, resolved: ResolvedPlan, folder: str, exchange: Location, watch: Watch = lambda _: None
+    spark: SparkContext, resolved: ResolvedPlan, folder: str, exchange: Location, watch: Watch = lambda _: None
 ) -> Staged:
     """`exchange` is a folder for what goes from key group to key group, as long as it is on its way."""
     rewrites = resolved.rewrites()

@@ -12,15 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from spark_jobs import class_archive, savepoint_source
+from spark_jobs import class_archive
 from spark_jobs.worker_daemon import Nursery
 from stateferry.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _stopping: list[threading.Thread] = []
+_begun: list[_Start] = []
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -47,42 +49,77 @@ SETTINGS = {
 def local_session(application: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
     """A local session with the data source in it; `settings` have underscores for dots: `spark_driver_memory="4g"`."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    spark = _session(application, _local(cores) | SETTINGS | given)
+    # For a session without it there is more to start first.
+    from spark_jobs import savepoint_source
+
+    spark = SparkSession(_context(application, _local(cores) | SETTINGS | given))
     savepoint_source.register(spark)
     return spark
 
 
 @contextmanager
-def session(application: str) -> Iterator[SparkSession]:
-    """The session there is; if there is none a local one, as long as it is needed."""
+def session(application: str) -> Iterator[SparkContext]:
+    """The session there is; if there is none a local one, as long as it is needed. It is for tasks, without the SQL that
+    takes as long to start as everything else."""
     # pyiceberg says for each column of a data file what Parquet keeps no statistics of.
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     wait_until_stopped()
-    active = SparkSession.getActiveSession()
+    active = SparkContext._active_spark_context
     if active is not None:
         yield active
         return
     if not class_archive.has_java():
         raise UsageError("Spark needs Java 17: there is no java on the PATH, and JAVA_HOME isn't set")
-    # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
-    java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
-    nursery = Nursery()
-    started: SparkSession | None = None
-
-    def stop() -> None:
-        if started is not None:
-            started.stop()
-        nursery.close()
-
+    begin()
+    start = _begun.pop()
     try:
         with _interrupted_afterwards():
-            started = _session(application, _local(_slots()) | SETTINGS | {_JAVA_OPTIONS: java})
-        yield started
+            context = start.context(application)
+        yield context
     finally:
         # It takes a second until threads on both sides have noticed; a process that has nothing else to do may end.
-        stopping = threading.Thread(target=stop, daemon=True, name="end of the Spark session")
+        stopping = threading.Thread(target=start.stop, daemon=True, name="end of the Spark session")
         stopping.start()
         _stopping.append(stopping)
+
+
+def begin() -> None:
+    """Lets a session's processes start while the caller is still finding out what for: `session` goes on from there.
+    They end with this process if it never comes to that."""
+    if not _begun and class_archive.has_java() and SparkContext._active_spark_context is None:
+        _begun.append(_Start())
+
+
+class _Start:
+    """A JVM and a nursery, from when they are started until the session in them has stopped."""
+
+    def __init__(self) -> None:
+        # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
+        java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
+        self._settings = _local(_slots()) | SETTINGS | {_JAVA_OPTIONS: java}
+        self._nursery = Nursery()
+        self._failed: Exception | None = None
+        self._context: SparkContext | None = None
+        self._launch = threading.Thread(target=self._launched, daemon=True, name="start of Spark's JVM")
+        self._launch.start()
+
+    def _launched(self) -> None:
+        try:
+            SparkContext._ensure_initialized(conf=_conf(self._settings))
+        except Exception as error:
+            self._failed = error
+
+    def context(self, application: str) -> SparkContext:
+        self._launch.join()
+        if self._failed is not None:
+            raise self._failed
+        self._context = SparkContext.getOrCreate(_conf(self._settings).setAppName(application))
+        return self._context
+
+    def stop(self) -> None:
+        if self._context is not None:
+            self._context.stop()
+        self._nursery.close()
 
 
 @contextmanager
@@ -114,18 +151,19 @@ def wait_until_stopped() -> None:
         _stopping.pop().join()
 
 
-def submitted_session(application: str) -> SparkSession:
-    """The session of an application given to spark-submit, which has said where and how it runs."""
+def submitted_session(application: str) -> SparkContext:
+    """The session, for tasks, of an application given to spark-submit, which has said where and how it runs."""
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
-    settings = {name: value for name, value in SETTINGS.items() if name.startswith(("spark.sql.", "spark.python."))}
-    return _session(application, settings)
+    settings = {name: value for name, value in SETTINGS.items() if name.startswith("spark.python.")}
+    return _context(application, settings)
 
 
-def _session(application: str, settings: dict[str, str]) -> SparkSession:
-    builder = SparkSession.builder.appName(application)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+def _context(application: str, settings: dict[str, str]) -> SparkContext:
+    return SparkContext.getOrCreate(_conf(settings).setAppName(application))
+
+
+def _conf(settings: dict[str, str]) -> SparkConf:
+    return SparkConf().setAll(list(settings.items()))
 
 
 def _slots() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
@@ -17,14 +17,14 @@ from stateferry.runs.plan_check import ResolvedPlan
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
 
 
-def run(spark: SparkSession, resolved: ResolvedPlan, watch: Watch = lambda _: None) -> Inventory:
+def run(spark: SparkContext, resolved: ResolvedPlan, watch: Watch = lambda _: None) -> Inventory:
     inventory = total(run_tasks(spark, "snapshot", _tasks(spark, resolved), InventoryTask.take, watch, _BYTES))
     for stopping in _stopping(resolved, inventory):
         raise stopping
     return inventory
 
 
-def _tasks(spark: SparkSession, resolved: ResolvedPlan) -> list[InventoryTask]:
+def _tasks(spark: SparkContext, resolved: ResolvedPlan) -> list[InventoryTask]:
     rules = {one.operator.id: one.rules for one in resolved.operators}
     return [
         task
@@ -34,7 +34,7 @@ def _tasks(spark: SparkSession, resolved: ResolvedPlan) -> list[InventoryTask]:
             operator,
             rules.get(operator.id, ()),
             target_bytes=resolved.plan.chunk_bytes,
-            at_least=spark.sparkContext.defaultParallelism,
+            at_least=spark.defaultParallelism,
         )
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
@@ -21,7 +21,7 @@ _SENT: Measure[SentFile] = Measure("B", lambda file: file.size)
 
 
 def stage_files(
-    spark: SparkSession,
+    spark: SparkContext,
     rewrites: Sequence[OperatorRewrite],
     folder: str,
     exchange: Location,
@@ -43,7 +43,7 @@ def stage_files(
 
 
 def _exchanged(
-    spark: SparkSession,
+    spark: SparkContext,
     rewrite: OperatorRewrite,
     receivers: Sequence[FileTask],
     exchange: Location,

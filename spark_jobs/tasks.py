@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator
-from pyspark.sql import SparkSession
 
 from spark_jobs.watching import Watch, watched
 from stateferry.errors import StateferryError
@@ -28,7 +27,7 @@ class Measure(Generic[Fact]):
 
 
 def run_tasks(
-    spark: SparkSession,
+    spark: SparkContext,
     step: str,
     work: Sequence[Work],
     do: Callable[[Work], Fact],
@@ -39,9 +38,8 @@ def run_tasks(
     say against it is raised here as it was raised there, not as a failure of Spark's."""
     if not work:
         return []
-    context = spark.sparkContext
-    pieces = context.parallelize(list(enumerate(work)), len(work))
-    amount = context.accumulator(0)
+    pieces = spark.parallelize(list(enumerate(work)), len(work))
+    amount = spark.accumulator(0)
     task = _Task(do, measure, amount, _attempts(spark))
 
     def job() -> list[tuple[int, Fact | _Failure]]:
@@ -107,10 +105,9 @@ def _attempt() -> int:
     return 1 + (context.attemptNumber() if context is not None else 0)
 
 
-def _attempts(spark: SparkSession) -> int:
-    context = spark.sparkContext
+def _attempts(spark: SparkContext) -> int:
     # A local master tries nothing twice unless it says so: local[cores,attempts].
-    master = context.master or ""
+    master = spark.master or ""
     if master.startswith("local"):
         return int(master.rstrip("]").split(",")[1]) if "," in master else 1
-    return int(context.getConf().get("spark.task.maxFailures", "4") or 4)
+    return int(spark.getConf().get("spark.task.maxFailures", "4") or 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
@@ -20,7 +20,7 @@ _BYTES: Measure[Facts] = Measure("B", lambda facts: int(facts.get("size", 0)))
 
 
 def run(
-    spark: SparkSession,
+    spark: SparkContext,
     resolved: ResolvedPlan,
     staged: str,
     tables: Sequence[AccountSpec] = (),

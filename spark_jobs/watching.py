@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 _POLL_SECONDS = 0.5
 _numbers = itertools.count()
@@ -33,7 +33,7 @@ Watch = Callable[[Progress], None]
 
 
 def watched(
-    spark: SparkSession,
+    spark: SparkContext,
     step: str,
     total: int,
     job: Callable[[], Answer],
@@ -42,7 +42,6 @@ def watched(
     unit: str = "",
 ) -> Answer:
     """The job's answer; meanwhile `watch` hears how many of its last stage's tasks are done."""
-    context = spark.sparkContext
     # A job of the same name before this one is another one's progress.
     group = f"stateferry-{step}-{next(_numbers)}"
     ended = threading.Event()
@@ -56,20 +55,20 @@ def watched(
             watch(progress(min(_done(spark, group), total)))
 
     poller = threading.Thread(target=poll, daemon=True, name=f"progress of {step}")
-    context.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)
+    spark.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)
     poller.start()
     try:
         answer = job()
     finally:
         ended.set()
         poller.join()
-        context.setJobGroup("", "")
+        spark.setJobGroup("", "")
     watch(progress(total, ended=True))
     return answer
 
 
-def _done(spark: SparkSession, group: str) -> int:
-    tracker = spark.sparkContext.statusTracker()
+def _done(spark: SparkContext, group: str) -> int:
+    tracker = spark.statusTracker()
     done = 0
     for job_id in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job_id)

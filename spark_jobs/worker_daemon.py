@@ -75,6 +75,14 @@ def _passes_on(descriptor: int) -> bool:
         return False
 
 
+class _WithoutPandas:
+    """Has pyarrow do as if there was none: tasks don't need it, and to import it takes as long as all that they do."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 def _get_ready() -> None:
     import pyarrow as pa
 
@@ -83,7 +91,7 @@ def _get_ready() -> None:
     for module in _PRELOADED:
         importlib.import_module(module)
     compiled.load()
-    # The first array imports pandas: here once, instead of in each worker.
+    # The first array imports pandas if it can: here once, instead of in each worker.
     pa.array([])
 
 
@@ -137,6 +145,7 @@ def _wait(path: str) -> None:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(1)
+            sys.meta_path.insert(0, _WithoutPandas())
             _get_ready()
             if listener not in select.select([listener, sys.stdin], [], [])[0]:
                 return

@@ -15,8 +15,7 @@ from spark_jobs import cut_over, migrate, session, snapshot, staging_job, valida
 class LocalSpark:
     """What steps ask of a session beside `run_tasks`."""
 
-    class sparkContext:  # noqa: N801 Spark's own name
-        defaultParallelism = 2  # noqa: N815 Spark's own name
+    defaultParallelism = 2  # noqa: N815 Spark's own name
 
 
 def _run_tasks(_: object, __: str, work: Sequence[Any], do: Callable[[Any], Any], *___: object, **____: object) -> Any:

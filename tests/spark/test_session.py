@@ -124,7 +124,7 @@ from spark_jobs import class_archive
 class_archive.java_options = lambda: {options!r} + " -Xlog:class+load:file={tmp_path}/classes"
 from spark_jobs.session import session
 with session("archive") as spark:
-    spark.sparkContext.setJobGroup("", "")
+    spark.setJobGroup("", "")
 """
     subprocess.run([sys.executable, "-c", code], timeout=120, check=True, capture_output=True)
     loaded = (tmp_path / "classes").read_text().splitlines()

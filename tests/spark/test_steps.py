@@ -157,7 +157,7 @@ def test_the_librarys_errors_come_back_as_what_they_are(spark: SparkSession) -> 
         return number
 
     with pytest.raises(DamagedError, match="f, key group 3: expected an end, found none") as raised:
-        run_tasks(spark, "test", [0, 1], damaged)
+        run_tasks(spark.sparkContext, "test", [0, 1], damaged)
     assert (raised.value.file, raised.value.key_group) == ("f", 3)
 
 
@@ -165,7 +165,7 @@ def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
     heard: list[Progress] = []
     tenths: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
     for count in (3, 2):
-        answers = run_tasks(spark, "count", range(count), lambda number: number * 10, heard.append, tenths)
+        answers = run_tasks(spark.sparkContext, "count", range(count), lambda number: number * 10, heard.append, tenths)
         assert answers == [number * 10 for number in range(count)]
         last = heard[-1]
         assert (last.done, last.total, last.unit, last.ended) == (count, count, "B", True)
@@ -176,6 +176,6 @@ def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
 
 def test_a_session_is_the_one_there_is(spark: SparkSession) -> None:
     with session("another") as found:
-        assert found.sparkContext is spark.sparkContext
+        assert found is spark.sparkContext
     # Whoever found it leaves it running.
     assert spark.range(3).count() == 3
