@@ -26,6 +26,7 @@ LOOP = 7  # register, least size of an element, where to go when empty
 NEXT = 8  # register, where the body starts
 NULL_FLAG = 9  # padding of a null, where to go after it
 BRANCH = 10  # a flag byte: 1 goes on, 0 goes where this says
+ENTRIES = 11  # register with how many, size of keys and of values, 0 for texts: a whole map, as most jobs have them
 JUMP = 12  # where to go
 MASK = 13  # register, bytes
 FIELD = 14  # register, bit, where to go when null
@@ -241,6 +242,43 @@ def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-un
             return position
 
 
+@_inlined
+def _skip_plain(data, position, limit, size, failure):  # type: ignore[no-untyped-def]
+    """A value of one size, or if that is 0 a String: the short one in ASCII that it nearly always is at once."""
+    if size > 0:
+        if size > limit - position:
+            return _fail(failure, TRUNCATED, position, size)
+        return position + size
+    if position < limit:
+        length = np.int64(data[position])
+        end = position + length
+        if 0 < length < 0x80 and end <= limit and _is_ascii(data, position + 1, length - 1):
+            return end
+    return _skip_string(data, position, limit, 1, failure)
+
+
+@_kernel
+def _skip_entries(data, position, limit, count, key_size, value_size, marks, failure):  # type: ignore[no-untyped-def]
+    """Entries of a map, with a mark where each begins and where its key ends."""
+    for entry in range(count):
+        marks[2 * entry] = position
+        position = _skip_plain(data, position, limit, key_size, failure)
+        if position < 0:
+            return position
+        marks[2 * entry + 1] = position
+        if position >= limit:
+            return _fail(failure, TRUNCATED, position, 1)
+        flag = data[position]
+        if flag > 1:
+            return _fail(failure, BAD_FLAG, position, np.int64(flag))
+        position += 1
+        if flag == 0:
+            position = _skip_plain(data, position, limit, value_size, failure)
+            if position < 0:
+                return position
+    return position
+
+
 @_kernel
 def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, failure):  # type: ignore[no-untyped-def]
     """Runs a program over many values: where each ends, and the positions the program marks on its way, `mark_ends[i]`
@@ -289,6 +327,17 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 else:
                     _fail(failure, BAD_FLAG, position, np.int64(flag))
                     return np.int64(index)
+            elif op == ENTRIES:
+                count = registers[code[pc + 1]]
+                if 2 * count > len(marks) - marked:
+                    _fail(failure, TOO_MANY_MARKS, position, marked)
+                    return np.int64(index)
+                of_map = marks[marked:]
+                position = _skip_entries(data, position, limit, count, code[pc + 2], code[pc + 3], of_map, failure)
+                if position < 0:
+                    return np.int64(index)
+                marked += 2 * count
+                pc += 4
             elif op == NEXT:
                 registers[code[pc + 1]] -= 1
                 if registers[code[pc + 1]] > 0:

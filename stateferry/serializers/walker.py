@@ -149,6 +149,12 @@ class _Compiler:
 
     def map(self, key: FlinkType, value: FlinkType, *, marks: bool = False) -> None:
         register = self.register()
+        sizes = _plain_size(key), _plain_size(value)
+        if marks and None not in sizes:
+            at = self.emit(kernels.LOOP, register, least_size(key) + 1, 0)
+            self.emit(kernels.ENTRIES, register, *(size or 0 for size in sizes))
+            self.code[at + 3] = len(self.code)
+            return
         mark = (kernels.MARK,) if marks else ()
         at = self.emit(kernels.LOOP, register, least_size(key) + 1, 0, *mark)
         self.compile(key)
@@ -187,6 +193,19 @@ class _Compiler:
         self.emit(kernels.HALT)
         pool = np.frombuffer(bytes(self.pool) or b"\0", np.uint8).copy()
         return Program(type_, np.array(self.code, np.int64), pool, self.registers, least_size(type_))
+
+
+def _plain_size(type_: FlinkType) -> int | None:
+    """Of a value that has no content to check: 0 for a text, None if it isn't so plain."""
+    match type_:
+        case Scalar.STRING:
+            return 0
+        case Scalar() if type_ not in _SCALAR_CODE:
+            return type_.length or None
+        case TupleType(fields):
+            sizes = [_plain_size(field) or 0 for field in fields]
+            return sum(sizes) if sizes and all(sizes) else None
+    return None
 
 
 def least_size(type_: FlinkType) -> int:
