@@ -59,8 +59,8 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
 
 @contextmanager
 def session(application: str) -> Iterator[SparkContext]:
-    """The session there is; if there is none a local one, as long as it is needed. It is for tasks, without the SQL that
-    takes as long to start as everything else."""
+    """The session there is; if there is none a local one, as long as it is needed. It is for tasks: SQL would take
+    longer to start than they do."""
     # pyiceberg says for each column of a data file what Parquet keeps no statistics of.
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     wait_until_stopped()
@@ -106,7 +106,7 @@ class _Start:
     def _launched(self) -> None:
         try:
             SparkContext._ensure_initialized(conf=_conf(self._settings))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 raised where the session is wanted
             self._failed = error
 
     def context(self, application: str) -> SparkContext:

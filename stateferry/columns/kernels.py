@@ -31,6 +31,7 @@ FULL = 6
 
 _WORD = 8
 _HIGH_BITS = np.uint64(0x8080808080808080)
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 _REPLACEMENT = 0xFFFD
 
@@ -116,6 +117,69 @@ def copy_blocks(data: Bytes, starts: Positions, ends: Positions, offsets: Offset
             target += 1
         target = after
     offsets[len(starts)] = target
+
+
+@numba.njit(inline="always")
+def _rest_of_word(data: Bytes, position: int, size: int) -> np.uint64:
+    """What is left of a run when less than a word is: up to 7 bytes, the first one lowest."""
+    if position + _WORD <= len(data):
+        return _read_word(data, position) & (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
+    word = np.uint64(0)
+    for offset in range(size):
+        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
+    return word
+
+
+@numba.njit(inline="always")
+def _hash_run(data: Bytes, start: int, end: int) -> np.uint64:
+    state = np.uint64(end - start)
+    while end - start >= _WORD:
+        state = (state ^ _read_word(data, start)) * _FACTOR
+        state ^= state >> np.uint64(32)
+        start += _WORD
+    state = (state ^ _rest_of_word(data, start, end - start)) * _FACTOR
+    return state ^ state >> np.uint64(32)
+
+
+@numba.njit(inline="always")
+def _same_run(data: Bytes, one: int, other: int, size: int) -> bool:
+    while size >= _WORD:
+        if _read_word(data, one) != _read_word(data, other):
+            return False
+        one += _WORD
+        other += _WORD
+        size -= _WORD
+    return bool(_rest_of_word(data, one, size) == _rest_of_word(data, other, size))
+
+
+@numba.njit(cache=True, nogil=True)
+def number_runs(
+    data: Bytes, starts: Positions, ends: Positions, slots: Offsets, firsts: Positions, numbers: Offsets
+) -> int:
+    """Gives each run of bytes, from start to end, a number in the order in which different ones first come. `slots`, a
+    power of two of them and more than `firsts` has, are filled with -1; `firsts[n]` becomes where run n first comes.
+    Returns how many different runs there are, or -1 if they are more than `firsts` has room for."""
+    mask = np.uint64(len(slots) - 1)
+    count = 0
+    for row in range(len(starts)):
+        start, end = starts[row], ends[row]
+        slot = _hash_run(data, start, end) & mask
+        while True:
+            number = slots[slot]
+            if number < 0:
+                if count == len(firsts):
+                    return -1
+                number = np.int32(count)
+                slots[slot] = number
+                firsts[count] = row
+                count += 1
+                break
+            first = firsts[number]
+            if ends[first] - starts[first] == end - start and _same_run(data, starts[first], start, end - start):
+                break
+            slot = slot + np.uint64(1) & mask
+        numbers[row] = number
+    return count
 
 
 @numba.njit(cache=True, nogil=True)

@@ -36,11 +36,11 @@ from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.tables import schemas as names
 from stateferry.tables.content import KeyContents, key_contents
-from stateferry.tables.files import DataFile
+from stateferry.tables.files import DataFile, NullsAfterAllError
 from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Source, fingerprint_array, survey_keys
 from stateferry.tables.ledger_rows import LedgerRows
 from stateferry.tables.reads import read_ledger
-from stateferry.tables.rows import Piece, blob_piece, entry_table, kept_counts, key_columns, row_piece
+from stateferry.tables.rows import Piece, UserKeys, blob_piece, entry_table, kept_counts, key_columns, row_piece
 from stateferry.tables.units import Unit, units
 from stateferry.ttl import MAX_LONG
 
@@ -73,9 +73,16 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
     """Writes the chunk's new rows into files of their own and says what they are; who commits them makes them
     visible."""
     began = time.monotonic()
-    keys = [names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW]
+    try:
+        facts = _migrate(spec, infer_required=True)
+    except NullsAfterAllError:
+        facts = _migrate(spec, infer_required=False)
+    return {**facts, "seconds": time.monotonic() - began}
+
+
+def _migrate(spec: ChunkSpec, *, infer_required: bool) -> Facts:
     with (
-        DataFile(spec.entry_file, keys) as entries,
+        DataFile(spec.entry_file, infer_required=infer_required) as entries,
         DataFile(spec.ledger_file, [names.ORIGIN]) as ledger,
     ):
         work = _ChunkWork(spec, entries, ledger)
@@ -93,7 +100,6 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
         "ledger": ledger.facts(),
         "known": known,
         "counts": counts,
-        "seconds": time.monotonic() - began,
     }
 
 
@@ -154,6 +160,7 @@ class _ChunkWork:
         # Nothing is left out because it has expired; who wins is decided by what is alive all the same.
         self._lasting = replace(self.rules, keep_expired=True)
         self.counts: Counter[str] = Counter()
+        self._user_keys = UserKeys(self.rules.map_type.key)
         self._pieces: list[Piece] = []
         self._piece_rows = self._piece_bytes = 0
         self._null = null_under_ttl(self.rules.map_type.value) if self.rules.legacy.ttl else b""
@@ -222,7 +229,7 @@ class _ChunkWork:
         unit.counts["rows read"] += len(blobs.entries)
         np.add.at(unit.entries, numbers, kept_counts(blobs, keep))
         if keep.any():
-            self._add(blob_piece(self.rules, blobs, keep), numbers, unit)
+            self._add(blob_piece(self.rules, blobs, keep, self._user_keys), numbers, unit)
 
     def _rows(self, section: Section, numbers: Positions, unit: _Unit) -> None:
         rows = read_rows(section, self._lasting)
@@ -230,7 +237,7 @@ class _ChunkWork:
         unit.counts["rows read"] += len(section)
         np.add.at(unit.entries, numbers[kept], 1)
         if len(kept):
-            piece = row_piece(self.rules, rows, kept)
+            piece = row_piece(self.rules, rows, kept, self._user_keys)
             self._add(piece, numbers[kept][np.cumsum(piece.counts) - 1], unit)
 
     def _add(self, piece: Piece, numbers: Positions, unit: _Unit) -> None:

@@ -81,16 +81,19 @@ def _little_endian(number: int) -> bytes:
 
 def runs_of_binary(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Positions, Positions]:
     """The bytes that an array's values lie in, and where each begins and ends; absent ones are empty."""
+    if pa.types.is_dictionary(values.type):
+        content, starts, ends = runs_of_binary(values.dictionary)
+        indices = values.indices.to_numpy()
+        return content, starts[indices], ends[indices]
     *_, data = values.buffers()
     if pa.types.is_fixed_size_binary(values.type):
         positions = np.arange(values.offset, values.offset + len(values) + 1) * values.type.byte_width
     else:
         bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
         positions = bounds.astype(np.int64)
-    starts, ends = positions[:-1].copy(), positions[1:].copy()
+    starts, ends = positions[:-1], positions[1:]
     if values.null_count:
-        absent = values.is_null().to_numpy(zero_copy_only=False)
-        ends[absent] = starts[absent]
+        ends = np.where(values.is_null().to_numpy(zero_copy_only=False), starts, ends)
     content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
     # Compiled for bytes that can't be written to, whatever buffer they came in.
     content.flags.writeable = False

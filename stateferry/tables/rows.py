@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stateferry.columns import columns
+from stateferry.columns import columns, kernels
 from stateferry.columns.scalars import blocks_array
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.migration.rules import Blobs, MapRows, Rules, key_lanes, null_under_ttl
@@ -34,8 +34,12 @@ from stateferry.tables.schemas import (
     raw_type,
 )
 
+Numbers = npt.NDArray[np.int32]
+
 _STAMP = 8
 _VARYING = pa.binary()
+# So often must each user key come for it to be worth it, and so few must they be for Parquet to keep them in one page.
+_LEAST_REPEATED, _MOST_DIFFERENT = 4, 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +69,70 @@ def key_columns(rules: Rules, section: Section, starts: Positions, ends: Positio
     return found
 
 
-def blob_piece(rules: Rules, blobs: Blobs, keep: Flags) -> Piece:
+class UserKeys:
+    """User keys of a chunk as columns. If those of the first piece come again and again, each different one of a piece
+    is taken once, as dictionaries have them: in most jobs all maps have about the same keys."""
+
+    def __init__(self, type_: FlinkType) -> None:
+        self._type, self._raw = type_, raw_type(type_)
+        text = column_type(type_)
+        self._repeat: bool | None = None if self._raw == _VARYING and (text is None or _is_varying(text)) else False
+
+    def columns(self, data: Buffer, starts: Positions, ends: Positions) -> dict[str, pa.Array]:
+        found = self._numbered(data, starts, ends) if self._repeat is not False else None
+        if found is None:
+            columns = {USER_KEY_RAW: _binary(data, starts, ends, self._raw)}
+            _add(columns, USER_KEY, _typed(self._type, data, starts, ends))
+            return columns
+        firsts, numbers = found
+        starts, ends, indices = starts[firsts], ends[firsts], pa.array(numbers)
+        columns = {USER_KEY_RAW: pa.DictionaryArray.from_arrays(indices, _binary(data, starts, ends))}
+        typed = _typed(self._type, data, starts, ends)
+        if typed is not None:
+            # A null is one of the rows, not one of the dictionary's values.
+            dense = typed.take(indices).dictionary_encode() if typed.null_count else None
+            columns[USER_KEY] = dense or pa.DictionaryArray.from_arrays(indices, typed)
+        return columns
+
+    def _numbered(self, data: Buffer, starts: Positions, ends: Positions) -> tuple[Positions, Numbers] | None:
+        """Where each different user key first comes, and of each which it is. Once a file has dictionaries all its
+        columns have them, worth it or not."""
+        count = len(starts)
+        most = min(count // _LEAST_REPEATED, _MOST_DIFFERENT)
+        slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
+        firsts, numbers = np.empty(most, np.int64), np.empty(count, np.int32)
+        different = kernels.number_runs(_readable(data), starts, ends, slots, firsts, numbers)
+        if self._repeat is None:
+            self._repeat = different >= 0
+        if different >= 0:
+            return firsts[:different], numbers
+        return (np.arange(count), np.arange(count, dtype=np.int32)) if self._repeat else None
+
+
+def blob_piece(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKeys) -> Piece:
     """The kept entries of blobs."""
     section, whole = blobs.section, bool(keep.all())
-    counts = blobs.counts if whole else kept_counts(blobs, keep)
+    counts = kept_counts(blobs, keep)
     starts, flags, ends = (
         np.ascontiguousarray(positions if whole else positions[keep])
         for positions in (blobs.entries, blobs.flags, blobs.ends)
     )
     nulls = section.data[flags] == 1
     timestamps = np.repeat(blobs.timestamps, counts) if rules.legacy.ttl else None
-    entries = _entry_columns(rules, section, (starts, flags), (flags + 1, ends), nulls, timestamps)
+    entries = _entry_columns(rules, section, user_keys, (starts, flags), (flags + 1, ends), nulls, timestamps)
     return Piece(section.key_group, key_columns(rules, section, blobs.key_starts, blobs.key_ends), counts, entries)
 
 
 def kept_counts(blobs: Blobs, keep: Flags) -> Positions:
     """How many entries are kept of each blob."""
+    if keep.all():
+        return blobs.counts
     before = np.append(0, np.cumsum(keep))
     counts: Positions = before[blobs.firsts + blobs.counts] - before[blobs.firsts]
     return counts
 
 
-def row_piece(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64]) -> Piece:
+def row_piece(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64], user_keys: UserKeys) -> Piece:
     """Rows of the new state, those of one key behind each other."""
     section, values = rows.section, rows.section.value_starts[kept]
     key_starts, key_ends, ends = rows.key_starts[kept], rows.key_ends[kept], section.ends[kept]
@@ -98,8 +144,8 @@ def row_piece(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64]) -> Piece
     if rules.legacy.ttl and (null := null_under_ttl(rules.map_type.value)) is not None:
         # Under TTL the flag is never set: there is the value serializer's own null.
         nulls = nulls | _equal(section.data, starts, ends, null)
-    user_keys = key_ends, section.key_ends[kept]
-    entries = _entry_columns(rules, section, user_keys, (starts, ends), nulls, timestamps)
+    bounds = key_ends, section.key_ends[kept]
+    entries = _entry_columns(rules, section, user_keys, bounds, (starts, ends), nulls, timestamps)
     return Piece(section.key_group, key_columns(rules, section, key_starts[firsts], key_ends[firsts]), counts, entries)
 
 
@@ -113,15 +159,15 @@ def _equal(data: Buffer, starts: Positions, ends: Positions, content: bytes) -> 
 def _entry_columns(
     rules: Rules,
     section: Section,
-    user_keys: tuple[Positions, Positions],
+    user_keys: UserKeys,
+    bounds: tuple[Positions, Positions],
     values: tuple[Positions, Positions],
     nulls: Flags,
     timestamps: Positions | None,
 ) -> dict[str, pa.Array]:
     data, map_type = section.data, rules.map_type
     with section.locating():
-        found = {USER_KEY_RAW: _binary(data, *user_keys, raw_type(map_type.key))}
-        _add(found, USER_KEY, _typed(map_type.key, data, *user_keys))
+        found = user_keys.columns(data, *map(np.ascontiguousarray, bounds))
         _add(found, VALUE, _typed_values(map_type.value, data, values, nulls))
         found[VALUE_RAW] = _values(raw_type(map_type.value), data, values, nulls)
     found[IS_NULL] = pa.array(nulls)
@@ -175,10 +221,14 @@ def _spread(array: pa.Array, rows: Positions, length: int) -> pa.Array:
 
 
 def _binary(data: Buffer, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:
+    return blocks_array(_readable(data), np.ascontiguousarray(starts), np.ascontiguousarray(ends), type_)
+
+
+def _readable(data: Buffer) -> Buffer:
     readable = data.view()
     # numba compiles once more for arrays that can be written to, and for positions that lie apart.
     readable.flags.writeable = False
-    return blocks_array(readable, np.ascontiguousarray(starts), np.ascontiguousarray(ends), type_)
+    return readable
 
 
 def entry_table(pieces: Sequence[Piece], constants: dict[str, int], schema: pa.Schema) -> pa.Table:
@@ -197,27 +247,24 @@ def entry_table(pieces: Sequence[Piece], constants: dict[str, int], schema: pa.S
         elif name in pieces[0].keys:
             found.append(_repeat(pa.concat_arrays([piece.keys[name] for piece in pieces]), owners))
         else:
-            found.append(pa.chunked_array([piece.entries[name] for piece in pieces]))
-    return pa.Table.from_arrays(found, schema=dictionary_schema(schema))
+            # Parquet takes only one dictionary for all.
+            found.append(pa.chunked_array([piece.entries[name] for piece in pieces]).unify_dictionaries())
+    fields = [
+        field.with_type(column.type) if pa.types.is_dictionary(column.type) else field
+        for field, column in zip(schema, found, strict=True)
+    ]
+    return pa.Table.from_arrays(found, schema=pa.schema(fields))
 
 
 def _repeat(values: pa.Array, owners: pa.Array) -> pa.Array:
-    if not _in_dictionary(values.type):
+    if not _is_varying(values.type):
         return values.take(owners)
     # Parquet takes a dictionary as it is only if nothing is in it twice.
     encoded = values.dictionary_encode()
+    if len(encoded.dictionary) == len(values):
+        return pa.DictionaryArray.from_arrays(owners, values)
     return pa.DictionaryArray.from_arrays(encoded.indices.take(owners), encoded.dictionary)
 
 
-def _in_dictionary(type_: pa.DataType) -> bool:
+def _is_varying(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
-
-
-def dictionary_schema(schema: pa.Schema) -> pa.Schema:
-    """As Arrow holds an entry table: texts and bytes of keys in dictionaries."""
-    fields = []
-    for field in schema:
-        if field.name in (KEY, KEY_RAW, NAMESPACE, NAMESPACE_RAW) and _in_dictionary(field.type):
-            field = field.with_type(pa.dictionary(pa.int32(), field.type))
-        fields.append(field)
-    return pa.schema(fields)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_jobs import cut_over, migrate, rescale, snapshot, staging_job, validate
@@ -106,7 +107,7 @@ def damaging(patch: pytest.MonkeyPatch, plan: Path, damage: Callable[[Path], obj
     """Between those who send and those who receive; the file appears in the list."""
     damaged: list[Path] = []
 
-    def sabotaged(spark: SparkSession, step: str, *rest: Any) -> list[Any]:
+    def sabotaged(spark: SparkContext, step: str, *rest: Any) -> list[Any]:
         done: list[Any] = run_tasks(spark, step, *rest)
         if step == "rescale: send":
             damaged.extend(Path(the_run(plan).folder.path).glob("exchange/0/*"))

@@ -132,7 +132,7 @@ def test_runs_killed_for_real_at_random_moments(monkeypatch: pytest.MonkeyPatch,
     with pytest.MonkeyPatch.context() as patch:
         without_spark(patch)
         # The tables' chunks are made for the cores there are.
-        patch.setattr(LocalSpark.sparkContext, "defaultParallelism", len(os.sched_getaffinity(0)))
+        patch.setattr(LocalSpark, "defaultParallelism", len(os.sched_getaffinity(0)))
         undisturbed = Night.undisturbed(world)
     _start_afresh(world)
     killer = Killer(world.command, tmp_path, world.root / "home" / "runs", random.Random(SEED))

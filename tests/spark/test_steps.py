@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_jobs import cut_over, migrate, rescale, snapshot, step, validate
@@ -54,8 +55,8 @@ def the_run(plan: Path) -> Run:
 
 def in_this_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the steps use the tests' session, and leaves it running."""
-    monkeypatch.setattr(step, "submitted_session", lambda _: spark)
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    monkeypatch.setattr(step, "submitted_session", lambda _: spark.sparkContext)
+    monkeypatch.setattr(SparkContext, "stop", lambda _: None)
 
 
 def test_step_after_step_publishes(
