@@ -50,6 +50,7 @@ class Pipeline:
     lease: Lease
     watch: Watch = lambda _: None
     say: Callable[[str], None] = lambda _: None
+    ahead: snapshot.Ahead | None = None
     _lost: list[StateferryError] = field(default_factory=list)
 
     def carry_out(self) -> Report:
@@ -147,7 +148,7 @@ class Pipeline:
 
     def snapshot(self) -> Facts:
         self._check_room()
-        inventory = snapshot.run(self.spark, self.resolved, self.watch)
+        inventory = snapshot.run(self.spark, self.resolved, self.watch, self.ahead)
         labels = {one.hex_id: one.label for one in self.resolved.source.metadata.operators}
         totals: dict[str, dict[str, int]] = {}
         for name, counter in (("entries", inventory.entries), ("bytes", inventory.sizes)):

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -58,14 +58,15 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
 
 
 @contextmanager
-def session(application: str) -> Iterator[SparkContext]:
+def session(application: str, meanwhile: Callable[[], object] = lambda: None) -> Iterator[SparkContext]:
     """The session there is; if there is none a local one, as long as it is needed. It is for tasks: SQL would take
-    longer to start than they do."""
+    longer to start than they do. `meanwhile` is called when most of the start is waiting."""
     # pyiceberg says for each column of a data file what Parquet keeps no statistics of.
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     wait_until_stopped()
     active = SparkContext._active_spark_context
     if active is not None:
+        meanwhile()
         yield active
         return
     if not class_archive.has_java():
@@ -74,6 +75,8 @@ def session(application: str) -> Iterator[SparkContext]:
     start = _begun.pop()
     try:
         with _interrupted_afterwards():
+            start.wait_for_jvm()
+            meanwhile()
             context = start.context(application)
         yield context
     finally:
@@ -96,7 +99,7 @@ class _Start:
     def __init__(self) -> None:
         # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
         java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
-        self._settings = _local(_slots()) | SETTINGS | {_JAVA_OPTIONS: java}
+        self._settings = _local(slots()) | SETTINGS | {_JAVA_OPTIONS: java}
         self._nursery = Nursery()
         self._failed: Exception | None = None
         self._context: SparkContext | None = None
@@ -109,10 +112,12 @@ class _Start:
         except Exception as error:  # noqa: BLE001 raised where the session is wanted
             self._failed = error
 
-    def context(self, application: str) -> SparkContext:
+    def wait_for_jvm(self) -> None:
         self._launch.join()
         if self._failed is not None:
             raise self._failed
+
+    def context(self, application: str) -> SparkContext:
         self._context = SparkContext.getOrCreate(_conf(self._settings).setAppName(application))
         return self._context
 
@@ -166,7 +171,7 @@ def _conf(settings: dict[str, str]) -> SparkConf:
     return SparkConf().setAll(list(settings.items()))
 
 
-def _slots() -> int:
+def slots() -> int:
     """Twice as many as there are cores: a task that waits for the disk leaves its core to another."""
     return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
 

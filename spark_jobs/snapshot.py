@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 from collections.abc import Sequence
 
 from pyspark import SparkContext
@@ -17,14 +19,46 @@ from stateferry.runs.plan_check import ResolvedPlan
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
 
 
-def run(spark: SparkContext, resolved: ResolvedPlan, watch: Watch = lambda _: None) -> Inventory:
-    inventory = total(run_tasks(spark, "snapshot", _tasks(spark, resolved), InventoryTask.take, watch, _BYTES))
+class Ahead:
+    """The part of the inventory that this process takes while Spark starts, which keeps one core busy at most."""
+
+    def __init__(self, resolved: ResolvedPlan, at_least: int) -> None:
+        self.tasks = _tasks(resolved, at_least)
+        self._taken: dict[int, Inventory] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._take, daemon=True, name="inventory ahead of Spark")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _take(self) -> None:
+        for number, task in enumerate(self.tasks):
+            if self._ended.is_set():
+                return
+            # What goes wrong here goes wrong as a task of Spark's too, and is said there.
+            with contextlib.suppress(Exception):
+                self._taken[number] = task.take()
+
+    def end(self) -> dict[int, Inventory]:
+        """Whatever has been taken by now, by the tasks' numbers."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        return self._taken
+
+
+def run(
+    spark: SparkContext, resolved: ResolvedPlan, watch: Watch = lambda _: None, ahead: Ahead | None = None
+) -> Inventory:
+    tasks = ahead.tasks if ahead else _tasks(resolved, spark.defaultParallelism)
+    done = ahead.end() if ahead else {}
+    inventory = total(run_tasks(spark, "snapshot", tasks, InventoryTask.take, watch, _BYTES, done))
     for stopping in _stopping(resolved, inventory):
         raise stopping
     return inventory
 
 
-def _tasks(spark: SparkContext, resolved: ResolvedPlan) -> list[InventoryTask]:
+def _tasks(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask]:
     rules = {one.operator.id: one.rules for one in resolved.operators}
     return [
         task
@@ -34,7 +68,7 @@ def _tasks(spark: SparkContext, resolved: ResolvedPlan) -> list[InventoryTask]:
             operator,
             rules.get(operator.id, ()),
             target_bytes=resolved.plan.chunk_bytes,
-            at_least=spark.defaultParallelism,
+            at_least=at_least,
         )
     ]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from pyspark import SparkContext, TaskContext
@@ -16,6 +17,8 @@ Work = TypeVar("Work")
 Fact = TypeVar("Fact")
 
 __all__ = ["Measure", "run_tasks"]
+
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +36,23 @@ def run_tasks(
     do: Callable[[Work], Fact],
     watch: Watch = lambda _: None,
     measure: Measure[Fact] | None = None,
+    done: Mapping[int, Fact] = _NOTHING,
 ) -> list[Fact]:
-    """Does all the work, a task for each piece, and returns the facts in the order of the work. What the library has to
-    say against it is raised here as it was raised there, not as a failure of Spark's."""
+    """Does all the work, a task for each piece, and returns the facts in the order of the work; `done` has those of
+    pieces that are done already, by their number. What the library has to say against it is raised here as it was
+    raised there, not as a failure of Spark's."""
     if not work:
         return []
-    pieces = spark.parallelize(list(enumerate(work)), len(work))
-    amount = spark.accumulator(0)
+    rest = [(number, piece) for number, piece in enumerate(work) if number not in done]
+    amount = spark.accumulator(sum(map(measure.of, done.values())) if measure else 0)
     task = _Task(do, measure, amount, _attempts(spark))
 
     def job() -> list[tuple[int, Fact | _Failure]]:
-        return pieces.map(task).collect()
+        return spark.parallelize(rest, len(rest)).map(task).collect() if rest else []
 
     unit = measure.unit if measure else ""
-    facts = dict(watched(spark, step, len(work), job, watch, lambda: int(amount.value), unit))
+    of_spark = watched(spark, step, len(work), job, watch, lambda: int(amount.value), unit, len(done))
+    facts: dict[int, Fact | _Failure] = {**done, **dict(of_spark)}
     return [_without_failure(facts[number]) for number in range(len(work))]
 
 

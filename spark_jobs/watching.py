@@ -40,8 +40,10 @@ def watched(
     watch: Watch,
     amount: Callable[[], int] = lambda: 0,
     unit: str = "",
+    before: int = 0,
 ) -> Answer:
-    """The job's answer; meanwhile `watch` hears how many of its last stage's tasks are done."""
+    """The job's answer; meanwhile `watch` hears how many of its last stage's tasks are done, on top of those that were
+    done `before` it."""
     # A job of the same name before this one is another one's progress.
     group = f"stateferry-{step}-{next(_numbers)}"
     ended = threading.Event()
@@ -52,7 +54,7 @@ def watched(
 
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):
-            watch(progress(min(_done(spark, group), total)))
+            watch(progress(min(before + _done(spark, group), total)))
 
     poller = threading.Thread(target=poll, daemon=True, name=f"progress of {step}")
     spark.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)

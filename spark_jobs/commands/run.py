@@ -99,18 +99,20 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
 
 
 def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
-    from spark_jobs.session import session
+    from spark_jobs import snapshot
+    from spark_jobs.session import session, slots
 
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         _say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
         # Read while Spark starts.
         threading.Thread(target=importlib.import_module, args=("spark_jobs.pipeline",), daemon=True).start()
-        with session(f"stateferry {run.plan.run_id}") as spark:
+        ahead = snapshot.Ahead(resolved, slots()) if run.facts("snapshot") is None else None
+        with session(f"stateferry {run.plan.run_id}", ahead.start if ahead else lambda: None) as spark:
             from spark_jobs.commands.progress_lines import ProgressLines
             from spark_jobs.pipeline import Pipeline
 
-            pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say)
+            pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say, ahead)
             try:
                 report = pipeline.carry_out()
             finally:

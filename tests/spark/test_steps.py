@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyspark
@@ -19,6 +20,8 @@ from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Progress
 from stateferry.errors import DamagedError
 from stateferry.exit_codes import INTERRUPTED
+from stateferry.runs.plan import plan_of_json
+from stateferry.runs.plan_check import resolve
 from stateferry.runs.runs import ADVANCE, Run
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
@@ -173,6 +176,46 @@ def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
         assert last.amount == sum(range(count))
     # A step that is done says so once, whatever ran under its name before.
     assert sum(progress.ended for progress in heard) == 2
+
+
+def test_what_is_done_already_is_not_done_again_but_counts(spark: SparkSession) -> None:
+    heard: list[Progress] = []
+    tens: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
+    known: list[dict[int, int]] = [{}, {1: 70}, {0: 50, 1: 60, 2: 70}]
+    for done in known:
+        answers = run_tasks(
+            spark.sparkContext, "rest", range(3), lambda number: number * 10, heard.append, tens, done=done
+        )
+        assert answers == [done.get(number, number * 10) for number in range(3)]
+        last = heard[-1]
+        assert (last.done, last.total, last.amount, last.ended) == (3, 3, sum(answers) // 10, True)
+
+
+def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSession, plan: Path) -> None:
+    values = plan_of_json(plan.read_bytes(), str(plan)).model_copy(update={"chunk_bytes": 1})
+    resolved = resolve(values, Savepoint.open(values.source))
+    undisturbed = snapshot.run(spark.sparkContext, resolved)
+    ahead = snapshot.Ahead(resolved, 2)
+    assert len(ahead.tasks) == 2
+    ahead.start()
+    while not ahead._taken:
+        time.sleep(0.001)
+    heard: list[Progress] = []
+    assert snapshot.run(spark.sparkContext, resolved, heard.append, ahead) == undisturbed
+    assert (heard[-1].done, heard[-1].amount) == (len(ahead.tasks), undisturbed.sizes.total())
+
+
+def test_what_goes_wrong_ahead_of_spark_is_said_by_the_step(spark: SparkSession, plan: Path) -> None:
+    values = plan_of_json(plan.read_bytes(), str(plan))
+    resolved = resolve(values, Savepoint.open(values.source))
+    (file,) = (plan.parent / "source").glob("*keyed*")
+    file.write_bytes(file.read_bytes()[:-40] + b"\xff" * 40)
+    ahead = snapshot.Ahead(resolved, 1)
+    ahead.start()
+    ahead._thread.join()
+    assert not ahead.end()
+    with pytest.raises(DamagedError, match=file.name):
+        snapshot.run(spark.sparkContext, resolved, ahead=ahead)
 
 
 def test_a_session_is_the_one_there_is(spark: SparkSession) -> None:
