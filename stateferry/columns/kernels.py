@@ -161,8 +161,16 @@ def number_runs(
     Returns how many different runs there are, or -1 if they are more than `firsts` has room for."""
     mask = np.uint64(len(slots) - 1)
     count = 0
+    number = np.int32(-1)
     for row in range(len(starts)):
         start, end = starts[row], ends[row]
+        # What came behind the one before when that first came, mostly comes behind it again.
+        if number + 1 < count:
+            first = firsts[number + 1]
+            if ends[first] - starts[first] == end - start and _same_run(data, starts[first], start, end - start):
+                number += np.int32(1)
+                numbers[row] = number
+                continue
         slot = _hash_run(data, start, end) & mask
         while True:
             number = slots[slot]
