@@ -33,6 +33,7 @@ from stateferry.tables.schemas import StateTables
 
 Facts = dict[str, Any]
 CUT_OVER, DIGESTS = "cut_over", "digests"
+_SECONDS = "seconds"
 
 
 def now_ms() -> int:
@@ -130,7 +131,9 @@ class Pipeline:
             began = time.monotonic()
             facts = do()
             self.check_lease()
-            self.run.finish(step, {**facts, "seconds": round(time.monotonic() - began, 3)})
+            # A step may have begun before it was its turn.
+            seconds = facts.get(_SECONDS, 0.0) + time.monotonic() - began
+            self.run.finish(step, {**facts, _SECONDS: round(seconds, 3)})
 
     def check_lease(self) -> None:
         for error in self._lost:
@@ -148,7 +151,7 @@ class Pipeline:
 
     def snapshot(self) -> Facts:
         self._check_room()
-        inventory = snapshot.run(self.spark, self.resolved, self.watch, self.ahead)
+        inventory, seconds = snapshot.run(self.spark, self.resolved, self.watch, self.ahead)
         labels = {one.hex_id: one.label for one in self.resolved.source.metadata.operators}
         totals: dict[str, dict[str, int]] = {}
         for name, counter in (("entries", inventory.entries), ("bytes", inventory.sizes)):
@@ -156,7 +159,7 @@ class Pipeline:
                 total = totals.setdefault(f"{labels[operator]}/{state}", {"entries": 0, "bytes": 0})
                 total[name] += count
         met = {f"{labels[operator]}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()}
-        return {"states": totals, "met": met}
+        return {"states": totals, "met": met, _SECONDS: seconds}
 
     def _check_room(self) -> None:
         room = estimate(self.resolved)
@@ -244,7 +247,7 @@ class Pipeline:
         began = time.monotonic()
         snapshots = {name: id_ for one in self._migrated() for name, id_ in one["snapshots"].items()}
         published = cut_over.publish(self.spark, self.run, self.control, self.lease, snapshots, self.watch)
-        self.run.finish(CUT_OVER, {"seconds": round(time.monotonic() - began, 3)})
+        self.run.finish(CUT_OVER, {_SECONDS: round(time.monotonic() - began, 3)})
         self.run.enter(RunState.PUBLISHED, now_ms())
         return published
 

@@ -22,7 +22,6 @@ from stateferry.errors import UsageError
 LOOPBACK = "127.0.0.1"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _stopping: list[threading.Thread] = []
-_begun: list[_Start] = []
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -52,7 +51,10 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
     # For a session without it there is more to start first.
     from spark_jobs import savepoint_source
 
-    spark = SparkSession(_context(application, _local(cores) | SETTINGS | given))
+    builder = SparkSession.builder.appName(application)
+    for name, value in (_local(cores) | SETTINGS | given).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     savepoint_source.register(spark)
     return spark
 
@@ -60,7 +62,7 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
 @contextmanager
 def session(application: str, meanwhile: Callable[[], object] = lambda: None) -> Iterator[SparkContext]:
     """The session there is; if there is none a local one, as long as it is needed. It is for tasks: SQL would take
-    longer to start than they do. `meanwhile` is called when most of the start is waiting."""
+    longer to start than they do. `meanwhile` is called when the JVM is up: most of what then comes is waiting."""
     # pyiceberg says for each column of a data file what Parquet keeps no statistics of.
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     wait_until_stopped()
@@ -71,60 +73,28 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         return
     if not class_archive.has_java():
         raise UsageError("Spark needs Java 17: there is no java on the PATH, and JAVA_HOME isn't set")
-    begin()
-    start = _begun.pop()
+    # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
+    java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
+    settings = _local(slots()) | SETTINGS | {_JAVA_OPTIONS: java}
+    nursery = Nursery()
+    started: SparkContext | None = None
+
+    def stop() -> None:
+        if started is not None:
+            started.stop()
+        nursery.close()
+
     try:
         with _interrupted_afterwards():
-            start.wait_for_jvm()
+            SparkContext._ensure_initialized(conf=_conf(settings))
             meanwhile()
-            context = start.context(application)
-        yield context
+            started = _context(application, settings)
+        yield started
     finally:
         # It takes a second until threads on both sides have noticed; a process that has nothing else to do may end.
-        stopping = threading.Thread(target=start.stop, daemon=True, name="end of the Spark session")
+        stopping = threading.Thread(target=stop, daemon=True, name="end of the Spark session")
         stopping.start()
         _stopping.append(stopping)
-
-
-def begin() -> None:
-    """Lets a session's processes start while the caller is still finding out what for: `session` goes on from there.
-    They end with this process if it never comes to that."""
-    if not _begun and class_archive.has_java() and SparkContext._active_spark_context is None:
-        _begun.append(_Start())
-
-
-class _Start:
-    """A JVM and a nursery, from when they are started until the session in them has stopped."""
-
-    def __init__(self) -> None:
-        # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
-        java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
-        self._settings = _local(slots()) | SETTINGS | {_JAVA_OPTIONS: java}
-        self._nursery = Nursery()
-        self._failed: Exception | None = None
-        self._context: SparkContext | None = None
-        self._launch = threading.Thread(target=self._launched, daemon=True, name="start of Spark's JVM")
-        self._launch.start()
-
-    def _launched(self) -> None:
-        try:
-            SparkContext._ensure_initialized(conf=_conf(self._settings))
-        except Exception as error:  # noqa: BLE001 raised where the session is wanted
-            self._failed = error
-
-    def wait_for_jvm(self) -> None:
-        self._launch.join()
-        if self._failed is not None:
-            raise self._failed
-
-    def context(self, application: str) -> SparkContext:
-        self._context = SparkContext.getOrCreate(_conf(self._settings).setAppName(application))
-        return self._context
-
-    def stop(self) -> None:
-        if self._context is not None:
-            self._context.stop()
-        self._nursery.close()
 
 
 @contextmanager
@@ -143,9 +113,8 @@ def _interrupted_afterwards() -> Iterator[None]:
     try:
         yield
     finally:
-        # Spark has put its own there, once it has jobs to cancel.
-        if signal.getsignal(signal.SIGINT) is later:
-            signal.signal(signal.SIGINT, before)
+        # Spark's own asks the JVM to cancel its jobs, which fails while another answer is being waited for.
+        signal.signal(signal.SIGINT, before)
     if meanwhile:
         raise KeyboardInterrupt
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from pyspark import SparkContext
 
-from spark_jobs.tasks import Measure, run_tasks
+from spark_jobs.tasks import Done, Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.errors import StateferryError
 from stateferry.migration.inventory import Inventory, InventoryTask, inventory_tasks, total
@@ -25,6 +26,7 @@ class Ahead:
     def __init__(self, resolved: ResolvedPlan, at_least: int) -> None:
         self.tasks = _tasks(resolved, at_least)
         self._taken: dict[int, Inventory] = {}
+        self._seconds = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._take, daemon=True, name="inventory ahead of Spark")
 
@@ -32,30 +34,31 @@ class Ahead:
         self._thread.start()
 
     def _take(self) -> None:
+        began = time.monotonic()
         for number, task in enumerate(self.tasks):
             if self._ended.is_set():
                 return
             # What goes wrong here goes wrong as a task of Spark's too, and is said there.
             with contextlib.suppress(Exception):
                 self._taken[number] = task.take()
+                self._seconds = time.monotonic() - began
 
-    def end(self) -> dict[int, Inventory]:
-        """Whatever has been taken by now, by the tasks' numbers."""
+    def end(self) -> Done[Inventory]:
+        """Whatever has been taken by now; what is under way is Spark's."""
         self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        return self._taken
+        return Done(dict(self._taken), self._seconds)
 
 
 def run(
     spark: SparkContext, resolved: ResolvedPlan, watch: Watch = lambda _: None, ahead: Ahead | None = None
-) -> Inventory:
+) -> tuple[Inventory, float]:
+    """The inventory, and how many seconds of it were ahead of Spark."""
     tasks = ahead.tasks if ahead else _tasks(resolved, spark.defaultParallelism)
-    done = ahead.end() if ahead else {}
+    done = ahead.end() if ahead else None
     inventory = total(run_tasks(spark, "snapshot", tasks, InventoryTask.take, watch, _BYTES, done))
     for stopping in _stopping(resolved, inventory):
         raise stopping
-    return inventory
+    return inventory, done.seconds if done else 0.0
 
 
 def _tasks(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask]:

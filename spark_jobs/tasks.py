@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from pyspark import SparkContext, TaskContext
@@ -16,9 +15,7 @@ from stateferry.errors import StateferryError
 Work = TypeVar("Work")
 Fact = TypeVar("Fact")
 
-__all__ = ["Measure", "run_tasks"]
-
-_NOTHING: Mapping[int, Any] = MappingProxyType({})
+__all__ = ["Done", "Measure", "run_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +26,14 @@ class Measure(Generic[Fact]):
     of: Callable[[Fact], int]
 
 
+@dataclass(frozen=True, slots=True)
+class Done(Generic[Fact]):
+    """What was done of some work before Spark was there: facts by the numbers of the pieces, and how long that took."""
+
+    facts: Mapping[int, Fact]
+    seconds: float
+
+
 def run_tasks(
     spark: SparkContext,
     step: str,
@@ -36,23 +41,25 @@ def run_tasks(
     do: Callable[[Work], Fact],
     watch: Watch = lambda _: None,
     measure: Measure[Fact] | None = None,
-    done: Mapping[int, Fact] = _NOTHING,
+    done: Done[Fact] | None = None,
 ) -> list[Fact]:
-    """Does all the work, a task for each piece, and returns the facts in the order of the work; `done` has those of
-    pieces that are done already, by their number. What the library has to say against it is raised here as it was
-    raised there, not as a failure of Spark's."""
+    """Does all the work but what is done already, a task for each piece; returns the facts in the order of the work.
+    What the library has to say against it is raised here as it was raised there, not as a failure of Spark's."""
     if not work:
         return []
-    rest = [(number, piece) for number, piece in enumerate(work) if number not in done]
-    amount = spark.accumulator(sum(map(measure.of, done.values())) if measure else 0)
+    done = done or Done({}, 0.0)
+    rest = [(number, piece) for number, piece in enumerate(work) if number not in done.facts]
+    amount = spark.accumulator(sum(map(measure.of, done.facts.values())) if measure else 0)
     task = _Task(do, measure, amount, _attempts(spark))
 
     def job() -> list[tuple[int, Fact | _Failure]]:
         return spark.parallelize(rest, len(rest)).map(task).collect() if rest else []
 
     unit = measure.unit if measure else ""
-    of_spark = watched(spark, step, len(work), job, watch, lambda: int(amount.value), unit, len(done))
-    facts: dict[int, Fact | _Failure] = {**done, **dict(of_spark)}
+    of_spark = watched(
+        spark, step, len(work), job, watch, lambda: int(amount.value), unit, len(done.facts), done.seconds
+    )
+    facts: dict[int, Fact | _Failure] = {**done.facts, **dict(of_spark)}
     return [_without_failure(facts[number]) for number in range(len(work))]
 
 

@@ -40,21 +40,22 @@ def watched(
     watch: Watch,
     amount: Callable[[], int] = lambda: 0,
     unit: str = "",
-    before: int = 0,
+    done_before: int = 0,
+    seconds_before: float = 0.0,
 ) -> Answer:
-    """The job's answer; meanwhile `watch` hears how many of its last stage's tasks are done, on top of those that were
-    done `before` it."""
+    """The job's answer; meanwhile `watch` hears how many of its last stage's tasks are done, on top of what was done
+    before it."""
     # A job of the same name before this one is another one's progress.
     group = f"stateferry-{step}-{next(_numbers)}"
     ended = threading.Event()
-    began = time.monotonic()
+    began = time.monotonic() - seconds_before
 
     def progress(done: int, *, ended: bool = False) -> Progress:
         return Progress(step, done, total, time.monotonic() - began, amount(), unit, ended)
 
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):
-            watch(progress(min(before + _done(spark, group), total)))
+            watch(progress(min(done_before + _done(spark, group), total)))
 
     poller = threading.Thread(target=poll, daemon=True, name=f"progress of {step}")
     spark.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)

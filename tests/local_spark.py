@@ -29,6 +29,5 @@ def _sent(one: Any) -> Any:
 def without_spark(patch: pytest.MonkeyPatch) -> None:
     """Commands that start Spark get this in its place."""
     patch.setattr(session, "session", lambda *_: nullcontext(LocalSpark()))
-    patch.setattr(session, "begin", lambda: None)
     for step in (snapshot, migrate, staging_job, validate, cut_over):
         patch.setattr(step, "run_tasks", _run_tasks)

@@ -176,3 +176,12 @@ def test_a_file_that_is_gone_is_said(nights: Nights) -> None:
     assert check.outcome is Outcome.FAILED
     judged.specs = [replace(spec, files=replace(spec.files, entries=())) for spec in judged.specs]
     assert judged.check()[0].outcome is Outcome.FAILED
+
+
+def test_a_ledger_without_one_of_its_columns_is_said(nights: Nights) -> None:
+    three_nights(nights)
+    judged = Judged(nights, "third")
+    rewritten(judged.specs[0].files.ledger[0], lambda table: table.drop_columns(["origin"]))
+    check, _ = judged.check()
+    assert check.outcome is Outcome.FAILED
+    assert "found no origin" in check.actual

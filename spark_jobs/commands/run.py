@@ -39,18 +39,14 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from spark_jobs import session
+    from stateferry.runs.control import Control
+    from stateferry.runs.plan_check import resolve
     from stateferry.runs.run_states import RunState
     from stateferry.runs.runs import Run, asked_for_before
+    from stateferry.savepoint.reader import Savepoint
 
     plan = plan_of_options(options)
     before = asked_for_before(plan, {RunState.PUBLISHED})
-    if before is None or before.state is not RunState.PUBLISHED:
-        session.begin()
-    from stateferry.runs.control import Control
-    from stateferry.runs.plan_check import resolve
-    from stateferry.savepoint.reader import Savepoint
-
     with Control((before.plan if before else plan).catalog_uri) as control:
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
             _say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")

@@ -197,15 +197,9 @@ class _Compiler:
 
 def _plain_size(type_: FlinkType) -> int | None:
     """Of a value that has no content to check: 0 for a text, None if it isn't so plain."""
-    match type_:
-        case Scalar.STRING:
-            return 0
-        case Scalar() if type_ not in _SCALAR_CODE:
-            return type_.length or None
-        case TupleType(fields):
-            sizes = [_plain_size(field) or 0 for field in fields]
-            return sum(sizes) if sizes and all(sizes) else None
-    return None
+    if type_ is Scalar.STRING:
+        return 0
+    return type_.length or None if isinstance(type_, Scalar) and type_ not in _SCALAR_CODE else None
 
 
 def least_size(type_: FlinkType) -> int:

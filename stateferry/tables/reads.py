@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stateferry.errors import DamagedError
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.state import KeyedState
 from stateferry.savepoint.storage import Location
@@ -72,7 +73,9 @@ def read_columns(files: Sequence[str], schema: pa.Schema) -> pa.Table:
     tables = []
     for name in files:
         # `read_table` would import what reads whole folders.
-        with Location.of(name).open() as file, pq.ParquetFile(file) as parquet:
+        with Location.of(name).open() as file, pq.ParquetFile(file, pre_buffer=True) as parquet:
+            if missing := set(schema.names).difference(parquet.schema_arrow.names):
+                raise DamagedError(f"the columns {', '.join(schema.names)}", f"no {', '.join(missing)}", file=name)
             # Files of other tools may have other types for the same columns.
             tables.append(parquet.read(schema.names).select(schema.names).cast(schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()

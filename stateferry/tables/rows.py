@@ -88,10 +88,11 @@ class UserKeys:
         starts, ends, indices = starts[firsts], ends[firsts], pa.array(numbers)
         columns = {USER_KEY_RAW: pa.DictionaryArray.from_arrays(indices, _binary(data, starts, ends))}
         typed = _typed(self._type, data, starts, ends)
-        if typed is not None:
+        if typed is not None and typed.null_count:
             # A null is one of the rows, not one of the dictionary's values.
-            dense = typed.take(indices).dictionary_encode() if typed.null_count else None
-            columns[USER_KEY] = dense or pa.DictionaryArray.from_arrays(indices, typed)
+            columns[USER_KEY] = typed.take(indices).dictionary_encode()
+        elif typed is not None:
+            columns[USER_KEY] = pa.DictionaryArray.from_arrays(indices, typed)
         return columns
 
     def _numbered(self, data: Buffer, starts: Positions, ends: Positions) -> tuple[Positions, Numbers] | None:

@@ -99,44 +99,17 @@ except KeyboardInterrupt:
     _wait_until_gone(java)
 
 
-@pytest.mark.parametrize("seconds", [0.1, 4])
-def test_what_is_begun_ends_with_a_process_that_has_no_use_for_it(seconds: float) -> None:
-    code = f"""
-import threading, time
-from pyspark import java_gateway
-from spark_jobs import session
-class Popen(java_gateway.Popen):
-    def __init__(self, *given, **named):
-        super().__init__(*given, **named)
-        print(self.pid, flush=True)
-        started.set()
-java_gateway.Popen = Popen
-started = threading.Event()
-session.begin()
-session.begin()
-print(session._begun[0]._nursery._process.pid, flush=True)
-started.wait()
-time.sleep({seconds})
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    processes = done.stdout.split()
-    assert len(processes) == 2
-    for process in processes:
-        _wait_until_gone(process)
-
-
-def test_a_session_goes_on_from_what_was_begun() -> None:
+def test_meanwhile_comes_before_the_session() -> None:
     code = """
+from pyspark import SparkContext
 from spark_jobs import session
-from spark_jobs.tasks import run_tasks
-session.begin()
-begun = session._begun[0]
-with session.session("begun") as spark:
-    print(begun._context is spark, session._begun, spark.appName, *run_tasks(spark, "begun", [-1, 1], abs))
+def meanwhile():
+    print(SparkContext._jvm is not None, SparkContext._active_spark_context is None)
+with session.session("meanwhile", meanwhile) as spark:
+    print(spark.appName)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.split() == ["True", "[]", "begun", "1", "1"], done.stderr
+    assert done.stdout.split() == ["True", "True", "meanwhile"], done.stderr
 
 
 def parent_of(_: str) -> int:

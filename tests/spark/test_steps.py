@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import cut_over, migrate, rescale, snapshot, step, validate
 from spark_jobs.session import LOOPBACK, session
-from spark_jobs.tasks import Measure, run_tasks
+from spark_jobs.tasks import Done, Measure, run_tasks
 from spark_jobs.watching import Progress
 from stateferry.errors import DamagedError
 from stateferry.exit_codes import INTERRUPTED
@@ -184,24 +184,28 @@ def test_what_is_done_already_is_not_done_again_but_counts(spark: SparkSession) 
     known: list[dict[int, int]] = [{}, {1: 70}, {0: 50, 1: 60, 2: 70}]
     for done in known:
         answers = run_tasks(
-            spark.sparkContext, "rest", range(3), lambda number: number * 10, heard.append, tens, done=done
+            spark.sparkContext, "rest", range(3), lambda number: number * 10, heard.append, tens, done=Done(done, 50.0)
         )
         assert answers == [done.get(number, number * 10) for number in range(3)]
         last = heard[-1]
         assert (last.done, last.total, last.amount, last.ended) == (3, 3, sum(answers) // 10, True)
+        assert last.seconds > 50
 
 
 def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSession, plan: Path) -> None:
     values = plan_of_json(plan.read_bytes(), str(plan)).model_copy(update={"chunk_bytes": 1})
     resolved = resolve(values, Savepoint.open(values.source))
-    undisturbed = snapshot.run(spark.sparkContext, resolved)
+    undisturbed, none = snapshot.run(spark.sparkContext, resolved)
+    assert none == 0
     ahead = snapshot.Ahead(resolved, 2)
     assert len(ahead.tasks) == 2
     ahead.start()
     while not ahead._taken:
         time.sleep(0.001)
     heard: list[Progress] = []
-    assert snapshot.run(spark.sparkContext, resolved, heard.append, ahead) == undisturbed
+    inventory, seconds = snapshot.run(spark.sparkContext, resolved, heard.append, ahead)
+    assert inventory == undisturbed
+    assert 0 < seconds < heard[-1].seconds
     assert (heard[-1].done, heard[-1].amount) == (len(ahead.tasks), undisturbed.sizes.total())
 
 
@@ -213,7 +217,7 @@ def test_what_goes_wrong_ahead_of_spark_is_said_by_the_step(spark: SparkSession,
     ahead = snapshot.Ahead(resolved, 1)
     ahead.start()
     ahead._thread.join()
-    assert not ahead.end()
+    assert not ahead.end().facts
     with pytest.raises(DamagedError, match=file.name):
         snapshot.run(spark.sparkContext, resolved, ahead=ahead)
 
