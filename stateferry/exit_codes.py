@@ -28,9 +28,18 @@ def exit_code_of(work: Callable[[], int], *, debug: bool = False) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 the last place where an error can be said in one line
+        if _was_interrupted(error):
+            return INTERRUPTED
         if debug:
             traceback.print_exc()
         return _say(error)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether it is of an end that somebody wanted: what is put in order on the way may fail."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _say(error: Exception) -> int:

@@ -374,6 +374,20 @@ def test_an_interrupt_ends_quietly(capsys: pytest.CaptureFixture[str], monkeypat
 
     monkeypatch.setattr("stateferry.survey.survey", interrupted)
     assert main(["inspect", str(LEGACY)]) == cli.INTERRUPTED
+
+
+def test_an_interruption_is_one_whatever_fails_while_things_are_put_in_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("the other end is gone")
+
+    monkeypatch.setattr("stateferry.survey.survey", interrupted)
+    assert main(["inspect", str(LEGACY)]) == cli.INTERRUPTED
+    assert capsys.readouterr().err == ""
     assert capsys.readouterr() == ("", "")
 
 
