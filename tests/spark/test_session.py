@@ -80,6 +80,8 @@ def test_an_interruption_while_the_jvm_starts_leaves_nobody_behind() -> None:
 import os, signal, threading
 from pyspark import java_gateway
 from spark_jobs.session import session, wait_until_stopped
+# Whoever runs the tests in the background has it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 class Popen(java_gateway.Popen):
     def __init__(self, *given, **named):
         super().__init__(*given, **named)
