@@ -51,11 +51,6 @@ def columns_of(user_keys: UserKeys, type_: FlinkType, values: Sequence[object]) 
     return user_keys.columns(*laid_out([encode(type_, value) for value in values]))
 
 
-def dense(array: pa.Array) -> list[object]:
-    found: list[object] = array.to_pylist()
-    return found
-
-
 @pytest.mark.parametrize(
     "values", [["a", "b", "ü"] * 4, ["a", None, "b"] * 4, [None] * 12, [f"{number}" for number in range(12)]]
 )
@@ -66,8 +61,8 @@ def test_user_keys_are_the_same_in_a_dictionary_and_without(values: list[object]
     for piece in (values, ["a", "b"], [f"other {n}" for n in range(20)]):
         columns = columns_of(user_keys, Scalar.STRING, piece)
         assert [pa.types.is_dictionary(column.type) for column in columns.values()] == [repeated] * 2
-        assert dense(columns["user_key"]) == piece
-        assert dense(columns["user_key_raw"]) == [encode(Scalar.STRING, value) for value in piece]
+        assert columns["user_key"].to_pylist() == piece
+        assert columns["user_key_raw"].to_pylist() == [encode(Scalar.STRING, value) for value in piece]
 
 
 def test_numbers_are_not_worth_a_dictionary() -> None:
