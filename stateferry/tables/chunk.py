@@ -40,7 +40,7 @@ from stateferry.tables.files import DataFile, NullsAfterAllError
 from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Source, fingerprint_array, survey_keys
 from stateferry.tables.ledger_rows import LedgerRows
 from stateferry.tables.reads import read_ledger
-from stateferry.tables.rows import Piece, UserKeys, blob_piece, entry_table, kept_counts, key_columns, row_piece
+from stateferry.tables.rows import Piece, UserKeys, blob_piece, entry_table, key_columns, row_piece
 from stateferry.tables.units import Unit, units
 from stateferry.ttl import MAX_LONG
 
@@ -227,9 +227,10 @@ class _ChunkWork:
         for name in ("empty maps", "contradictions", "blob entries superseded", "unrepresentable nulls dropped"):
             unit.counts[name] += counts[name]
         unit.counts["rows read"] += len(blobs.entries)
-        np.add.at(unit.entries, numbers, kept_counts(blobs, keep))
         if keep.any():
-            self._add(blob_piece(self.rules, blobs, keep, self._user_keys), numbers, unit)
+            piece = blob_piece(self.rules, blobs, keep, self._user_keys)
+            np.add.at(unit.entries, numbers, piece.counts)
+            self._add(piece, numbers, unit)
 
     def _rows(self, section: Section, numbers: Positions, unit: _Unit) -> None:
         rows = read_rows(section, self._lasting)

@@ -113,7 +113,7 @@ class UserKeys:
 def blob_piece(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKeys) -> Piece:
     """The kept entries of blobs."""
     section, whole = blobs.section, bool(keep.all())
-    counts = kept_counts(blobs, keep)
+    counts = blobs.counts if whole else _kept_counts(blobs, keep)
     starts, flags, ends = (
         np.ascontiguousarray(positions if whole else positions[keep])
         for positions in (blobs.entries, blobs.flags, blobs.ends)
@@ -124,10 +124,8 @@ def blob_piece(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKeys) -> 
     return Piece(section.key_group, key_columns(rules, section, blobs.key_starts, blobs.key_ends), counts, entries)
 
 
-def kept_counts(blobs: Blobs, keep: Flags) -> Positions:
+def _kept_counts(blobs: Blobs, keep: Flags) -> Positions:
     """How many entries are kept of each blob."""
-    if keep.all():
-        return blobs.counts
     before = np.append(0, np.cumsum(keep))
     counts: Positions = before[blobs.firsts + blobs.counts] - before[blobs.firsts]
     return counts
