@@ -20,12 +20,15 @@ import sys
 import tempfile
 from zipimport import zipimporter
 
+from spark_jobs import memory
+
 _SOCKET = "STATEFERRY_NURSERY"
 _PIPES = (0, 1, 2)
 _LONGEST_PID = 20
 _AHEAD = "--ahead-of-spark"
 # What tasks need; not the catalog's libraries, which only the driver does.
 _PRELOADED = (
+    "numpy.ma",
     "spark_jobs.savepoint_source",
     "spark_jobs.tasks",
     "stateferry.migration.inventory",
@@ -84,6 +87,9 @@ class _WithoutPandas:
 
 
 def _get_ready() -> None:
+    # Nothing of what is imported is garbage, and all of it would be looked through again and again.
+    gc.disable()
+    memory.keep()
     import pyarrow as pa
 
     from stateferry import compiled
@@ -116,6 +122,7 @@ def _serve() -> None:
     zipimporter.invalidate_caches = _keep_what_is_known_of_zips  # type: ignore[assignment, method-assign]
     # Workers look for garbage after each task: not among what was there before them.
     gc.freeze()
+    gc.enable()
     daemon.manager()  # type: ignore[no-untyped-call]
 
 

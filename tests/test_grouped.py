@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.savepoint import key_group_file
+from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import GroupSections
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section, room_for
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import keyed_states
+from stateferry.tables.units import units
 
 DEMO = DemoState(keys=200, entries=5, migrated=0.5, ttl=None, now=0, parallelism=1, max_parallelism=2, seed=1)
 
@@ -30,13 +33,9 @@ def contents(group: GroupSections) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.parametrize(("window", "reads"), [(WINDOW, 1), (4096, 3)])
-@pytest.mark.parametrize("compressed", [False, True])
-def test_every_time_brings_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, reads: int, compressed: bool
-) -> None:
-    write_demo_savepoint(str(tmp_path / "demo"), replace(DEMO, compressed=compressed))
-    savepoint = Savepoint.open(str(tmp_path / "demo"))
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The key groups that are read."""
     asked: list[int] = []
     sections = KeyGroupFile.sections
 
@@ -45,6 +44,16 @@ def test_every_time_brings_the_same(
         return sections(file, key_group, window)
 
     monkeypatch.setattr(KeyGroupFile, "sections", ask)
+    return asked
+
+
+@pytest.mark.parametrize(("window", "reads"), [(WINDOW, 1), (4096, 3)])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_every_time_brings_the_same(
+    tmp_path: Path, asked: list[int], window: int, reads: int, compressed: bool
+) -> None:
+    write_demo_savepoint(str(tmp_path / "demo"), replace(DEMO, compressed=compressed))
+    savepoint = Savepoint.open(str(tmp_path / "demo"))
     for file in savepoint.open_files(savepoint.operator("main")):
         states = keyed_states(file.header, file.name)
         for key_group in (0, 1):
@@ -55,3 +64,46 @@ def test_every_time_brings_the_same(
             assert sum(map(len, first.values())) > 8192
             assert contents(group) == contents(group) == first
             assert len(asked) == reads
+
+
+@pytest.mark.parametrize(("largest", "reads"), [(1 << 20, 1), (4096, 2)])
+def test_a_key_group_larger_than_a_window_is_read_once_if_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int], largest: int, reads: int
+) -> None:
+    monkeypatch.setattr(key_group_file, "WINDOW", 4096)
+    monkeypatch.setattr(key_group_file, "_LARGEST_ROOM", largest)
+    write_demo_savepoint(str(tmp_path / "demo"), DEMO)
+    savepoint = Savepoint.open(str(tmp_path / "demo"))
+    for file in savepoint.open_files(savepoint.operator("main")):
+        states, sizes = keyed_states(file.header, file.name), [file.size_of(key_group) for key_group in (0, 1)]
+        assert min(sizes) > 8192
+        group = GroupSections(file, 0, states, room_for(sizes))
+        # What is done with a section stays in the processor's cache, however large the room is.
+        assert all(len(section.raw) < 2 * 4096 for _, section in group)
+        assert contents(group) == contents(GroupSections(file, 0, states, np.empty(1 << 20, np.uint8)))
+        assert len(asked) == reads + 1
+
+
+@pytest.mark.parametrize(("largest", "reads"), [(1 << 20, [0, 1]), (4096, [0, 1, 0, 1, 0, 1])])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_unit_is_read_once_if_there_is_room(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: list[int],
+    largest: int,
+    reads: list[int],
+    compressed: bool,
+) -> None:
+    monkeypatch.setattr(key_group_file, "WINDOW", 4096)
+    monkeypatch.setattr(key_group_file, "_LARGEST_ROOM", largest)
+    write_demo_savepoint(str(tmp_path / "demo"), replace(DEMO, compressed=compressed))
+    savepoint = Savepoint.open(str(tmp_path / "demo"))
+    (chunk,) = plan_chunks(savepoint.operator("main"))
+    found: list[list[tuple[str, int, bytes]]] = [[], [], []]
+    for unit in units(savepoint.folder, chunk):
+        for again in found:
+            again += [(state.name, section.key_group, section.raw.tobytes()) for state, section in unit]
+    assert found[0] == found[1] == found[2]
+    assert {group for _, group, _ in found[0]} == {0, 1}
+    if not compressed:
+        assert sorted(asked) == sorted(reads)

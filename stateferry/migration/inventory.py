@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from stateferry.migration.rules import (
     NO_KEYS,
     Contradiction,
@@ -26,7 +24,7 @@ from stateferry.migration.rules import (
 )
 from stateferry.savepoint.chunks import Chunk, plan_chunks
 from stateferry.savepoint.grouped import GroupSections
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.key_group_file import KeyGroupFile, Section, room_for
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, keyed_states
@@ -60,10 +58,9 @@ class InventoryTask:
 
     def take(self) -> Inventory:
         inventory = Inventory()
-        window = np.empty(WINDOW, np.uint8)
         for part in self.chunk.parts:
             with KeyGroupFile(self.folder, part.handle, self.chunk.max_parallelism, part.subtask) as file:
-                states = keyed_states(file.header, file.name)
+                states, window = keyed_states(file.header, file.name), room_for(map(file.size_of, part.key_groups))
                 for key_group in part.key_groups:
                     self._count(GroupSections(file, key_group, states, window), inventory)
         return inventory

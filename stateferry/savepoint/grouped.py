@@ -13,7 +13,7 @@ from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import MOST_ENTRIES, KeyGroupFile, Section
+from stateferry.savepoint.key_group_file import KeyGroupFile, Section
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.walker import Positions, skip_each
 
@@ -104,7 +104,7 @@ def grouped(
 
 class GroupSections:
     """One key group of a file, to be gone through as often as it takes; one that is in the window as a whole is read
-    but once. No other is read by the same window or file in the meantime."""
+    but once. No other is read by the same window in the meantime."""
 
     def __init__(self, file: KeyGroupFile, key_group: int, states: tuple[KeyedState, ...], window: Buffer) -> None:
         self.file, self.key_group, self.states, self._window = file, key_group, states, window
@@ -116,10 +116,10 @@ class GroupSections:
 
     def _read(self) -> Iterator[Section]:
         sections: list[Section] = []
-        entries, together = 0, True
+        together = self.file.header.compressed or self.file.size_of(self.key_group) <= len(self._window)
         for section in self.file.sections(self.key_group, self._window):
-            entries += len(section)
-            together = together and entries <= MOST_ENTRIES and section.lies_with(sections[0] if sections else section)
-            sections = [*sections, section] if together else []
+            together = together and (not sections or section.lies_with(sections[0]))
+            if together:
+                sections.append(section.with_own_positions())
             yield section
         self._kept = sections if together else None

@@ -14,7 +14,7 @@ an entry that is larger, and only as far as its bytes really arrive.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -34,7 +34,15 @@ from stateferry.serializers.walker import Positions, failed, new_failure
 
 WINDOW = 4 << 20
 MOST_ENTRIES = 1 << 16
+_LARGEST_ROOM = 128 << 20
 _LARGEST_HEADER = 64 << 20
+
+
+def room_for(sizes: Iterable[int]) -> Buffer:
+    """A window for key groups of these sizes that are gone through twice: the largest stays in it as a whole, if that
+    isn't too much."""
+    largest = max(sizes, default=0)
+    return np.empty(max(WINDOW, largest if largest <= _LARGEST_ROOM else 0), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +133,11 @@ class KeyGroupFile:
         extent = self.extents.get(key_group)
         if extent is not None:
             yield from _GroupReader(self, extent, np.empty(WINDOW, np.uint8) if window is None else window).sections()
+
+    def size_of(self, key_group: int) -> int:
+        """In the file."""
+        extent = self.extents.get(key_group)
+        return extent.end - extent.start if extent else 0
 
     def extent_at(self, offset: int) -> KeyGroupExtent:
         """The one in which the offset lies, or the nearest one before it."""
@@ -229,23 +242,25 @@ class _GroupReader:
                 )
 
     def _more(self) -> bool:
-        if self.position:
-            rest = self.buffer[self.position : self.end]
-            if self.position < len(rest):
-                rest = rest.copy()
-            self.buffer[: len(rest)] = rest
-            self.base += self.position
-            self.position, self.end = 0, len(rest)
         if self.end == len(self.buffer):
-            larger = np.empty(2 * len(self.buffer), np.uint8)
-            larger[: self.end] = self.buffer
-            self.buffer = larger
+            self._make_room()
         try:
-            got = self.source.fill(self.buffer[self.end :])
+            # Sections of a window's size at most: what is done with one of them stays in the processor's cache.
+            got = self.source.fill(self.buffer[self.end : self.end + WINDOW])
         except DamagedError as error:
             raise error.located(key_group=self.extent.key_group) from None
         self.end += got
         return got > 0
+
+    def _make_room(self) -> None:
+        rest = self.buffer[self.position : self.end]
+        if self.position == 0:
+            self.buffer = np.empty(2 * len(rest), np.uint8)
+        elif self.position < len(rest):
+            rest = rest.copy()
+        self.buffer[: len(rest)] = rest
+        self.base += self.position
+        self.position, self.end = 0, len(rest)
 
     def _u16(self) -> int:
         value = int(self.buffer[self.position]) << 8 | int(self.buffer[self.position + 1])

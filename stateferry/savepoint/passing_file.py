@@ -58,6 +58,10 @@ class PassingOutput:
     def write(self, data: Any) -> None:
         view = memoryview(data).cast("B")
         while view:
+            if self._filled == 0 and len(view) >= _PORTION:
+                self._put(view[:_PORTION])
+                view = view[_PORTION:]
+                continue
             part = view[: _PORTION - self._filled]
             self._portion[self._filled : self._filled + len(part)] = part
             self._filled += len(part)
@@ -66,10 +70,12 @@ class PassingOutput:
                 self.flush()
 
     def flush(self) -> None:
-        rest = self._portion[: self._filled]
+        self._put(self._portion[: self._filled])
+        self._filled = 0
+
+    def _put(self, rest: memoryview) -> None:
         while rest:
             rest = rest[self._written(rest) :]
-        self._filled = 0
 
     def _written(self, view: memoryview) -> int:
         if self._passes and len(view) == _PORTION:
@@ -84,6 +90,10 @@ class PassingOutput:
                 self._file.seek(position + got)
                 return got
         return self._file.write(view) or 0
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
 
     def close(self) -> None:
         if not self._file.closed:

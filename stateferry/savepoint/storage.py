@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from stateferry.errors import DamagedError, StateferryError, UsageError
-from stateferry.savepoint.passing_file import PassingFile
+from stateferry.savepoint.passing_file import PassingFile, PassingOutput
 from stateferry.savepoint.stores import reaching, store_of
 
 
@@ -107,7 +107,7 @@ class Location:
     def create(self) -> Any:
         """A stream into this file, which has its whole content or doesn't exist once the stream is closed on an object
         store; on a local disk a reader may see it grow, so names that mean something go through `write_atomically`."""
-        return self.filesystem.open_output_stream(self.path)
+        return PassingOutput(self.path) if self.is_local else self.filesystem.open_output_stream(self.path)
 
     def write_atomically(self, data: bytes) -> None:
         """The file appears whole and on disk, or not at all."""

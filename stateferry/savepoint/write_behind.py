@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.passing_file import PassingOutput
 from stateferry.savepoint.storage import Location
 
 PORTION = 32 << 20
@@ -30,7 +29,7 @@ class WriteBehind:
         self._location, self._portion, self._hasher = location, portion, hasher
         self._written = location.draft() if location.is_local else location
         self._finished = False
-        self._stream: Any = PassingOutput(self._written.path) if location.is_local else self._written.create()
+        self._stream: Any = self._written.create()
         # Sees the same file, and can be synced and forgotten from another thread.
         self._descriptor: int | None = os.open(self._written.path, os.O_RDONLY) if _is_possible(location) else None
         self._disk = ThreadPoolExecutor(1, "write-behind")

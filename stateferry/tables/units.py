@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section, room_for
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
-
-_UNIT_BYTES = 8 << 20
 
 Found = list[tuple[KeyedState, Section]]
 
@@ -23,7 +19,7 @@ class Unit:
 
     def __init__(self, file: KeyGroupFile, key_groups: list[int], states: tuple[KeyedState, ...], room: Buffer) -> None:
         self._file, self._states, self._room = file, states, room
-        self._sizes = {key_group: _size(file, key_group) for key_group in key_groups}
+        self._sizes = {key_group: file.size_of(key_group) for key_group in key_groups}
         self._kept: Found | None = None
 
     def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
@@ -54,22 +50,17 @@ class Unit:
 
 
 def units(folder: Location, chunk: Chunk) -> Iterator[Unit]:
-    room = np.empty(max(2 * _UNIT_BYTES, WINDOW), np.uint8)
     for part in chunk.parts:
         with KeyGroupFile(folder, part.handle, chunk.max_parallelism, part.subtask) as file:
             states = keyed_states(file.header, file.name)
+            room = room_for(map(file.size_of, part.key_groups))
             unit: list[int] = []
             size = 0
             for key_group in part.key_groups:
-                unit.append(key_group)
-                size += _size(file, key_group)
-                if size >= _UNIT_BYTES:
+                size += file.size_of(key_group)
+                if unit and size > len(room):
                     yield Unit(file, unit, states, room)
-                    unit, size = [], 0
+                    unit, size = [], file.size_of(key_group)
+                unit.append(key_group)
             if unit:
                 yield Unit(file, unit, states, room)
-
-
-def _size(file: KeyGroupFile, key_group: int) -> int:
-    extent = file.extents[key_group]
-    return extent.end - extent.start

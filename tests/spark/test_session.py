@@ -154,3 +154,36 @@ def test_without_java_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch
     code = "from spark_jobs.session import session\nwith session('none'): pass"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "UsageError: Spark needs Java 17" in done.stderr
+
+
+_FRESH = """
+import resource, sys
+from spark_jobs import memory
+if sys.argv[1] == "keep":
+    memory.keep()
+import numpy as np
+import pyarrow as pa
+
+def work():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        np.ones(6 << 20)
+        pa.array(np.arange(1 << 20)).cast(pa.string())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+work()
+print(pa.default_memory_pool().backend_name, work())
+"""
+
+
+def test_a_process_keeps_the_memory_that_it_works_with() -> None:
+    def pages(how: str) -> tuple[str, int]:
+        command = [sys.executable, "-c", _FRESH, how]
+        environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+        pool, count = done.stdout.split()
+        return pool, int(count)
+
+    pool, kept = pages("keep")
+    assert pool == "system"
+    assert kept < pages("not")[1] / 4
