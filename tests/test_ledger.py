@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.migration.rules import Lanes, key_lanes
+from stateferry.migration import kernels
+from stateferry.migration.rules import Lanes, hash_lanes, key_lanes
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import Scalar
 from stateferry.tables.key_index import KeyIndex, lanes_of_parts
@@ -133,3 +134,19 @@ def _gone(*at: int, count: int | None = None) -> np.ndarray[tuple[int], np.dtype
     gone = np.zeros(at[-1] if count is None else count, np.bool_)
     gone[list(at[:-1])] = True
     return gone
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 200])
+def test_two_hashes_at_once_are_those_of_one_after_the_other(count: int) -> None:
+    random = np.random.default_rng(count)
+    data = random.integers(0, 256, 1 << 17, dtype=np.uint8)
+    data.flags.writeable = False
+    # Long ones go beside the next, whatever that is; some begin or end where the data does.
+    sizes = random.choice([0, 1, 7, 8, 9, 17, 127, 128, 129, 135, 136, 500, 1003], count)
+    starts = random.integers(0, len(data) - sizes + 1)
+    starts[0], starts[-1] = 0, len(data) - sizes[-1]
+    found = hash_lanes(data, starts, starts + sizes, (3, 5))
+    for seed, hashes in zip((3, 5), found, strict=True):
+        expected = np.empty(count, np.uint64)
+        kernels.hash_each(data, starts, starts + sizes, np.full(count, seed, np.uint64), expected)
+        assert hashes.tolist() == expected.tolist()

@@ -19,6 +19,7 @@ _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 _intrinsic: Any = intrinsic
 
+_LONG = 128  # bytes of a run from which on it is hashed beside the next
 SLACK = 16  # bytes that copies may write beyond the end of what they copy
 
 _K1 = np.uint64(0x9E3779B97F4A7C15)
@@ -175,10 +176,25 @@ def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
     """64 bits of the bytes from start to end; every byte and the length count."""
     state = seed ^ np.uint64(end - start) * _K1
     while end - start >= 8:
-        state = (state ^ _load64(data, start)) * _K2
-        state ^= state >> _29
+        state = _step(state, _load64(data, start))
         start += 8
     return _mix((state ^ _rest(data, start, end)) * _K1)
+
+
+@_inlined
+def _step(state, word):  # type: ignore[no-untyped-def]
+    state = (state ^ word) * _K2
+    return state ^ state >> _29
+
+
+@_inlined
+def _ends_of_hashes(data, start, end, one, other):  # type: ignore[no-untyped-def]
+    while end - start >= 8:
+        word = _load64(data, start)
+        one, other = _step(one, word), _step(other, word)
+        start += 8
+    rest = _rest(data, start, end)
+    return _mix((one ^ rest) * _K1), _mix((other ^ rest) * _K1)
 
 
 @_kernel
@@ -191,20 +207,32 @@ def hash_each(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
 @_kernel
 def hash_twice(data, starts, ends, first_seed, second_seed, first, second):  # type: ignore[no-untyped-def]
     """Of each run of bytes what `hash_each` gives for one seed and for another: the bytes are read once for both."""
-    for index in range(len(starts)):
+    index = np.int64(0)
+    while index < len(starts):
         start, end = starts[index], ends[index]
         size = np.uint64(end - start) * _K1
         one, other = first_seed ^ size, second_seed ^ size
-        while end - start >= 8:
-            word = _load64(data, start)
-            one = (one ^ word) * _K2
-            other = (other ^ word) * _K2
-            one ^= one >> _29
-            other ^= other >> _29
-            start += 8
-        rest = _rest(data, start, end)
-        first[index] = _mix((one ^ rest) * _K1)
-        second[index] = _mix((other ^ rest) * _K1)
+        if end - start >= _LONG and index + 1 < len(starts):
+            # Each step of a run waits for the one before: meanwhile the next run takes its own.
+            after, limit = starts[index + 1], ends[index + 1]
+            size = np.uint64(limit - after) * _K1
+            third, fourth = first_seed ^ size, second_seed ^ size
+            for _ in range(min(end - start, limit - after) // 8):
+                word, beside = _load64(data, start), _load64(data, after)
+                one, other, third, fourth = (
+                    _step(one, word),
+                    _step(other, word),
+                    _step(third, beside),
+                    _step(fourth, beside),
+                )
+                start += 8
+                after += 8
+            first[index + 1], second[index + 1] = _ends_of_hashes(data, after, limit, third, fourth)
+            first[index], second[index] = _ends_of_hashes(data, start, end, one, other)
+            index += 2
+        else:
+            first[index], second[index] = _ends_of_hashes(data, start, end, one, other)
+            index += 1
 
 
 @_kernel

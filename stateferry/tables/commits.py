@@ -203,8 +203,10 @@ def commit_run(
         with update.overwrite() if replaced else update.fast_append() as snapshot:
             for old in replaced:
                 snapshot.delete_data_file(old)
+            # Made anew each time it is asked for.
+            metadata = transaction.table_metadata
             for file in files:
-                snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, file))
+                snapshot.append_data_file(parquet_file_to_data_file(table.io, metadata, file))
     done = committed(table.refresh(), mark.run_id)
     if done is None:
         raise TableConflictError(f"table {_name(table)}: branch {branch} was removed while it was written")
