@@ -32,7 +32,7 @@ from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.serializers.walker import Positions, failed, new_failure
 
-WINDOW = 4 << 20
+WINDOW = 8 << 20
 MOST_ENTRIES = 1 << 16
 _LARGEST_ROOM = 128 << 20
 _LARGEST_HEADER = 64 << 20
