@@ -12,7 +12,7 @@ import os
 
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_MOST_KEPT = 256 << 20
+_MOST_KEPT, _MOST_OF_OLD = 256 << 20, 32 << 20
 
 
 def keep() -> None:
@@ -21,6 +21,7 @@ def keep() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
-        libc.mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
-        libc.mallopt(_M_MMAP_THRESHOLD, _MOST_KEPT)
+        # Before 2.35 or so it takes no more than 32 MB, and once one of these is set it adapts none of them by itself.
+        if libc.mallopt(_M_MMAP_THRESHOLD, _MOST_KEPT) or libc.mallopt(_M_MMAP_THRESHOLD, _MOST_OF_OLD):
+            libc.mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
         libc.mallopt(_M_ARENA_MAX, 1)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.savepoint import key_group_file
+from stateferry.savepoint import grouped, key_group_file
 from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import GroupSections
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section, room_for
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import keyed_states
+from stateferry.tables import units as table_units
 from stateferry.tables.units import units
 
 DEMO = DemoState(keys=200, entries=5, migrated=0.5, ttl=None, now=0, parallelism=1, max_parallelism=2, seed=1)
@@ -66,22 +67,40 @@ def test_every_time_brings_the_same(
             assert len(asked) == reads
 
 
-@pytest.mark.parametrize(("largest", "reads"), [(1 << 20, 1), (4096, 2)])
-def test_a_key_group_larger_than_a_window_is_read_once_if_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int], largest: int, reads: int
+def test_a_key_group_larger_than_its_window_is_kept_if_somebody_asks_and_it_is_not_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]
 ) -> None:
     monkeypatch.setattr(key_group_file, "WINDOW", 4096)
-    monkeypatch.setattr(key_group_file, "_LARGEST_ROOM", largest)
     write_demo_savepoint(str(tmp_path / "demo"), DEMO)
     savepoint = Savepoint.open(str(tmp_path / "demo"))
-    for file in savepoint.open_files(savepoint.operator("main")):
-        states, sizes = keyed_states(file.header, file.name), [file.size_of(key_group) for key_group in (0, 1)]
-        assert min(sizes) > 8192
-        group = GroupSections(file, 0, states, room_for(sizes))
-        # What is done with a section stays in the processor's cache, however large the room is.
-        assert all(len(section.raw) < 2 * 4096 for _, section in group)
-        assert contents(group) == contents(GroupSections(file, 0, states, np.empty(1 << 20, np.uint8)))
-        assert len(asked) == reads + 1
+    files = savepoint.open_files(savepoint.operator("main"))
+    file = next(files)
+    states, size, window = keyed_states(file.header, file.name), file.size_of(0), np.empty(4096, np.uint8)
+    assert size > 8192
+
+    def reads(most: int, keep: bool) -> int:
+        monkeypatch.setattr(grouped, "MOST_KEPT", most)
+        group = GroupSections(file, 0, states, window)
+        if keep:
+            group.keep()
+        asked.clear()
+        assert contents(group) == expected
+        entries = 0
+        for _, section in group:
+            entries += len(section)
+            # What is done with a section stays in the processor's cache, however large the room is.
+            assert len(section.raw) < 2 * 4096
+            assert (section.data is window) == (not keep or most < size)
+        return len(asked) if entries else 0
+
+    expected = contents(GroupSections(file, 0, states, np.empty(1 << 20, np.uint8)))
+    entries = sum(len(section) for section in file.sections(0, np.empty(1 << 20, np.uint8)))
+    assert reads(1 << 20, keep=False) == 2
+    assert reads(1 << 20, keep=True) == 1
+    assert reads(size - 1, keep=True) == 2
+    # Where the entries lie takes room too.
+    assert reads(size + 24 * entries, keep=True) == 1
+    assert reads(size + 24 * entries - 1, keep=True) == 2
 
 
 @pytest.mark.parametrize(("largest", "reads"), [(1 << 20, [0, 1]), (4096, [0, 1, 0, 1, 0, 1])])
@@ -95,7 +114,8 @@ def test_a_unit_is_read_once_if_there_is_room(
     compressed: bool,
 ) -> None:
     monkeypatch.setattr(key_group_file, "WINDOW", 4096)
-    monkeypatch.setattr(key_group_file, "_LARGEST_ROOM", largest)
+    monkeypatch.setattr(table_units, "WINDOW", 4096)
+    monkeypatch.setattr(table_units, "MOST_KEPT", largest)
     write_demo_savepoint(str(tmp_path / "demo"), replace(DEMO, compressed=compressed))
     savepoint = Savepoint.open(str(tmp_path / "demo"))
     (chunk,) = plan_chunks(savepoint.operator("main"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -121,3 +123,26 @@ def keys_in_order(nights: Nights, blobs: Mapping[str, tuple[UserMap, int]]) -> l
     """The keys in the order of the rows."""
     nights.run("order", LegacyState(blobs), to_main=False)
     return list(dict.fromkeys(entry_file(nights, "order").read(["key"]).column(0).to_pylist()))
+
+
+_FULL = """
+import resource, signal, sys
+import numpy as np, pyarrow as pa
+from stateferry.tables.files import DataFile
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+table = pa.table({"number": np.random.default_rng(1).integers(0, 1 << 60, 400_000)})
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+with DataFile(sys.argv[1]) as file:
+    file.write(table)
+"""
+
+
+@pytest.mark.parametrize("room", [100_000, 1_200_000, 2_500_000, 2_900_000])
+def test_a_disk_that_is_full_leaves_no_file(tmp_path: Path, room: int) -> None:
+    """Whether it is found out while rows are written or when the last of them are."""
+    path = tmp_path / "file.parquet"
+    command = [sys.executable, "-c", _FULL, str(path), str(room)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "File too large" in done.stderr
+    assert not path.exists()

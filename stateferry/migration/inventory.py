@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from stateferry.migration.rules import (
     NO_KEYS,
     Contradiction,
@@ -24,7 +26,7 @@ from stateferry.migration.rules import (
 )
 from stateferry.savepoint.chunks import Chunk, plan_chunks
 from stateferry.savepoint.grouped import GroupSections
-from stateferry.savepoint.key_group_file import KeyGroupFile, Section, room_for
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, keyed_states
@@ -58,9 +60,10 @@ class InventoryTask:
 
     def take(self) -> Inventory:
         inventory = Inventory()
+        window = np.empty(WINDOW, np.uint8)
         for part in self.chunk.parts:
             with KeyGroupFile(self.folder, part.handle, self.chunk.max_parallelism, part.subtask) as file:
-                states, window = keyed_states(file.header, file.name), room_for(map(file.size_of, part.key_groups))
+                states = keyed_states(file.header, file.name)
                 for key_group in part.key_groups:
                     self._count(GroupSections(file, key_group, states, window), inventory)
         return inventory
@@ -82,6 +85,7 @@ class InventoryTask:
     def _key_sets(self, group: GroupSections, rules: Rules, here: set[str]) -> KeySets:
         if rules.legacy.name not in here or not here & {rules.new_name, rules.flag_name}:
             return NO_KEYS
+        group.keep()
         return key_sets(group, rules, self.states.get(rules.flag_name) if rules.flag_name else None)
 
 

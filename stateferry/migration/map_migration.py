@@ -72,6 +72,7 @@ class MigrateMaps:
         flag = self.states.get(rules.flag_name) if rules.flag_name else None
         sets = NO_KEYS
         if rules.legacy.name in here and here & {rules.new_name, rules.flag_name}:
+            group.keep()
             sets = key_sets(group, rules, flag)
         for state, section in group:
             if state.name == rules.new_name:

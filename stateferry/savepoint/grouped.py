@@ -13,7 +13,7 @@ from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import KeyGroupFile, Section
+from stateferry.savepoint.key_group_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_KEPT, KeyGroupFile, Section
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.walker import Positions, skip_each
 
@@ -104,11 +104,20 @@ def grouped(
 
 class GroupSections:
     """One key group of a file, to be gone through as often as it takes; one that is in the window as a whole is read
-    but once. No other is read by the same window in the meantime."""
+    but once. No other is read by the same window or file in the meantime.
+
+    Whoever knows that it will be gone through twice has it kept: then it is read once if it takes less than 128 MB."""
 
     def __init__(self, file: KeyGroupFile, key_group: int, states: tuple[KeyedState, ...], window: Buffer) -> None:
         self.file, self.key_group, self.states, self._window = file, key_group, states, window
         self._kept: list[Section] | None = None
+        self._has_room = False
+
+    def keep(self) -> None:
+        size = self.file.size_of(self.key_group)
+        if not self._has_room and self._kept is None and not self.file.header.compressed and size <= MOST_KEPT:
+            self._window = self._window[:size] if size <= len(self._window) else np.empty(size, np.uint8)
+            self._has_room = True
 
     def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
         for section in self._read() if self._kept is None else self._kept:
@@ -116,10 +125,13 @@ class GroupSections:
 
     def _read(self) -> Iterator[Section]:
         sections: list[Section] = []
-        together = self.file.header.compressed or self.file.size_of(self.key_group) <= len(self._window)
+        entries, together = 0, True
         for section in self.file.sections(self.key_group, self._window):
-            together = together and (not sections or section.lies_with(sections[0]))
-            if together:
-                sections.append(section.with_own_positions())
+            entries += len(section)
+            together = together and self._may_stay(entries) and section.lies_with(sections[0] if sections else section)
+            sections = [*sections, section.with_own_positions() if self._has_room else section] if together else []
             yield section
         self._kept = sections if together else None
+
+    def _may_stay(self, entries: int) -> bool:
+        return len(self._window) + entries * ENTRY_POSITIONS <= MOST_KEPT if self._has_room else entries <= MOST_ENTRIES

@@ -14,7 +14,7 @@ an entry that is larger, and only as far as its bytes really arrive.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -34,15 +34,10 @@ from stateferry.serializers.walker import Positions, failed, new_failure
 
 WINDOW = 8 << 20
 MOST_ENTRIES = 1 << 16
-_LARGEST_ROOM = 128 << 20
+# Of a key group that is gone through twice: its bytes, and the positions of its entries in them.
+MOST_KEPT = 128 << 20
+ENTRY_POSITIONS = 24
 _LARGEST_HEADER = 64 << 20
-
-
-def room_for(sizes: Iterable[int]) -> Buffer:
-    """A window for key groups of these sizes that are gone through twice: the largest stays in it as a whole, if that
-    isn't too much."""
-    largest = max(sizes, default=0)
-    return np.empty(max(WINDOW, largest if largest <= _LARGEST_ROOM else 0), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
 from stateferry.errors import PlanError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections
 from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.key_group_file import KeyGroupFile, room_for
+from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
 from stateferry.savepoint.metadata import KeyedHandle, Operator, Subtask
 from stateferry.savepoint.operator_rescale import redistribute_files
 from stateferry.savepoint.reader import Savepoint
@@ -210,7 +212,7 @@ class Reading:
         self.files = files
         self._transform, self._destination, self._progress = rewritten.transform, rewritten.destination, progress
         self._states = {file.name: keyed_states(file.header, file.name) for file in files}
-        self._window = room_for(file.size_of(key_group) for file in files for key_group in file.extents)
+        self._window = np.empty(WINDOW, np.uint8)
 
     def of_group(self, file: KeyGroupFile, key_group: int) -> Iterator[GroupedEntries]:
         group = GroupSections(file, key_group, self._states[file.name], self._window)

@@ -49,14 +49,21 @@ class DataFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        elif self._writer is not None:
+        kept = False
+        try:
+            if kind is None:
+                self.close()
+                kept = True
+        finally:
             # A failed attempt leaves nothing behind, if it lives long enough to see to it.
-            with contextlib.suppress(OSError, pa.ArrowException):
-                self._writer.close()
-                self._buffered.close()
-            self._stream.close()
+            if not kept:
+                self._discard()
+
+    def _discard(self) -> None:
+        if self._writer is not None:
+            for stream in (self._writer, self._buffered, self._stream):
+                with contextlib.suppress(OSError, pa.ArrowException):
+                    stream.close()
             Location.of(self.name).remove()
 
     def close(self) -> None:

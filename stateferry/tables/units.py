@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section, room_for
+from stateferry.savepoint.key_group_file import ENTRY_POSITIONS, MOST_KEPT, WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 
@@ -38,10 +40,12 @@ class Unit:
             return []
         found: Found = []
         free = self._room
+        most_entries = (MOST_KEPT - sum(self._sizes.values())) // ENTRY_POSITIONS
         for key_group, size in self._sizes.items():
             before: Section | None = None
             for section in self._file.sections(key_group, free[:size]):
-                if before is not None and not section.lies_with(before):
+                most_entries -= len(section)
+                if most_entries < 0 or (before is not None and not section.lies_with(before)):
                     return []
                 before = section
                 found.append((self._states[section.state], section.with_own_positions()))
@@ -53,14 +57,20 @@ def units(folder: Location, chunk: Chunk) -> Iterator[Unit]:
     for part in chunk.parts:
         with KeyGroupFile(folder, part.handle, chunk.max_parallelism, part.subtask) as file:
             states = keyed_states(file.header, file.name)
-            room = room_for(map(file.size_of, part.key_groups))
+            room = _room(file, part.key_groups)
             unit: list[int] = []
             size = 0
             for key_group in part.key_groups:
                 size += file.size_of(key_group)
-                if unit and size > len(room):
+                if unit and size > WINDOW:
                     yield Unit(file, unit, states, room)
                     unit, size = [], file.size_of(key_group)
                 unit.append(key_group)
             if unit:
                 yield Unit(file, unit, states, room)
+
+
+def _room(file: KeyGroupFile, key_groups: Iterable[int]) -> Buffer:
+    """For the largest of those key groups that may be kept."""
+    sizes = [] if file.header.compressed else [file.size_of(key_group) for key_group in key_groups]
+    return np.empty(max([WINDOW, *(size for size in sizes if size <= MOST_KEPT)]), np.uint8)
