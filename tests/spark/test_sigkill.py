@@ -106,13 +106,23 @@ class Killer:
 
     def see_all_end(self) -> None:
         """Orphans go by themselves; what doesn't in a while is ended."""
-        _, alive = psutil.wait_procs(self._met, timeout=30)
+        began = time.monotonic()
+        while (alive := [one for one in self._met if _is_alive(one)]) and time.monotonic() - began < 30:
+            time.sleep(0.1)
         for one in alive:
             one.kill()
         assert alive == []
 
     def said(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Asked of hundreds of processes, the numbers of some of which others have by now."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _is_worker(process: psutil.Process) -> bool:
