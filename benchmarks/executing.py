@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import time
@@ -14,6 +15,7 @@ from benchmarks.measuring import Execution
 
 ALL_CORES = frozenset(range(os.cpu_count() or 1))
 _LOOK_SECONDS = 0.25
+_LOOKS_FOR_MEMORY = 4
 
 
 class FailedError(Exception):
@@ -41,19 +43,20 @@ def execute(
             # Its children inherit it; this process may be bound to one core.
             process.cpu_affinity(sorted(cores))
         most, cpu = 0, dict[int, float]()
-        while True:
+        for look in itertools.count():
             try:
                 code = process.wait(_LOOK_SECONDS)
                 break
             except psutil.TimeoutExpired:
-                most = max(most, _look(process, cpu))
+                # To ask for memory takes some milliseconds a process, on the cores that are measured.
+                most = max(most, _look(process, cpu, of_memory=look % _LOOKS_FOR_MEMORY == 0))
         seconds = time.perf_counter() - began
     if code != 0:
         raise FailedError(f"{' '.join(command)} ended with {code}:\n{log.read_text()[-4000:]}")
     return Execution(seconds, sum(cpu.values()), most)
 
 
-def _look(process: psutil.Process, cpu: dict[int, float]) -> int:
+def _look(process: psutil.Process, cpu: dict[int, float], *, of_memory: bool) -> int:
     """The memory of the process and all below it, what they share counted once; `cpu` keeps each one's seconds."""
     total = 0
     try:
@@ -64,7 +67,8 @@ def _look(process: psutil.Process, cpu: dict[int, float]) -> int:
         try:
             times = one.cpu_times()
             cpu[one.pid] = times.user + times.system
-            total += one.memory_full_info().pss
+            if of_memory:
+                total += one.memory_full_info().pss
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return total
