@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stateferry.migration.rules import (
-    NO_KEYS,
     Contradiction,
     KeySets,
     Rules,
     kept_entries,
     kept_rows,
-    key_sets,
+    key_sets_of,
     null_under_ttl,
     read_blobs,
 )
@@ -69,8 +68,7 @@ class InventoryTask:
         return inventory
 
     def _count(self, group: GroupSections, inventory: Inventory) -> None:
-        here = {state.name for state in group.states}
-        sets = {rules.legacy.name: self._key_sets(group, rules, here) for rules in self.rules}
+        sets = {rules.legacy.name: key_sets_of(group, rules, self.states) for rules in self.rules}
         for state, section in group:
             key = (self.operator, state.name, group.key_group)
             inventory.entries[key] += len(section)
@@ -81,12 +79,6 @@ class InventoryTask:
                     _examine(section, rules, sets[rules.legacy.name], met)
                 elif state.name == rules.new_name:
                     kept_rows(section, rules, sets[rules.legacy.name], met)
-
-    def _key_sets(self, group: GroupSections, rules: Rules, here: set[str]) -> KeySets:
-        if rules.legacy.name not in here or not here & {rules.new_name, rules.flag_name}:
-            return NO_KEYS
-        group.keep()
-        return key_sets(group, rules, self.states.get(rules.flag_name) if rules.flag_name else None)
 
 
 def _examine(section: Section, rules: Rules, sets: KeySets, met: Counter[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stateferry.errors import PlanError
-from stateferry.migration.rules import NO_KEYS, Rules, convert, kept_rows, key_sets
+from stateferry.migration.rules import Rules, convert, kept_rows, key_sets_of
 from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
@@ -62,18 +62,12 @@ class MigrateMaps:
                 if state.name not in touched:
                     yield destination.send(section, state, self._ids[state.name])
         for rules in self.rules:
-            yield from self._new_rows(rules, group, here, destination)
+            yield from self._new_rows(rules, group, destination)
 
-    def _new_rows(
-        self, rules: Rules, group: GroupSections, here: set[str], destination: Destination
-    ) -> Iterator[GroupedEntries]:
+    def _new_rows(self, rules: Rules, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         counts = self.counts.setdefault(rules.legacy.name, Counter())
         new_id = self._ids[rules.new_name]
-        flag = self.states.get(rules.flag_name) if rules.flag_name else None
-        sets = NO_KEYS
-        if rules.legacy.name in here and here & {rules.new_name, rules.flag_name}:
-            group.keep()
-            sets = key_sets(group, rules, flag)
+        sets = key_sets_of(group, rules, self.states)
         for state, section in group:
             if state.name == rules.new_name:
                 kept = kept_rows(section, rules, sets, counts)

@@ -17,7 +17,7 @@ more than 16 bytes for each key that has a flag or rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from stateferry.errors import DamagedError, RefusedError, RejectedError, StateferryError
 from stateferry.migration import kernels as row_kernels
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.grouped import GroupedEntries, grouped
+from stateferry.savepoint.grouped import GroupedEntries, GroupSections, grouped
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import FlinkType, MapType, Scalar, type_name
@@ -312,6 +312,16 @@ def _live_blob_keys(section: Section, rules: Rules) -> pa.Array:
 
 
 NO_KEYS = KeySets(_NO_KEYS, _NO_KEYS)
+
+
+def key_sets_of(group: GroupSections, rules: Rules, states: Mapping[str, KeyedState]) -> KeySets:
+    """Of a key group that is gone through again afterwards; of one without flags and rows it needs no look. `states`
+    are all the operator's by name."""
+    here = {state.name for state in group.states}
+    if rules.legacy.name not in here or not here & {rules.new_name, rules.flag_name}:
+        return NO_KEYS
+    group.keep()
+    return key_sets(group, rules, states.get(rules.flag_name) if rules.flag_name else None)
 
 
 def kept_rows(section: Section, rules: Rules, sets: KeySets, counts: Counter[str]) -> npt.NDArray[np.int64]:
