@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.errors import PlanError
-from stateferry.runs.plan import MigrationPlan, new_run_id, plan_of, plan_of_json
+from stateferry.runs.plan import ADDED, MigrationPlan, new_run_id, plan_of, plan_of_json
 
 STATE = {"legacy": "mainState", "new": "newMainState"}
 VALUES: dict[str, Any] = {
@@ -239,3 +239,31 @@ def test_the_fingerprint_is_of_everything() -> None:
     }
     assert len(prints) == 4
     assert MigrationPlan.model_validate(plan.model_dump()).fingerprint == plan.fingerprint
+
+
+OLD = {**with_state(flag="isMigratedState", ttl_ms="30d"), "now": 5, "run_id": "a", "home": "/data/ferry"}
+
+
+def test_a_plan_keeps_the_fingerprint_that_it_had_before_later_versions_added_fields() -> None:
+    """The figure is what the first version made of this plan: its half-done runs must go on."""
+    assert plan_of(OLD).fingerprint == "829713f5537fe2051865be29e2322bed4e795a26a5581b4e5ae5196feab40820"
+
+
+class LaterPlan(MigrationPlan):
+    later: Annotated[int, ADDED] = 3
+
+
+def test_an_added_field_counts_only_where_it_is_used() -> None:
+    before, unused, told, used = (
+        plan_of(OLD),
+        LaterPlan.model_validate(OLD),
+        LaterPlan.model_validate({**OLD, "later": 3}),
+        LaterPlan.model_validate({**OLD, "later": 4}),
+    )
+    assert unused.to_json() == told.to_json() == before.to_json()
+    assert unused.fingerprint == told.fingerprint == before.fingerprint
+    assert unused.is_asked_for_again_by(told)
+    assert json.loads(used.to_json())["later"] == 4
+    assert used.fingerprint != before.fingerprint
+    assert not unused.is_asked_for_again_by(used)
+    assert LaterPlan.model_validate(json.loads(used.to_json())) == used

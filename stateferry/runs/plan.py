@@ -20,10 +20,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StrictBool,
     StrictInt,
     StrictStr,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -66,8 +68,28 @@ Place = Annotated[Name, BeforeValidator(_place)]
 Parallelism = Annotated[StrictInt, Field(ge=1, le=UPPER_BOUND_MAX_PARALLELISM)]
 
 
+class _Added:
+    """Marks a field that plans of an earlier version don't have."""
+
+
+# The outermost mark of such a field's type: `name: Annotated[type, ADDED] = default`. Its default never changes.
+ADDED = _Added()
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _without_added_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out each added field that has its default: a plan that doesn't use the field keeps the JSON and the
+        fingerprint that it had before the field was there, so a run that an earlier version began goes on."""
+        unused = {
+            name
+            for name, field in type(self).model_fields.items()
+            if ADDED in field.metadata and getattr(self, name) == field.default
+        }
+        values: dict[str, Any] = serialize(self)
+        return {name: value for name, value in values.items() if name not in unused}
 
 
 class StatePlan(_Model):
