@@ -15,6 +15,7 @@ from spark_jobs.watching import Watch
 from stateferry.errors import StateferryError
 from stateferry.migration.inventory import Inventory, InventoryTask, inventory_tasks, total
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
+from stateferry.migration.unnamed_flags import unnamed_flag
 from stateferry.runs.plan_check import ResolvedPlan
 
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
@@ -78,12 +79,15 @@ def _tasks(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask]:
 
 def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryError]:
     """What ends the run unless the plan says what to do about it."""
-    return [
-        error
-        for one in resolved.operators
-        for rules in one.rules
-        for error in _errors(one.operator.label, rules, inventory.met.get((one.operator.hex_id, rules.legacy.name), {}))
-    ]
+    errors: list[StateferryError] = []
+    for one in resolved.operators:
+        for rules in one.rules:
+            id_, legacy = one.operator.hex_id, rules.legacy.name
+            signs = {flag: counts for (*of, flag), counts in inventory.flag_signs.items() if of == [id_, legacy]}
+            if unnamed := unnamed_flag(rules, one.operator.label, signs):
+                errors.append(unnamed)
+            errors += _errors(one.operator.label, rules, inventory.met.get((id_, legacy), {}))
+    return errors
 
 
 def _errors(operator: str, rules: Rules, met: dict[str, int]) -> list[StateferryError]:

@@ -33,12 +33,13 @@ UserMap = Mapping[str, object]
 
 @dataclass(frozen=True)
 class LegacyState:
-    """Blobs are (map, timestamp) by key; rows (value, timestamp) by key and user key; flags timestamps by key. Without
-    TTL no timestamp is written."""
+    """Blobs are (map, timestamp) by key; rows (value, timestamp) by key and user key; flags timestamps by key, true
+    ones and false ones. Without TTL no timestamp is written."""
 
     blobs: Mapping[str, tuple[UserMap, int]] = field(default_factory=dict)
     rows: Mapping[str, Mapping[str, tuple[object, int]]] = field(default_factory=dict)
     flags: Mapping[str, int] = field(default_factory=dict)
+    false_flags: Mapping[str, int] = field(default_factory=dict)
     ttl: bool = False
     value: Scalar = Scalar.LONG
     max_parallelism: int = 128
@@ -102,8 +103,9 @@ class LegacyState:
                     add(1, key, encode(Scalar.STRING, user_key), b"\1")
                 else:
                     add(1, key, encode(Scalar.STRING, user_key), b"\0" + stamp(timestamp) + encode(self.value, value))
-        for key, timestamp in self.flags.items():
-            add(2, key, b"", stamp(timestamp) + b"\1")
+        for flags, value in ((self.flags, b"\1"), (self.false_flags, b"\0")):
+            for key, timestamp in flags.items():
+                add(2, key, b"", stamp(timestamp) + value)
         return found
 
     def migrated(self, rules: Rules) -> dict[tuple[str, str], tuple[object, int | None]]:

@@ -129,7 +129,7 @@ def test_json_keeps_all_of_it(operators: list[Any], now: int, job: str, threshol
 def test_what_is_unknown_is_refused_with_the_name_that_was_meant() -> None:
     assert problems({**VALUES, "paralelism": 3}) == ["paralelism: unknown field: did you mean parallelism?"]
     (line,) = problems(with_state(xyz=1))
-    assert line == "operators[0].states[0].xyz: unknown field; there are: legacy, new, flag, ttl_ms"
+    assert line == "operators[0].states[0].xyz: unknown field; there are: legacy, new, flag, no_flag, ttl_ms"
     (line,) = problems({**VALUES, "operators": [{**VALUES["operators"][0], "stats": 1}]})
     assert line == "operators[0].stats: unknown field: did you mean states?"
 
@@ -173,6 +173,7 @@ def test_each_problem_has_its_own_line() -> None:
         ({**VALUES, "operators": VALUES["operators"] * 2}, "'main' is there more than once"),
         (with_state(new="mainState"), "legacy and new state are both 'mainState'"),
         (with_state(flag="newMainState"), "flag 'newMainState' is also the legacy or new state"),
+        (with_state(flag="f", no_flag=True), "flag 'f' is named, and no_flag says that there is none"),
         (with_state(ttl_ms=0), "operators[0].states[0].ttl_ms: expected greater than or equal to 1, found 0"),
         (with_state(ttl_ms=True), "operators[0].states[0].ttl_ms: expected a valid integer, found True"),
         (with_state(ttl_ms=1.5), "operators[0].states[0].ttl_ms: expected a valid integer, found 1.5"),
@@ -247,6 +248,16 @@ OLD = {**with_state(flag="isMigratedState", ttl_ms="30d"), "now": 5, "run_id": "
 def test_a_plan_keeps_the_fingerprint_that_it_had_before_later_versions_added_fields() -> None:
     """The figure is what the first version made of this plan: its half-done runs must go on."""
     assert plan_of(OLD).fingerprint == "829713f5537fe2051865be29e2322bed4e795a26a5581b4e5ae5196feab40820"
+
+
+def test_a_plan_that_says_there_is_no_flag_is_another_plan() -> None:
+    without, told, said = (plan_of({**VALUES, "run_id": "a", "now": 5, **with_state(**more)}) for more in MORE)
+    assert without.fingerprint == told.fingerprint
+    assert not without.is_asked_for_again_by(said)
+    assert plan_of_json(said.to_json()).operators[0].states[0].no_flag
+
+
+MORE: tuple[dict[str, Any], ...] = ({}, {"no_flag": False}, {"no_flag": True})
 
 
 class LaterPlan(MigrationPlan):

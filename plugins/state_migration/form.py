@@ -94,6 +94,9 @@ def migration_params() -> dict[str, Param]:
         "legacy_state": _text("Legacy state", _WHAT, "The ValueState of a map, by its name in the job."),
         "new_state": _text("New state", _WHAT, "The MapState that it becomes, by its name in the new job."),
         "flag_state": _text("Flag state", _WHAT, "If the job has begun to migrate itself: its flag of what is done."),
+        "no_flag_state": _switch(
+            False, "No flag state", _WHAT, "The job has no such flag, though a Boolean state may look like one."
+        ),
         "ttl": _text(
             "Time to live",
             _WHAT,

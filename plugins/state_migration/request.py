@@ -123,6 +123,7 @@ class MigrationRequest(_MayStartOldJob):
     legacy_state: Text = None
     new_state: Text = None
     flag_state: Text = None
+    no_flag_state: StrictBool = False
     ttl: Text = None
     operators: Annotated[list[dict[str, Any]] | None, BeforeValidator(_list)] = None
     keep_expired: StrictBool = False
@@ -165,7 +166,9 @@ class MigrationRequest(_MayStartOldJob):
         if self.operator is None:
             return DEMO_OPERATORS
         state = {"legacy": self.legacy_state, "new": self.new_state, "flag": self.flag_state, "ttl_ms": self.ttl}
-        given = {name: value for name, value in state.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in state.items() if value is not None}
+        if self.no_flag_state:
+            given["no_flag"] = True
         return [{"operator": self.operator, "states": [given]}]
 
     def job_name(self) -> str:
@@ -192,6 +195,9 @@ class MigrationRequest(_MayStartOldJob):
 
     def _state_problems(self) -> Iterator[str]:
         named = [name for name in (*_STATE_FIELDS, "flag_state", "ttl") if self._given(name)]
+        named += ["no_flag_state"] if self.no_flag_state else []
+        if self.no_flag_state and self.flag_state is not None:
+            yield "no_flag_state: on, but flag_state is given: turn it off, or leave flag_state empty"
         if self.operators is not None:
             yield from (f"{name}: given beside operators: say it there" for name in named)
         elif named or self.source != "demo":

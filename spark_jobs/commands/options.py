@@ -19,6 +19,12 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--legacy-state", metavar="NAME", help="the ValueState<Map> to migrate")
     parser.add_argument("--new-state", metavar="NAME", help="the MapState that it becomes")
     parser.add_argument("--flag-state", metavar="NAME", help="the job's own flag of the keys it has migrated, if any")
+    parser.add_argument(
+        "--no-flag-state",
+        action="store_true",
+        default=None,
+        help="the job has no such flag, though a Boolean state may look like one",
+    )
     parser.add_argument("--job", metavar="NAME", help="what the run belongs to (default: the operator's name or uid)")
     parser.add_argument("--ttl", metavar="DURATION", help="the states' time to live: 90s, 15m, 12h, 30d, or ms")
     parser.add_argument("--parallelism", type=int, metavar="N", help="of the migrated operator (default: as it is)")
@@ -64,7 +70,8 @@ def plan_values_of(options: argparse.Namespace) -> dict[str, Any]:
         "rehearse": getattr(options, "rehearse", None),
     }
     values |= {name: value for name, value in given.items() if value is not None}
-    if options.operator or options.legacy_state or options.new_state or options.flag_state or options.ttl:
+    of_a_state = (options.operator, options.legacy_state, options.new_state, options.flag_state, options.no_flag_state)
+    if any(of_a_state) or options.ttl:
         values["operators"] = [_operator(options)]
     for name, option in (("source", "--savepoint"), ("target", "--target"), ("operators", "--operator")):
         if name not in values:
@@ -80,6 +87,8 @@ def _operator(options: argparse.Namespace) -> dict[str, Any]:
     state = {"legacy": options.legacy_state, "new": options.new_state}
     if options.flag_state is not None:
         state["flag"] = options.flag_state
+    if options.no_flag_state is not None:
+        state["no_flag"] = options.no_flag_state
     if options.ttl is not None:
         state["ttl_ms"] = options.ttl
     return {"operator": options.operator, "states": [state]}

@@ -2,13 +2,13 @@
 last byte.
 
 A chunk's inventory says for each state and key group how many entries and bytes there are, and for each legacy state
-what its migration would meet: expired blobs, contradictions, nulls that can't be kept.
+what its migration would meet: expired blobs, contradictions, nulls that can't be kept, a flag that nobody has named.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from stateferry.migration.rules import (
     null_under_ttl,
     read_blobs,
 )
+from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
 from stateferry.savepoint.chunks import Chunk, plan_chunks
 from stateferry.savepoint.grouped import GroupSections
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
@@ -34,28 +35,34 @@ from stateferry.savepoint.storage import Location
 
 @dataclass(slots=True)
 class Inventory:
-    """Entries and bytes by operator id, state and key group; counts of what a migration meets by operator and state."""
+    """Entries and bytes by operator id, state and key group; counts of what a migration meets by operator and state,
+    and of what speaks for a flag by operator, legacy state and possible flag."""
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     met: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    flag_signs: dict[tuple[str, str, str], Counter[str]] = field(default_factory=dict)
 
     def add(self, other: Inventory) -> None:
         self.entries.update(other.entries)
         self.sizes.update(other.sizes)
         for state, counts in other.met.items():
             self.met.setdefault(state, Counter()).update(counts)
+        for flag, counts in other.flag_signs.items():
+            self.flag_signs.setdefault(flag, Counter()).update(counts)
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryTask:
-    """One chunk of one operator; `states` are all the operator's by name."""
+    """One chunk of one operator; `states` are all the operator's by name, `possible_flags` are the names
+    of those to watch by legacy state."""
 
     folder: Location
     operator: str
     chunk: Chunk
     rules: Sequence[Rules]
     states: dict[str, KeyedState]
+    possible_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def take(self) -> Inventory:
         inventory = Inventory()
@@ -69,6 +76,9 @@ class InventoryTask:
 
     def _count(self, group: GroupSections, inventory: Inventory) -> None:
         sets = {rules.legacy.name: key_sets_of(group, rules, self.states) for rules in self.rules}
+        signs = [
+            FlagSigns(rules, flags) for rules in self.rules if (flags := self.possible_flags.get(rules.legacy.name))
+        ]
         for state, section in group:
             key = (self.operator, state.name, group.key_group)
             inventory.entries[key] += len(section)
@@ -79,6 +89,12 @@ class InventoryTask:
                     _examine(section, rules, sets[rules.legacy.name], met)
                 elif state.name == rules.new_name:
                     kept_rows(section, rules, sets[rules.legacy.name], met)
+            for one in signs:
+                one.meet(state, section)
+        for one in signs:
+            for flag, counts in one.counts().items():
+                key_of_flag = (self.operator, one.rules.legacy.name, flag)
+                inventory.flag_signs.setdefault(key_of_flag, Counter()).update(counts)
 
 
 def _examine(section: Section, rules: Rules, sets: KeySets, met: Counter[str]) -> None:
@@ -99,8 +115,9 @@ def inventory_tasks(
     at_least: int = 1,
 ) -> list[InventoryTask]:
     states = {state.name: state for state in source.keyed_states(operator)}
+    flags = {one.legacy.name: found for one in rules if (found := flags_to_watch(one, states))}
     chunks = plan_chunks(operator, target_bytes=target_bytes, at_least=at_least)
-    return [InventoryTask(source.folder, operator.hex_id, chunk, rules, states) for chunk in chunks]
+    return [InventoryTask(source.folder, operator.hex_id, chunk, rules, states, flags) for chunk in chunks]
 
 
 def total(inventories: Iterable[Inventory]) -> Inventory:

@@ -61,6 +61,7 @@ class Rules:
     keep_expired: bool = False
     drop_unrepresentable_nulls: bool = False
     on_contradiction: Contradiction = Contradiction.STOP
+    no_flag: bool = False
 
     @property
     def map_type(self) -> MapType:
@@ -127,7 +128,7 @@ def members(keys: pa.Array, of: pa.Array) -> Flags:
 
 
 # `pa.array` would import pandas, which takes longer than everything else here.
-_NO_KEYS = pa.Array.from_buffers(pa.binary(16), 0, [None, pa.py_buffer(b"")])
+NO_HASHES = pa.Array.from_buffers(pa.binary(16), 0, [None, pa.py_buffer(b"")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,19 +282,19 @@ def flags_that_stand(section: Section, flag: KeyedState, rules: Rules) -> Flags:
 def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: KeyedState | None) -> KeySets:
     """What the blobs of a key group, or of several, have to heed; `flag` is the state of that name if the savepoint has
     it. The group is gone through as often as it takes."""
-    flagged, with_rows, blobs = [_NO_KEYS], [_NO_KEYS], [_NO_KEYS]
+    flagged, with_rows, blobs = [NO_HASHES], [NO_HASHES], [NO_HASHES]
     for state, section in group:
         if flag is not None and state.name == rules.flag_name:
             flagged.append(read_flags(section, flag, rules))
         elif state.name == rules.new_name:
             with_rows.append(read_rows(section, rules).live_keys())
         elif state.name == rules.legacy.name:
-            blobs.append(_live_blob_keys(section, rules))
+            blobs.append(live_blob_keys(section, rules))
     all_blobs = pa.concat_arrays(blobs)
     contradictory = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(flagged))))
     both = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(with_rows))))
     both = both.filter(pa.array(~members(both, contradictory)))
-    superseding = [_NO_KEYS]
+    superseding = [NO_HASHES]
     if len(both):
         for state, section in group:
             if state.name == rules.new_name:
@@ -302,7 +303,7 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
     return KeySets(contradictory, pa.concat_arrays(superseding))
 
 
-def _live_blob_keys(section: Section, rules: Rules) -> pa.Array:
+def live_blob_keys(section: Section, rules: Rules) -> pa.Array:
     live = np.ones(len(section), np.bool_)
     if rules.legacy.ttl:
         with section.locating():
@@ -311,7 +312,7 @@ def _live_blob_keys(section: Section, rules: Rules) -> pa.Array:
     return key_hashes(section.data, starts[live], section.key_ends[live])
 
 
-NO_KEYS = KeySets(_NO_KEYS, _NO_KEYS)
+NO_KEYS = KeySets(NO_HASHES, NO_HASHES)
 
 
 def key_sets_of(group: GroupSections, rules: Rules, states: Mapping[str, KeyedState]) -> KeySets:

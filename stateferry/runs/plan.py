@@ -98,6 +98,8 @@ class StatePlan(_Model):
     legacy: Name
     new: Name
     flag: Name | None = None
+    # Said by whoever knows that the job has none, where a Boolean state looks like one.
+    no_flag: Annotated[StrictBool, ADDED] = False
     ttl_ms: Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS), BeforeValidator(_milliseconds)] | None = None
 
     @model_validator(mode="after")
@@ -106,6 +108,8 @@ class StatePlan(_Model):
             raise ValueError(f"legacy and new state are both {self.new!r}: name the state of the new job's descriptor")
         if self.flag in (self.legacy, self.new):
             raise ValueError(f"flag {self.flag!r} is also the legacy or new state: name the flag's own state, or none")
+        if self.flag is not None and self.no_flag:
+            raise ValueError(f"flag {self.flag!r} is named, and no_flag says that there is none: leave one of them out")
         return self
 
 

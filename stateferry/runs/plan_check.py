@@ -152,6 +152,7 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
         keep_expired=plan.keep_expired,
         drop_unrepresentable_nulls=plan.drop_unrepresentable_nulls,
         on_contradiction=Contradiction(plan.on_contradiction),
+        no_flag=state.no_flag,
     )
 
 

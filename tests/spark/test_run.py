@@ -17,6 +17,7 @@ from stateferry.cli import main
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.runs.control import Control
 from stateferry.runs.report import Report
+from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import Savepoint
@@ -34,6 +35,7 @@ BEGUN = LegacyState(
     flags={"hot": 0},
 )
 CONTRADICTORY = BEGUN.with_changes(flags={"hot": 0, "half": 0})
+MOVED_ROWS = {**BEGUN.rows, "other": {"a": (8, 0)}}
 AGED = LegacyState(
     blobs={"old": ({"a": 1}, NOW - 31 * DAY), "young": ({"a": 2}, NOW - DAY)},
     rows={"rows": {"old": (3, NOW - 30 * DAY), "young": (4, NOW - 30 * DAY + 1)}},
@@ -201,6 +203,27 @@ def test_contradictions_stop_it_until_somebody_wins(ferry: Ferry) -> None:
         entries = expected(CONTRADICTORY, source, on_contradiction=Contradiction(winner))
         assert ferry.entries(target) == entries
     assert ferry.entries(ferry.target("blob")) != ferry.entries(ferry.target("rows"))
+
+
+def test_a_flag_that_nobody_has_named_stops_it_until_somebody_says_what_it_is(ferry: Ferry) -> None:
+    source = ferry.source(CONTRADICTORY.with_changes(flags={"hot": 0, "half": 0, "other": 0}, rows=MOVED_ROWS))
+    named = ("run", "--savepoint", source, "--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW)
+    for options in ((), ("--flag-state", "isMigrated")):
+        said = ferry(*named, "--target", ferry.target(), *options)
+        assert said.code == 1
+        assert "isMigratedState (ValueState<Boolean>) is true for 3 keys, of which 2 have rows" in said.error
+        assert "Say --flag-state isMigratedState, or --no-flag-state" in said.error
+        assert not ferry.target().exists()
+        assert not (Path(ferry.home) / "warehouse").exists()
+    assert {one.state for one in runs_of(ferry.home)} == {RunState.FAILED}
+    said = ferry(*named, "--target", ferry.target(), "--flag-state", FLAG, "--no-flag-state")
+    assert said.code == 2
+    assert f"flag '{FLAG}' is named, and no_flag says that there is none" in said.error
+    assert ferry(*named, "--target", ferry.target("rows"), "--flag-state", FLAG, "--on-contradiction", "rows").code == 0
+    assert state_names(ferry.target("rows")) == {NEW}
+    assert ferry(*named, "--target", ferry.target("merged"), "--no-flag-state").code == 0
+    assert state_names(ferry.target("merged")) == {NEW, FLAG}
+    assert ferry.entries(ferry.target("rows")).keys() < ferry.entries(ferry.target("merged")).keys()
 
 
 def test_nulls_that_cannot_be_kept_stop_it_until_they_may_be_dropped(ferry: Ferry) -> None:

@@ -64,6 +64,8 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         ({"savepoint": "/in"}, "savepoint: given, but source is 'demo': choose 'path', or leave savepoint empty"),
         (PATH | {"new_state": ""}, "new_state: missing: operator, legacy_state and new_state are named together"),
         (PATH | {"operators": [{"operator": "main"}]}, "legacy_state: given beside operators: say it there"),
+        (PATH | {"flag_state": "f", "no_flag_state": True}, "no_flag_state: on, but flag_state is given"),
+        (PATH | {"operators": [{"operator": "main"}], "no_flag_state": True}, "no_flag_state: given beside operators"),
         ({"start_job": True}, "jar: missing, and start_job needs it"),
         ({"jar": "job.jar"}, "jar: given, but start_job is off"),
         ({"start_job": True, "jar": "a", "mode": "rehearse"}, "start_job: a rehearsal starts no job"),
@@ -92,6 +94,14 @@ def test_a_night_rehearses_whatever_the_variable_says() -> None:
     for wrong in ("not JSON", "[]", '{"sauce": "path"}'):
         with pytest.raises(PlanError, match="the Airflow variable state_migration: "):
             requested_nightly(wrong, {})
+
+
+def test_that_there_is_no_flag_is_said_in_the_plan() -> None:
+    for more, said in (({}, {}), ({"no_flag_state": True}, {"no_flag": True}), ({"flag_state": "f"}, {"flag": "f"})):
+        (operator,) = requested_by_form(defaults(), PATH | more).operator_plans()
+        assert operator["states"] == [{"legacy": "old", "new": "new"} | said]
+    variable = '{"source": "path", "savepoint": "/in", "operator": "main", "legacy_state": "a", "new_state": "b", %s}'
+    assert requested_nightly(variable % '"no_flag_state": true', {}).operator_plans()[0]["states"][0]["no_flag"]
 
 
 def test_operators_may_be_written_as_json() -> None:

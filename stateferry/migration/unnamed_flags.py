@@ -1,0 +1,104 @@
+"""Boolean states that look like the flag of a migration that the job has begun itself, where the plan names none.
+
+Without its flag, the map of a key that the job has moved, and not cleared, would be merged into the key's rows. A flag
+gives itself away by the keys for which it is true: they have rows in the new state and no blob. A key that has neither
+(its map was empty, its rows have expired) speaks neither for it nor against it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from stateferry.errors import RejectedError
+from stateferry.migration.rules import NO_HASHES, Rules, live_blob_keys, members, read_flags, read_rows
+from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.state import KeyedState, StateKind
+from stateferry.serializers.types import Scalar
+
+TRUE, MOVED, NOT_MOVED = "true", "rows and no blob", "a blob"
+"""Of the keys for which the state is true: all, those that look moved, and those that don't."""
+
+
+class UnnamedFlagError(RejectedError):
+    """A state looks like the flag, and nobody has said whether it is."""
+
+
+def flags_to_watch(rules: Rules, states: Mapping[str, KeyedState]) -> frozenset[str]:
+    """The names of the possible flags that have to be looked at. None if the plan's flag is there, if the plan says
+    that there is none, or if the job has no rows yet whose keys it could have flagged."""
+    if rules.no_flag or rules.flag_name in states or rules.new_name not in states:
+        return frozenset()
+    return possible_flags(rules.legacy, states)
+
+
+def possible_flags(legacy: KeyedState, states: Mapping[str, KeyedState]) -> frozenset[str]:
+    """The Boolean states for the keys and namespaces of the legacy state, out of all the operator's by name."""
+    return frozenset(
+        state.name
+        for state in states.values()
+        if state.kind is StateKind.VALUE and state.value is Scalar.BOOLEAN and state.namespace == legacy.namespace
+    )
+
+
+@dataclass(slots=True)
+class FlagSigns:
+    """What one key group shows of one legacy state's possible flags, section by section as they come; of each live key
+    16 bytes are kept."""
+
+    rules: Rules
+    flags: frozenset[str]
+    _rows: list[pa.Array] = field(default_factory=lambda: [NO_HASHES])
+    _blobs: list[pa.Array] = field(default_factory=lambda: [NO_HASHES])
+    _true: dict[str, list[pa.Array]] = field(default_factory=dict)
+
+    def meet(self, state: KeyedState, section: Section) -> None:
+        if state.name == self.rules.new_name:
+            self._rows.append(read_rows(section, self.rules).live_keys())
+        elif state.name == self.rules.legacy.name:
+            self._blobs.append(live_blob_keys(section, self.rules))
+        elif state.name in self.flags:
+            self._true.setdefault(state.name, []).append(read_flags(section, state, self.rules))
+
+    def counts(self) -> dict[str, Counter[str]]:
+        """By the name of each possible flag that is true for any key of the group."""
+        rows, blobs = pa.concat_arrays(self._rows), pa.concat_arrays(self._blobs)
+        found: dict[str, Counter[str]] = {}
+        for name, parts in self._true.items():
+            keys = pa.concat_arrays(parts)
+            with_blob = members(keys, blobs)
+            moved = members(keys, rows) & ~with_blob
+            found[name] = Counter({TRUE: len(keys), MOVED: int(moved.sum()), NOT_MOVED: int(with_blob.sum())})
+        return found
+
+
+def looks_like_flag(counts: Mapping[str, int]) -> bool:
+    return counts.get(MOVED, 0) > counts.get(NOT_MOVED, 0)
+
+
+def unnamed_flag(rules: Rules, operator: str, signs: Mapping[str, Mapping[str, int]]) -> UnnamedFlagError | None:
+    """`signs` are those of the whole savepoint by the name of the possible flag; `operator` is how messages call it."""
+    alike = {name: counts for name, counts in signs.items() if looks_like_flag(counts)}
+    if not alike:
+        return None
+    named = "no flag state is named"
+    if rules.flag_name is not None:
+        named = f"the savepoint has no flag state {rules.flag_name}"
+    found = "; ".join(_found(name, counts, rules) for name, counts in alike.items())
+    answers = " or ".join(f"--flag-state {name}" for name in alike)
+    return UnnamedFlagError(
+        f"state {rules.legacy.name} of operator {operator}: {named}, but the job seems to mark the keys that it has "
+        f"moved to {rules.new_name}: {found}. Without the flag, what is left of a moved key's map would be merged into "
+        f"its rows. Say {answers}, or --no-flag-state if none of these marks what was moved"
+    )
+
+
+def _found(name: str, counts: Mapping[str, int], rules: Rules) -> str:
+    true, moved, not_moved = (counts.get(count, 0) for count in (TRUE, MOVED, NOT_MOVED))
+    return (
+        f"{name} (ValueState<Boolean>) is true for {true:,} keys, of which {moved:,} have rows in {rules.new_name} and "
+        f"no blob in {rules.legacy.name}, {not_moved:,} have a blob and {true - moved - not_moved:,} have neither"
+    )
