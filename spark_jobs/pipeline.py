@@ -18,6 +18,7 @@ from spark_jobs.watching import Watch
 from stateferry.errors import RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
 from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
+from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.prediction import predict
 from stateferry.runs.publication import Publication
@@ -159,7 +160,10 @@ class Pipeline:
                 total = totals.setdefault(f"{labels[operator]}/{state}", {"entries": 0, "bytes": 0})
                 total[name] += count
         met = {f"{labels[operator]}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()}
-        return {"states": totals, "met": met, _SECONDS: seconds}
+        notes = option_notes(self.resolved, inventory)
+        for note in notes:
+            self.say(f"note: {note}")
+        return {"states": totals, "met": met, "notes": notes, _SECONDS: seconds}
 
     def _check_room(self) -> None:
         room = estimate(self.resolved)

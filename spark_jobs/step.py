@@ -22,6 +22,7 @@ from spark_jobs.session import submitted_session
 from stateferry.errors import StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, Lease
+from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.plan_check import ResolvedPlan, resolve
 from stateferry.runs.run_states import ENDED, RunState
@@ -46,7 +47,8 @@ def _run(step: str, argv: Sequence[str] | None) -> int:
     with Control(run.plan.catalog_uri) as control, _leased(control, run, step) as lease:
         resolved = _resolved(run)
         if resolved.nothing_to_do:
-            _say(f"nothing to do: {resolved.what_was_done_before or 'the savepoint is as wanted already'}")
+            for line in nothing_to_do_lines(resolved):
+                _say(line)
             return 0
         spark = submitted_session(f"stateferry {step} {run.plan.run_id}")
         try:

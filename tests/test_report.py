@@ -118,6 +118,16 @@ def test_a_green_report_reads_like_one() -> None:
     assert "\x1b" not in text
 
 
+def test_notes_stand_above_the_verdict_and_a_report_without_them_still_opens() -> None:
+    before = report(PASSED)
+    assert before.notes == replace(before, facts={}).notes == ()
+    assert "note:" not in shown(before)
+    told = replace(before, facts={"snapshot": before.facts["snapshot"] | {"notes": ["one\x1b[31m", "two" * 100]}})
+    assert Report.of_json(told.to_json()).notes == ("one\x1b[31m", "two" * 100)
+    lines = shown(told).splitlines()
+    assert lines[-3:-1] == ["note: one\\x1b[31m", f"note: {'two' * 100}"]
+
+
 def test_a_red_report_says_where_and_what() -> None:
     text = shown(report(PASSED, FAILED))
     assert "keys in their groups: failed in key groups 3, 7-9\n" in text

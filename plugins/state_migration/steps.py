@@ -73,6 +73,8 @@ class StepOperator(SparkSubmitOperator):
             self._nothing_to_do(context)
         assert facts is not None
         said = figures(self.step, facts)
+        for note in facts.get("notes", ()):
+            self.log.warning("note: %s", note)
         if self.step == "validate" and (run.facts(ADVANCE) or {}).get("moved"):
             told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
             context["outlet_events"][TABLES_IF_MOVED].add(STATE_TABLES, extra=told)

@@ -25,6 +25,8 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
     if report.predictions:
         parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
         yield f"- a cut-over is likely to take: {parts}"
+    for note in report.notes:
+        yield f"- note: {_cell(note)}"
     yield ""
     yield "| check | outcome | expected | found |"
     yield "|---|---|---|---|"

@@ -40,6 +40,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.runs.control import Control
+    from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import resolve
     from stateferry.runs.run_states import RunState
     from stateferry.runs.runs import Run, asked_for_before
@@ -55,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
             before = None
         resolved = resolve(before.plan if before else plan, Savepoint.open(plan.source))
         if resolved.nothing_to_do:
-            _say(f"nothing to do: {resolved.what_was_done_before or 'the savepoint is as wanted already'}")
+            for line in nothing_to_do_lines(resolved):
+                _say(line)
             return 0
         _check_target(before, resolved)
         _check_age(resolved, control)

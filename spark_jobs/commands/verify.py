@@ -31,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from spark_jobs import validate
     from spark_jobs.commands.progress_lines import ProgressLines
     from spark_jobs.session import session
+    from stateferry.runs.option_notes import option_notes
     from stateferry.runs.plan_check import resolve
     from stateferry.runs.report_text import show_checks
     from stateferry.savepoint.reader import Savepoint
@@ -41,4 +42,6 @@ def run(options: argparse.Namespace) -> int:
     with session("stateferry verify") as spark:
         checks = validate.run(spark, resolved, plan.target, watch=ProgressLines(sys.stderr))
     show_checks(checks, sys.stdout)
+    for note in option_notes(resolved):
+        sys.stdout.write(f"note: {note}\n")
     return 1 if any(check.outcome is Outcome.FAILED for check in checks) else 0

@@ -18,10 +18,11 @@ from stateferry.migration.rules import (
     KeySets,
     Rules,
     kept_entries,
-    kept_rows,
     key_sets_of,
     null_under_ttl,
     read_blobs,
+    read_rows,
+    standing,
 )
 from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
 from stateferry.savepoint.chunks import Chunk, plan_chunks
@@ -31,6 +32,8 @@ from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
+from stateferry.serializers.walker import Positions
+from stateferry.ttl import expired_array
 
 
 @dataclass(slots=True)
@@ -88,7 +91,9 @@ class InventoryTask:
                 if state.name == rules.legacy.name:
                     _examine(section, rules, sets[rules.legacy.name], met)
                 elif state.name == rules.new_name:
-                    kept_rows(section, rules, sets[rules.legacy.name], met)
+                    rows = read_rows(section, rules)
+                    standing(rows, rules, sets[rules.legacy.name], met)
+                    met["rows kept although expired"] += _kept_although_expired(rows.timestamps, rules)
             for one in signs:
                 one.meet(state, section)
         for one in signs:
@@ -102,8 +107,15 @@ def _examine(section: Section, rules: Rules, sets: KeySets, met: Counter[str]) -
     blobs = read_blobs(section, rules)
     stops = rules.on_contradiction is Contradiction.STOP
     keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
+    met["blobs kept although expired"] += _kept_although_expired(blobs.timestamps, rules)
     if rules.legacy.ttl and null_under_ttl(rules.map_type.value) is None:
         met["unrepresentable nulls"] += int((keep & blobs.nulls()).sum())
+
+
+def _kept_although_expired(timestamps: Positions, rules: Rules) -> int:
+    if rules.ttl is None or not rules.keep_expired:
+        return 0
+    return int(expired_array(timestamps, rules.ttl, rules.now).sum())
 
 
 def inventory_tasks(

@@ -115,7 +115,8 @@ def _resolve_operator(
             found = list(contradictions(state, states, operator))
             problems += found
             rules += [] if found else [_rules(plan, state, states[state.legacy])]
-        elif _is_migrated(states.get(state.new)):
+        elif (new := states.get(state.new)) is not None and new.kind is StateKind.MAP:
+            problems += _ttl_in_vain(state, new, operator)
             migrated_before.append(state)
         else:
             known = ", ".join(states) or "none"
@@ -136,10 +137,6 @@ def _refuse_untouchable(operator: Operator, states: dict[str, KeyedState]) -> No
             raise RefusedError(
                 f"state {state.name} of operator {operator.label} is asynchronous (V2) state: it can't be migrated"
             )
-
-
-def _is_migrated(new: KeyedState | None) -> bool:
-    return new is not None and new.kind is StateKind.MAP
 
 
 def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
@@ -165,7 +162,12 @@ def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Op
             raise RefusedError(f"{where} can't be migrated: {reason}")
         yield f"{where} can't be migrated: it is {reason}. {_migratable(states)}"
         return
-    yield from _ttl_contradictions(state, legacy, where)
+    if legacy.ttl and state.ttl_ms is None:
+        yield (
+            f"{where} has TTL, its values bear timestamps, but the plan has no ttl_ms: tell the duration of the job's "
+            "StateTtlConfig, which isn't in the savepoint"
+        )
+    yield from _ttl_in_vain(state, legacy, operator)
     if (new := states.get(state.new)) is not None:
         yield from _against_new(legacy, new, operator)
     if state.flag is not None and (flag := states.get(state.flag)) is not None:
@@ -183,17 +185,13 @@ def _migratable(states: dict[str, KeyedState]) -> str:
     return f"Can be migrated: {', '.join(names) or 'none'}"
 
 
-def _ttl_contradictions(state: StatePlan, legacy: KeyedState, where: str) -> Iterator[str]:
-    if legacy.ttl and state.ttl_ms is None:
+def _ttl_in_vain(state: StatePlan, there: KeyedState, operator: Operator) -> Iterator[str]:
+    """Of the legacy state, or of the new one that an earlier cut-over has left alone."""
+    if not there.ttl and state.ttl_ms is not None:
         yield (
-            f"{where} has TTL, its values bear timestamps, but the plan has no ttl_ms: tell the duration of the job's "
-            "StateTtlConfig, which isn't in the savepoint"
-        )
-    if not legacy.ttl and state.ttl_ms is not None:
-        yield (
-            f"{where} has no TTL, its values bear no timestamps, but the plan has a ttl_ms of "
-            f"{format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the commonest way to make Flink "
-            "reject the restore"
+            f"state {there.name} of operator {operator.label} has no TTL, its values bear no timestamps, but the "
+            f"plan has a ttl_ms of {format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the "
+            "commonest way to make Flink reject the restore"
         )
 
 

@@ -69,6 +69,12 @@ class Report:
         return sum(check.outcome is outcome for check in self.checks)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is good to know and no check: options that had no effect. The snapshot finds out; before it did, there
+        were none."""
+        return tuple(self.facts.get("snapshot", {}).get("notes", ()))
+
+    @property
     def failed(self) -> tuple[Check, ...]:
         return tuple(check for check in self.checks if check.outcome is Outcome.FAILED)
 

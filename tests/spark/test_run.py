@@ -185,9 +185,32 @@ def test_what_is_migrated_already_is_left_alone(ferry: Ferry) -> None:
     assert said.code == 0
     assert f"{LEGACY} of main is already migrated" in said.out
     assert not ferry.target("next").exists()
+    assert f"note: --flag-state had no effect: {LEGACY} of main is already migrated" in said.out
     # Another layout is something to do.
     assert ferry.run(str(target), ferry.target("next"), "--max-parallelism", 300).code == 0
     assert ferry.entries(ferry.target("next")) == ferry.entries(target)
+
+
+def test_options_without_effect_are_said_and_in_the_report(ferry: Ferry) -> None:
+    source = ferry.source(AGED.with_changes(blobs={"young": ({"a": 2}, NOW)}, rows={}))
+    in_vain = ("--keep-expired", "--parallelism", 1)
+    said = ferry.run(source, ferry.target(), *TTL, *in_vain)
+    assert (said.code, said.error) == (0, "")
+    notes = [
+        f"--flag-state {FLAG} had no effect: this state of main has no entry, so no key is flagged",
+        "--parallelism 1 had no effect: it is that of main already",
+        "--keep-expired had no effect: nothing has expired",
+    ]
+    run = ferry.only_run()
+    assert json.loads(run.report.read())["facts"]["snapshot"]["notes"] == notes
+    assert list(Report.read(run.report).notes) == notes
+    told = [line for line in said.out.splitlines() if line.startswith("note: ")]
+    # As soon as it is known, and where the report says how it ended.
+    assert told == [f"note: {note}" for note in notes] * 2
+    verified = ferry("verify", source, ferry.target(), *STATES, *TTL, *in_vain)
+    assert verified.code == 0
+    # What is counted by a snapshot isn't known to who takes none.
+    assert [line for line in verified.out.splitlines() if line.startswith("note: ")] == [f"note: {notes[1]}"]
 
 
 def test_contradictions_stop_it_until_somebody_wins(ferry: Ferry) -> None:

@@ -69,11 +69,13 @@ def test_the_summary_says_what_one_has_to_know_and_takes_no_name_for_markup(run:
         Check("keys <script>", Outcome.COULD_NOT_TELL, "each", "?"),
     )
     savepoint = SavepointFingerprint("/in", 7, {"_metadata": FileFingerprint(1, "00" * 8)})
-    report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, {}, {"ferry": 12.4})
+    facts = {"snapshot": {"notes": ["--flag-state is<b>Moved had no effect"]}}
+    report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, facts, {"ferry": 12.4})
     text = report_summary(report, run.plan)
     assert "**The report is green**: 1 checks passed, 0 failed, 1 could not tell." in text
     assert "- from `/in` (checkpoint 7)" in text
     assert f"- to `{run.plan.target}`" in text
     assert "a cut-over is likely to take: ferry 12 s" in text
+    assert "- note: --flag-state is\\<b\\>Moved had no effect" in text
     assert "| main/a\\|b: rows | passed | 10 | 10 |" in text
     assert "<script>" not in text

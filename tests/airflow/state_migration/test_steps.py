@@ -84,6 +84,13 @@ def test_a_steps_facts_are_its_answer(run: Run, submits: Submit) -> None:
     assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0, "rows": 15, "bytes": 500, "rate": 250}
 
 
+def test_what_a_step_notes_is_in_its_log(run: Run, submits: Submit, capsys: pytest.CaptureFixture[str]) -> None:
+    submits("")
+    run.finish("snapshot", {"states": {}, "notes": ["--keep-expired had no effect"], "seconds": 2.0})
+    assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0}
+    assert "note: --keep-expired had no effect" in capsys.readouterr().out
+
+
 def test_the_application_is_told_the_runs_folder(run: Run, submits: Submit, tmp_path: Path) -> None:
     submits(f'echo "$@" > {tmp_path}/said')
     run.finish("migrate", {"seconds": 1.0})

@@ -1,0 +1,119 @@
+"""Which options of a plan have no effect on its savepoint: nothing is wrong with the run, but its operator may have
+expected something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stateferry.migration.inventory import Inventory
+from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.migration.unnamed_flags import possible_flags
+from stateferry.runs.plan import StatePlan
+from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
+
+
+def option_notes(resolved: ResolvedPlan, inventory: Inventory | None = None) -> list[str]:
+    """In sentences. Without the inventory only what the savepoint's descriptions show: whether anything has expired,
+    for example, isn't known before all of it was read."""
+    notes: list[str] = []
+    for one in resolved.operators:
+        for state in one.migrated_before:
+            notes += _of_a_migrated_state(one, state, resolved.nothing_to_do)
+        for rules in one.rules:
+            notes += _of_a_flag(one, rules, inventory)
+    return [*notes, *_of_the_layout(resolved), *_of_the_rules(resolved, inventory)]
+
+
+def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
+    """The whole answer to a plan that comes to nothing."""
+    why = resolved.what_was_done_before or "the savepoint is as wanted already"
+    return [f"nothing to do: {why}", *(f"note: {note}" for note in option_notes(resolved))]
+
+
+def _of_a_migrated_state(one: ResolvedOperator, state: StatePlan, nothing_to_do: bool) -> Iterator[str]:
+    given = {
+        "--ttl": state.ttl_ms is not None,
+        "--flag-state": state.flag is not None,
+        "--no-flag-state": state.no_flag,
+    }
+    options = " and ".join(option for option, is_given in given.items() if is_given)
+    done = f"{state.legacy} of {one.operator.label} is already migrated"
+    if options:
+        yield f"{options} had no effect: {done}, the savepoint has {state.new} alone"
+    elif not nothing_to_do:
+        yield f"{done}: the savepoint has {state.new} alone"
+
+
+def _of_a_flag(one: ResolvedOperator, rules: Rules, inventory: Inventory | None) -> Iterator[str]:
+    operator, flag = one.operator, rules.flag_name
+    if flag is not None and flag not in one.states:
+        yield (
+            f"--flag-state {flag} had no effect: {operator.label} has no state of that name, as before a job begins to "
+            f"move keys of {rules.legacy.name} itself"
+        )
+    elif flag is not None and inventory is not None and not _entries(inventory, operator.hex_id, flag):
+        yield f"--flag-state {flag} had no effect: this state of {operator.label} has no entry, so no key is flagged"
+    if not rules.no_flag:
+        return
+    if not possible_flags(rules.legacy, one.states):
+        yield (
+            f"--no-flag-state had no effect on {rules.legacy.name}: {operator.label} has no ValueState<Boolean> that "
+            "could be taken for a flag"
+        )
+    elif rules.new_name not in one.states or (
+        inventory is not None and not _entries(inventory, operator.hex_id, rules.new_name)
+    ):
+        yield (
+            f"--no-flag-state had no effect on {rules.legacy.name}: {rules.new_name} has no rows yet, so no state could"
+            " be taken for a flag"
+        )
+
+
+def _entries(inventory: Inventory, operator: str, state: str) -> int:
+    return sum(count for (of, name, _), count in inventory.entries.items() if (of, name) == (operator, state))
+
+
+def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
+    plan = resolved.plan
+    if plan.parallelism and all(one.operator.parallelism == plan.parallelism for one in resolved.operators):
+        names = ", ".join(one.operator.label for one in resolved.operators)
+        yield f"--parallelism {plan.parallelism} had no effect: it is that of {names} already"
+    operators = resolved.source.metadata.operators
+    if plan.max_parallelism and all(one.max_parallelism == plan.max_parallelism for one in operators):
+        yield f"--max-parallelism {plan.max_parallelism} had no effect: it is that of every operator already"
+
+
+def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[str]:
+    plan = resolved.plan
+    every = [(one, rules) for one in resolved.operators for rules in one.rules]
+
+    def met(*names: str) -> bool:
+        """Whether there is any of it; taken for granted as long as nothing was counted."""
+        if inventory is None:
+            return True
+        counters = [inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every]
+        return any(counts[name] for counts in counters if counts for name in names)
+
+    if plan.keep_legacy and not every:
+        yield "--keep-legacy had no effect: no legacy state is there any more"
+    if plan.keep_expired:
+        if not any(rules.legacy.ttl for _, rules in every):
+            yield "--keep-expired had no effect: no legacy state with a time to live is there any more"
+        elif not met("blobs kept although expired", "rows kept although expired"):
+            yield "--keep-expired had no effect: nothing has expired"
+    if plan.on_contradiction != Contradiction.STOP.value:
+        option = f"--on-contradiction {plan.on_contradiction}"
+        if not any(rules.flag_name in one.states for one, rules in every):
+            yield f"{option} had no effect: no legacy state with a flag is there"
+        elif not met("contradictions"):
+            yield f"{option} had no effect: no key is flagged as migrated and still has a blob"
+    if plan.drop_unrepresentable_nulls:
+        option = "--drop-unrepresentable-nulls"
+        if all(_can_keep_nulls(rules) for _, rules in every):
+            yield f"{option} had no effect: each new state can hold null values"
+        elif not met("unrepresentable nulls"):
+            yield f"{option} had no effect: no entry has a null value that its new state can't hold"
+
+
+def _can_keep_nulls(rules: Rules) -> bool:
+    return not rules.legacy.ttl or null_under_ttl(rules.map_type.value) is not None
