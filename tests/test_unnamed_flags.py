@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stateferry.migration.inventory import InventoryTask, inventory_tasks, total
 from stateferry.migration.rules import Rules
-from stateferry.migration.unnamed_flags import UnnamedFlagError, unnamed_flag
+from stateferry.migration.unnamed_flags import UnnamedFlagError, possible_flags, unnamed_flag
 from stateferry.savepoint.reader import Savepoint
+from stateferry.serializers.types import Scalar
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 DAY = 86_400_000
@@ -125,3 +128,27 @@ def test_the_whole_savepoint_decides_not_one_part_of_it(tmp_path: Path) -> None:
     signs = [task.take().flag_signs for task in tasks(savepoint)]
     assert len(signs) >= 3
     assert asked(savepoint) is None
+
+
+@pytest.mark.parametrize(
+    "golden", sorted((Path(__file__).parent / "savepoints").glob("legacy-*")), ids=lambda it: it.name
+)
+def test_the_flags_of_flinks_own_savepoints(golden: Path) -> None:
+    """By their figures in what the savepoints are known to hold."""
+    keys_of: dict[str, set[str]] = {LEGACY: set(), NEW: set(), FLAG: set()}
+    for line in (golden / "expected.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if entry["state"] != FLAG or entry["value"]:
+            keys_of[entry["state"]].add(json.dumps(entry["key"]))
+    flagged, moved = keys_of[FLAG], (keys_of[FLAG] & keys_of[NEW]) - keys_of[LEGACY]
+    said = str(asked(Savepoint.open(str(golden))))
+    assert f"{FLAG} (ValueState<Boolean>) is true for {len(flagged)} keys, of which {len(moved)} have rows" in said
+    assert f"{len(flagged & keys_of[LEGACY])} have a blob" in said
+
+
+def test_a_state_of_other_namespaces_is_no_flag(tmp_path: Path) -> None:
+    savepoint = state(moved=2).write(str(tmp_path / "a"))
+    states = {one.name: one for one in savepoint.keyed_states(savepoint.operator("main"))}
+    assert possible_flags(states[LEGACY], states) == {FLAG}
+    other = {**states, FLAG: replace(states[FLAG], namespace=Scalar.STRING)}
+    assert possible_flags(states[LEGACY], other) == set()
