@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.reader import Savepoint
+from stateferry.serializers import snapshots
 from stateferry.serializers.snapshots import (
     SerializerSnapshot,
     SnapshotParser,
@@ -40,6 +41,7 @@ from stateferry.serializers.types import (
     TupleType,
     opaque_parts,
 )
+from stateferry.serializers.unknown_ends import Rest
 from tests.samples import list_snapshot, timer_snapshot
 
 BASE = "org.apache.flink.api.common.typeutils.base."
@@ -239,7 +241,7 @@ STRUCTURED: dict[str, tuple[bytes, FlinkType]] = {
 
 
 def only_reading(raw: bytes, *, position: int = 0) -> SerializerSnapshot:
-    ((found, end),) = SnapshotParser(raw, "file").readings(position)
+    found, end = SnapshotParser(raw, "file").read(position)
     assert end == len(raw)
     return found
 
@@ -321,7 +323,7 @@ DAMAGED: dict[str, bytes] = {
 @pytest.mark.parametrize("expected", DAMAGED)
 def test_damage_is_named(expected: str) -> None:
     with pytest.raises(DamagedError) as caught:
-        SnapshotParser(DAMAGED[expected], "some-file", base=1000).readings(0)
+        SnapshotParser(DAMAGED[expected], "some-file", base=1000).read(0)
     assert expected in caught.value.expected
     assert caught.value.file == "some-file"
     assert caught.value.offset is not None
@@ -334,7 +336,7 @@ def test_truncation_at_every_byte(name: str) -> None:
     for end in range(len(raw)):
         for data, limit in ((raw[:end], None), (raw, end)):
             with pytest.raises(DamagedError) as caught:
-                SnapshotParser(data, "file", limit=limit).readings(0)
+                SnapshotParser(data, "file", limit=limit).read(0)
             assert caught.value.offset is not None
             assert 0 <= caught.value.offset <= end
 
@@ -348,12 +350,11 @@ def test_flips_are_errors_or_other_snapshots(name: str) -> None:
         flipped = bytearray(raw)
         flipped[position] ^= 1 << position % 8
         try:
-            readings = SnapshotParser(bytes(flipped), "file").readings(0)
+            found, end = SnapshotParser(bytes(flipped), "file").read(0)
         except StateferryError:
             continue
-        for found, end in readings:
-            assert found.raw == flipped[:end]
-            carried += end == len(raw) and found.type == type_
+        assert found.raw == flipped[:end]
+        carried += end == len(raw) and found.type == type_
     # In a POJO its fields' declaring classes, in Kryo's snapshot all but the value's class.
     assert (carried > 0) == ("pojo" in name or name == "kryo")
 
@@ -362,12 +363,20 @@ UNKNOWN_CLASS = "com.acme.OwnSerializer$Snapshot"
 UNKNOWN = snapshot(UNKNOWN_CLASS, 7, b"\xff\xfe\0\0\x01body\xff")
 
 
-@pytest.mark.parametrize(
-    "following", [b"", utf("VALUE_SERIALIZER") + i32(2) + STRING, struct.pack(">h", 3) + utf("mainState") + i32(0)]
-)
-def test_the_end_of_an_unknown_snapshot_is_among_its_readings(following: bytes) -> None:
-    readings = SnapshotParser(UNKNOWN + following, "file").readings(0)
-    found = {end: reading for reading, end in readings}[len(UNKNOWN)]
+STATE_DESCRIPTION = utf("mainState") + i32(0, 0, 1) + utf("VALUE_SERIALIZER") + i32(2) + STRING
+FOLLOWING: list[tuple[bytes, Rest]] = [
+    (b"", Rest()),
+    (utf("VALUE_SERIALIZER") + i32(2) + STRING, Rest(serializers=1)),
+    (STATE_DESCRIPTION, Rest(states=1)),
+    (struct.pack(">h", 1) + STATE_DESCRIPTION, Rest(lists=1)),
+    (struct.pack(">h", 0), Rest(lists=1)),
+]
+
+
+@pytest.mark.parametrize(("following", "rest"), FOLLOWING)
+def test_an_unknown_snapshot_ends_where_what_has_to_follow_begins(following: bytes, rest: Rest) -> None:
+    found, end = SnapshotParser(UNKNOWN + following, "file").read(0, rest)
+    assert end == len(UNKNOWN)
     assert found.raw == UNKNOWN
     assert found.type == OpaqueType(UNKNOWN_CLASS, "a serializer that is not one of Flink's own")
 
@@ -378,14 +387,14 @@ def test_the_end_of_an_unknown_snapshot_is_among_its_readings(following: bytes) 
         composite(BASE + "MapSerializerSnapshot", 1, b"", STRING, UNKNOWN),
         composite(BASE + "MapSerializerSnapshot", 1, b"", UNKNOWN, LONG),
         composite(BASE + "MapSerializerSnapshot", 1, b"", UNKNOWN, UNKNOWN),
-        composite(RUNTIME + "TupleSerializerSnapshot", 2, utf(TUPLE2), UNKNOWN, TTL, UNKNOWN, LONG),
+        composite(RUNTIME + "TupleSerializerSnapshot", 2, utf(TUPLE2), UNKNOWN, LONG, UNKNOWN, STRING),
         TTL[: -len(MAP)] + composite(BASE + "ListSerializerSnapshot", 1, b"", UNKNOWN),
     ],
 )
 def test_unknown_snapshots_inside_composites(raw: bytes) -> None:
-    for following in (b"", utf("NAMESPACE_SERIALIZER") + i32(2) + STRING):
-        readings = SnapshotParser(raw + following, "file").readings(0)
-        found = {end: reading for reading, end in readings}[len(raw)]
+    for following, rest in FOLLOWING:
+        found, end = SnapshotParser(raw + following, "file").read(0, rest)
+        assert end == len(raw)
         assert found.raw == raw
         assert {part.class_name for part in opaque_parts(found.type)} == {UNKNOWN_CLASS}
 
@@ -404,10 +413,27 @@ def test_text_is_no_unknown_snapshot() -> None:
         only_reading(utf("b") + b"ody of something")
 
 
-def test_an_unknown_body_that_looks_like_what_follows_is_ambiguous() -> None:
-    looks_alike = snapshot(UNKNOWN_CLASS, 7, LONG)
-    ends = [end for _, end in SnapshotParser(looks_alike + STRING, "file").readings(0)]
-    assert {len(looks_alike) - len(LONG), len(looks_alike)} <= set(ends)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        # The body of the first, and a second one in it.
+        composite(
+            BASE + "MapSerializerSnapshot",
+            1,
+            b"",
+            snapshot(UNKNOWN_CLASS, 7, snapshot("com.acme.Other", 1)),
+            snapshot("com.acme.Last", 1),
+        ),
+        # The list, or its element behind a body that ends with the list's head.
+        composite(
+            BASE + "MapSerializerSnapshot", 1, b"", UNKNOWN, composite(BASE + "ListSerializerSnapshot", 1, b"", STRING)
+        ),
+    ],
+)
+def test_what_can_be_read_in_several_ways_is_refused_by_name(raw: bytes) -> None:
+    for following, rest in FOLLOWING:
+        with pytest.raises(RefusedError, match=r"file: .* in more than one way.*com\.acme\.OwnSerializer\$Snapshot"):
+            SnapshotParser(raw + following, "file").read(0, rest)
 
 
 def nest(levels: int) -> bytes:
@@ -432,12 +458,14 @@ def test_depth_is_bounded(make: Callable[[int], bytes]) -> None:
             only_reading(make(levels))
 
 
-def test_readings_are_bounded() -> None:
-    body = (utf("A") + i32(7)) * 60
-    unknown = snapshot(UNKNOWN_CLASS, 7, body)
-    raw = composite(RUNTIME + "TupleSerializerSnapshot", 2, utf(TUPLE2), *[unknown] * 6)
-    with pytest.raises(RefusedError, match=r"too many ways to read .* at offset \d+.*com\.acme\.OwnSerializer"):
-        SnapshotParser(raw, "file").readings(0)
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "_MOST_COPIED", 3 * len(MAP) // 2)
+    with pytest.raises(RefusedError, match=f"file: the serializer snapshots up to offset {len(MAP)} are more than"):
+        only_reading(MAP)
+    monkeypatch.undo()
+    monkeypatch.setattr(snapshots, "_MOST_SNAPSHOTS", 2)
+    with pytest.raises(RefusedError, match=f"file: the serializer snapshots up to offset {len(MAP)} are more than"):
+        only_reading(MAP)
 
 
 @given(st.binary(max_size=80), st.sampled_from(sorted(STRUCTURED)), st.integers(0, 400))
@@ -445,10 +473,10 @@ def test_splices_never_crash(noise: bytes, name: str, position: int) -> None:
     raw = STRUCTURED[name][0]
     spliced = raw[:position] + noise + raw[position + len(noise) :]
     try:
-        readings = SnapshotParser(spliced, "file").readings(0)
+        found, end = SnapshotParser(spliced, "file").read(0)
     except StateferryError:
         return
-    assert all(found.raw == spliced[:end] for found, end in readings)
+    assert found.raw == spliced[:end]
 
 
 SAVEPOINTS = sorted(
@@ -476,8 +504,8 @@ def test_snapshots_that_flink_wrote(case: str) -> None:
 
 
 def assert_composed(header: KeyedHeader) -> None:
-    snapshots = [header.key_serializer, *(part for state in header.states for _, part in state.serializers)]
-    for written in snapshots:
+    described = [header.key_serializer, *(part for state in header.states for _, part in state.serializers)]
+    for written in described:
         assert only_reading(written.raw) == written
         if isinstance(written.type, Scalar | PrimitiveArrayType):
             assert simple_snapshot(written.type) == written

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from stateferry.binary import ByteReader, ByteWriter
-from stateferry.errors import DamagedError, RefusedError
+from stateferry.errors import RefusedError
+from stateferry.serializers.landmarks import SNAPSHOT_VERSION, read_key
 from stateferry.serializers.snapshot_merge import merge_snapshots
-from stateferry.serializers.snapshots import SerializerSnapshot, SnapshotParser, follow
-from stateferry.serializers.types import opaque_parts
+from stateferry.serializers.snapshots import SerializerSnapshot, SnapshotParser
+from stateferry.serializers.unknown_ends import Rest
 
 VERSION = 6
-SNAPSHOT_VERSION = 2
 KEYED_STATE_TYPE = "KEYED_STATE_TYPE"
 VALUE_SERIALIZER = "VALUE_SERIALIZER"
 NAMESPACE_SERIALIZER = "NAMESPACE_SERIALIZER"
@@ -85,11 +85,9 @@ class KeyedHeader:
         return KeyedHeader(self.compressed or other.compressed, key_serializer, tuple(states.values()))
 
 
-def parse_header(data: bytes, file: str, *, end: int | None) -> tuple[KeyedHeader, int]:
-    """The header at the start of `data` and where it ends: at `end` when that is known (where the first key group
-    begins)."""
-    limit = len(data) if end is None else end
-    reader = ByteReader(data, file, limit=limit)
+def parse_header(data: bytes, file: str, *, end: int) -> tuple[KeyedHeader, int]:
+    """The header at the start of `data` and where it ends: at `end`, where the first key group begins."""
+    reader = ByteReader(data, file, limit=end)
     start = reader.position
     version = reader.i32("the version of a keyed state file")
     if version in (1, 2, 3, 4, 5):
@@ -99,54 +97,30 @@ def parse_header(data: bytes, file: str, *, end: int | None) -> tuple[KeyedHeade
     if version != VERSION:
         raise reader.damaged(f"version {VERSION} of a keyed state file", f"{version}", position=start)
     compressed = reader.boolean("key group compression")
-    parser = SnapshotParser(data, file, limit=limit)
-    keys = _versioned_snapshot(parser, reader.position)
-    complete = [
-        (KeyedHeader(compressed, key, states), stop)
-        for (key, states), stop in follow(
-            [(key, position) for key, position in keys],
-            lambda at: read_states(parser, at),
-            lambda key, states: (key, states),
-        )
-        if end is None or stop == end
-    ]
-    if len(complete) == 1:
-        return complete[0]
-    if not complete:
-        raise DamagedError(
-            "a header that ends where the first key group begins", "one that ends elsewhere", file=file, offset=end
-        )
-    unknown = {name for header, _ in complete for name in _opaque_classes(header)}
-    raise RefusedError(
-        f"{file}: the header can be read in more than one way, because nothing here knows the serializer snapshots of "
-        f"{', '.join(sorted(unknown))}"
-    )
-
-
-def _opaque_classes(header: KeyedHeader) -> set[str]:
-    snapshots = [header.key_serializer, *(snapshot for state in header.states for _, snapshot in state.serializers)]
-    return {part.class_name for snapshot in snapshots for part in opaque_parts(snapshot.type)}
-
-
-def _versioned_snapshot(parser: SnapshotParser, position: int) -> list[tuple[SerializerSnapshot, int]]:
-    reader = parser.reader(position)
+    parser = SnapshotParser(data, file, limit=end)
     reader.expect_i32(SNAPSHOT_VERSION, "the version before a serializer snapshot")
-    return parser.readings(reader.position)
+    key_serializer, position = parser.read(reader.position, Rest(lists=1))
+    states, position = read_states(parser, position)
+    if position != end:
+        raise reader.damaged(
+            "a header that ends where the first key group begins", "one that ends elsewhere", position=position
+        )
+    return KeyedHeader(compressed, key_serializer, states), end
 
 
-def read_states(parser: SnapshotParser, position: int) -> list[tuple[tuple[StateMeta, ...], int]]:
+def read_states(parser: SnapshotParser, position: int, *, lists: int = 0) -> tuple[tuple[StateMeta, ...], int]:
+    """A list of states and where it ends; `lists` more follow it."""
     reader = parser.reader(position)
     count = reader.i16("the number of states")
     if count < 0:
         raise reader.damaged("the number of states", f"{count}", position=position)
-    partial: list[tuple[tuple[StateMeta, ...], int]] = [((), reader.position)]
-    for _ in range(count):
-        partial = list(follow(partial, lambda at: _state(parser, at), lambda done, one: (*done, one)))
-    return partial
+    states = []
+    for further in reversed(range(count)):
+        states.append(_state(parser, reader, Rest(states=further, lists=lists)))
+    return tuple(states), reader.position
 
 
-def _state(parser: SnapshotParser, position: int) -> list[tuple[StateMeta, int]]:
-    reader = parser.reader(position)
+def _state(parser: SnapshotParser, reader: ByteReader, rest: Rest) -> StateMeta:
     name = reader.utf("a state's name")
     kind_at = reader.position
     kind = reader.i32("a state's kind")
@@ -157,16 +131,12 @@ def _state(parser: SnapshotParser, position: int) -> list[tuple[StateMeta, int]]
         option = reader.utf("an option")
         options.append((option, reader.utf("an option's value")))
     count = reader.count("the number of serializers", 2 + 4 + 6)
-    partial: list[tuple[tuple[tuple[str, SerializerSnapshot], ...], int]] = [((), reader.position)]
-    for _ in range(count):
-        partial = list(follow(partial, lambda at: _serializer(parser, at), lambda done, one: (*done, one)))
-    return [(StateMeta(name, BackendKind(kind), tuple(options), serializers), end) for serializers, end in partial]
-
-
-def _serializer(parser: SnapshotParser, position: int) -> list[tuple[tuple[str, SerializerSnapshot], int]]:
-    reader = parser.reader(position)
-    key = reader.utf("the key of a serializer")
-    return [((key, snapshot), end) for snapshot, end in _versioned_snapshot(parser, reader.position)]
+    serializers = []
+    for further in reversed(range(count)):
+        key = read_key(reader)
+        snapshot, reader.position = parser.read(reader.position, replace(rest, serializers=further))
+        serializers.append((key, snapshot))
+    return StateMeta(name, BackendKind(kind), tuple(options), tuple(serializers))
 
 
 def build_header(header: KeyedHeader) -> bytes:

@@ -56,17 +56,13 @@ def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
         if data[max(limit, 0) :] != STREAM_START:
             raise reader.damaged("the start of a snappy stream behind the header", "another text")
     parser = SnapshotParser(data, file, limit=limit)
-    readings = [
-        (lists, broadcasts)
-        for lists, middle in read_states(parser, reader.position)
-        for broadcasts, end in read_states(parser, middle)
-        if end == limit
-    ]
-    if len(readings) != 1:
-        raise DamagedError(
-            "a header that ends where the first element begins", f"{len(readings)} readings", file=file, offset=limit
+    lists, position = read_states(parser, reader.position, lists=1)
+    broadcasts, position = read_states(parser, position)
+    if position != limit:
+        raise reader.damaged(
+            "a header that ends where the first element begins", "one that ends elsewhere", position=position
         )
-    return OperatorHeader(compressed, *readings[0])
+    return OperatorHeader(compressed, lists, broadcasts)
 
 
 def build_operator_header(header: OperatorHeader) -> bytes:

@@ -30,8 +30,8 @@ def merge_snapshots(one: SerializerSnapshot, other: SerializerSnapshot) -> Seria
 
 def parse_snapshot(raw: bytes) -> SerializerSnapshot:
     """The snapshot that fills the bytes."""
-    readings = SnapshotParser(raw, "a serializer snapshot").readings(0)
-    return next(snapshot for snapshot, end in readings if end == len(raw))
+    snapshot, _ = SnapshotParser(raw, "a serializer snapshot").read(0)
+    return snapshot
 
 
 def _merge_composite(one: SerializerSnapshot, other: SerializerSnapshot) -> bytes | None:

@@ -7,19 +7,19 @@
 | composite body | i32 911108, i32 outer version, outer body, i32 1333245, i32 1, i32 n, n x Snapshot |
 | optional map | i64 0x4f2c69a3d70, i32 n, n x (utf name, bool + i32 length + bytes, bool + i32 length + bytes) |
 
-A body has no length. The extent of one that nobody here knows is found by trying where what must follow fits; the parts
-of such a reading are kept as an `OpaqueType`. If more than one reading fits, the class is refused by name.
+A body has no length. Where one of an unknown class ends is found by what has to follow it (`unknown_ends`); it is kept
+as an `OpaqueType`. If everything fits in more than one way, the class is refused by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import TypeVar
+from typing import Any
 
-from stateferry.binary import ByteReader, ByteWriter, decode_modified_utf8
-from stateferry.errors import DamagedError, RefusedError
+from stateferry.binary import ByteReader, ByteWriter
+from stateferry.errors import RefusedError
+from stateferry.serializers.landmarks import MOST_UNKNOWN_VERSION
 from stateferry.serializers.snapshot_classes import (
     COMPOSITE_CLASSES,
     ENUM_SNAPSHOT,
@@ -28,6 +28,7 @@ from stateferry.serializers.snapshot_classes import (
     POJO_SNAPSHOT,
     SIMPLE_TYPES,
     TTL_SNAPSHOT,
+    CompositeClass,
 )
 from stateferry.serializers.types import (
     EnumType,
@@ -40,20 +41,19 @@ from stateferry.serializers.types import (
     Scalar,
     TtlType,
 )
+from stateferry.serializers.unknown_ends import Head, Rest, Search, find_ends, ways_to_fill
 
 _OUTER_MAGIC = 911108
 _NESTED_MAGIC = 1333245
 OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
 _LEAST_SNAPSHOT = 2 + 4  # an empty class name and a version
 _COMPOSITE_VERSION = 3
-_MOST_UNKNOWN_VERSION = 0x10000000  # less than any four characters of text
 
-# What keeps a header that was made to be misread from filling the stack and the memory: types as deep as nobody writes
-# them, and readings that unknown bodies leave open.
+# What keeps a header that was made to be misread from filling the stack and the memory: more of each than anybody has.
 _MOST_LEVELS = 64
-_MOST_READINGS = 1000
-_MOST_READ_BYTES = 1 << 26
-_MOST_UNKNOWN_BYTES = 1 << 20
+_MOST_SNAPSHOTS = 1 << 18
+_MOST_COPIED = 1 << 26
+_MOST_NAMES = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,68 +68,97 @@ class SerializerSnapshot:
 
 
 Reading = tuple[SerializerSnapshot, int]
+# The names in a map of framed snapshots, with where each frame begins and ends.
+_Frames = list[tuple[str, tuple[int, int] | None]]
 
 
 class SnapshotParser:
-    """All readings of the snapshot at a position: one, unless an unknown body leaves open where it ends."""
+    """Reads the snapshots of a header. Where unknown ones end is found for all of them when the first one is met."""
 
-    def __init__(self, data: bytes, file: str, *, limit: int | None = None, base: int = 0, level: int = 0) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        file: str,
+        *,
+        limit: int | None = None,
+        base: int = 0,
+        level: int = 0,
+        search: Search | None = None,
+    ) -> None:
         self.data = data
         self.file = file
         self.limit = len(data) if limit is None else limit
         self.base = base
         self._level = level
-        self._read_bytes = 0
-        self._unknown: set[str] = set()
-        self._readings: dict[int, list[Reading]] = {}
-        self._texts: dict[int, bool] = {}
+        self._search = search or Search(data, file, self.limit, base)
+        self._ends: dict[int, int] = {}
+        self._missing = 0
+        self._rest = Rest()
+        self._copied = 0
+        self._snapshots = 0
 
     def reader(self, position: int) -> ByteReader:
         return ByteReader(self.data, self.file, position=position, limit=self.limit, base=self.base)
 
-    def readings(self, position: int) -> list[Reading]:
-        """Non-empty; raises `DamagedError` where nothing fits."""
-        if position not in self._readings:
-            if self._level == _MOST_LEVELS:
-                raise self.reader(position).damaged(f"serializers nested at most {_MOST_LEVELS} deep", "more")
-            self._level += 1
-            try:
-                self._readings[position] = self._read(position)
-            finally:
-                self._level -= 1
-        return self._readings[position]
+    def read(self, position: int, rest: Rest | None = None) -> Reading:
+        """The snapshot at a position, and where it ends. `rest` is what has to follow it: by default nothing, so that
+        an unknown one ends where the data does."""
+        self._rest = rest or Rest()
+        self._missing = 0
+        return self._read(position)
 
-    def _read(self, position: int) -> list[Reading]:
+    def _read(self, position: int) -> Reading:
+        if self._level == _MOST_LEVELS:
+            raise self.reader(position).damaged(f"serializers nested at most {_MOST_LEVELS} deep", "more")
+        self._level += 1
         reader = self.reader(position)
+        class_name, version = self._class_and_version(reader)
+        nested: tuple[SerializerSnapshot, ...] = ()
+        type_: FlinkType
+        if class_name in LEAF_READERS:
+            type_ = LEAF_READERS[class_name](reader, class_name, version)
+        elif class_name in COMPOSITE_CLASSES:
+            known, outer, count = self._composite_head(reader, class_name, version)
+            nested = self._nested(reader, count)
+            type_ = known.make(outer, tuple(part.type for part in nested))
+        elif class_name == POJO_SNAPSHOT:
+            type_, nested = self._pojo(reader, class_name, version)
+        else:
+            type_ = OpaqueType(class_name, "a serializer that is not one of Flink's own")
+            reader.position = self._end_of_unknown(reader.position, class_name)
+        self._level -= 1
+        return self._done(position, reader.position, class_name, version, type_, nested)
+
+    def head(self, position: int) -> Head:
+        """The snapshot at a position without those nested in it, for a search of where unknown ones end."""
+        reader = self.reader(position)
+        class_name, version = self._class_and_version(reader)
+        if class_name in LEAF_READERS:
+            LEAF_READERS[class_name](reader, class_name, version)
+            return Head(reader.position)
+        if class_name in COMPOSITE_CLASSES:
+            _, _, count = self._composite_head(reader, class_name, version)
+            return Head(reader.position, count)
+        if class_name == POJO_SNAPSHOT:
+            _, *maps = _pojo_frames(reader, class_name, version)
+            extents = [extent for frames in maps for _, extent in frames if extent is not None]
+            ways = [self._ways_to_fill(*extent) for extent in extents]
+            if 0 in ways:
+                raise reader.damaged("a serializer snapshot in each frame", "none", position=extents[ways.index(0)][0])
+            return Head(reader.position, ambiguous=2 in ways)
+        return Head(reader.position, unknown=class_name)
+
+    def _class_and_version(self, reader: ByteReader) -> tuple[str, int]:
+        position = reader.position
         class_name = reader.utf("the class of a serializer snapshot")
         if not _looks_like_class(class_name):
             raise reader.damaged("the class of a serializer snapshot", repr(class_name), position=position)
-        version_position = reader.position
         version = reader.i32(f"the version of {class_name}")
-        if class_name in SIMPLE_TYPES:
-            if version not in (2, 3):
-                raise reader.damaged(f"version 2 or 3 of {class_name}", f"{version}", position=version_position)
-            if version == 2:
-                reader.utf("the name of a serializer class")
-            return [self._done(position, reader.position, class_name, version, SIMPLE_TYPES[class_name])]
-        if class_name in COMPOSITE_CLASSES:
-            return self._composite(position, reader, class_name, version)
-        if class_name == ENUM_SNAPSHOT:
-            return [self._enum(position, reader, class_name, version)]
-        if class_name == POJO_SNAPSHOT:
-            return [self._pojo(position, reader, class_name, version)]
-        if class_name == KRYO_SNAPSHOT:
-            return [self._kryo(position, reader, class_name, version)]
-        if not 0 <= version < _MOST_UNKNOWN_VERSION:
+        known = class_name in LEAF_READERS or class_name in COMPOSITE_CLASSES or class_name == POJO_SNAPSHOT
+        if not known and not 0 <= version < MOST_UNKNOWN_VERSION:
             expected = f"a version of {class_name} that is a small number"
-            raise reader.damaged(expected, f"{version}", position=version_position)
-        self._unknown.add(class_name)
-        opaque = OpaqueType(class_name, "a serializer that is not one of Flink's own")
-        return [
-            self._done(position, end, class_name, version, opaque)
-            for end in range(reader.position, min(self.limit, reader.position + _MOST_UNKNOWN_BYTES) + 1)
-            if self._can_follow(end)
-        ]
+            raise reader.damaged(expected, f"{version}", position=reader.position - 4)
+        return class_name, version
 
     def _done(
         self,
@@ -138,41 +167,24 @@ class SnapshotParser:
         class_name: str,
         version: int,
         type_: FlinkType,
-        nested: tuple[SerializerSnapshot, ...] = (),
+        nested: tuple[SerializerSnapshot, ...],
     ) -> Reading:
-        self._read_bytes += end - start
-        if self._read_bytes > _MOST_READ_BYTES:
-            raise self._too_many_readings(start)
+        self._copied += end - start
+        self._snapshots += 1
+        if self._copied > _MOST_COPIED or self._snapshots > _MOST_SNAPSHOTS:
+            raise RefusedError(
+                f"{self.file}: the serializer snapshots up to offset {self.base + end} are more than can be kept in "
+                f"memory: {self._snapshots} of {self._copied} bytes together, each with those nested in it (at most "
+                f"{_MOST_SNAPSHOTS} of {_MOST_COPIED} bytes)"
+            )
         return SerializerSnapshot(class_name, version, type_, nested, self.data[start:end]), end
 
-    def _too_many_readings(self, position: int) -> RefusedError:
-        classes = ", ".join(sorted(self._unknown)) or "none of them unknown"
-        return RefusedError(
-            f"{self.file}: too many ways to read the serializer snapshots at offset {self.base + position}, "
-            f"because nothing says where the description of an unknown one ends: {classes}"
-        )
+    def _end_of_unknown(self, body: int, class_name: str) -> int:
+        if body not in self._ends:
+            self._ends.update(find_ends(self._search, self, body, self.limit, class_name, self._missing, self._rest))
+        return self._ends[body]
 
-    def _can_follow(self, end: int) -> bool:
-        """Whether what stands at `end` may follow a snapshot: nothing, a text (a class, a name), or an i16 and that."""
-        return end == self.limit or self._text_at(end) or self.limit == end + 2 or self._text_at(end + 2)
-
-    def _text_at(self, position: int) -> bool:
-        """Asked of every byte of an unknown body, once for each place where one may begin."""
-        if position not in self._texts:
-            self._texts[position] = self._is_text(position)
-        return self._texts[position]
-
-    def _is_text(self, position: int) -> bool:
-        start = position + 2
-        end = start + int.from_bytes(self.data[position:start], "big")
-        if not start < end <= self.limit:
-            return False
-        try:
-            return decode_modified_utf8(self.data[start:end]).isprintable()
-        except ValueError:
-            return False
-
-    def _composite(self, start: int, reader: ByteReader, class_name: str, version: int) -> list[Reading]:
+    def _composite_head(self, reader: ByteReader, class_name: str, version: int) -> tuple[CompositeClass, Any, int]:
         known = COMPOSITE_CLASSES[class_name]
         if not 1 <= version <= _COMPOSITE_VERSION:
             expected = f"version 1 to {_COMPOSITE_VERSION} of {class_name}"
@@ -195,96 +207,99 @@ class SnapshotParser:
         count = reader.count("the number of nested serializer snapshots", _LEAST_SNAPSHOT)
         if known.arity is not None and count != known.arity:
             raise reader.damaged(f"{known.arity} nested serializers", f"{count}", position=count_position)
-        readings = []
-        for nested, end in self._sequence(reader.position, count):
-            type_ = known.make(outer, tuple(part.type for part in nested))
-            readings.append(self._done(start, end, class_name, version, type_, nested))
-        return readings
+        return known, outer, count
 
-    def _sequence(self, position: int, count: int) -> Iterator[tuple[tuple[SerializerSnapshot, ...], int]]:
-        partial: list[tuple[tuple[SerializerSnapshot, ...], int]] = [((), position)]
+    def _nested(self, reader: ByteReader, count: int) -> tuple[SerializerSnapshot, ...]:
+        nested = []
+        self._missing += count
         for _ in range(count):
-            further = follow(partial, lambda at: self.readings(at), lambda done, one: (*done, one))
-            partial = list(islice(further, _MOST_READINGS + 1))
-            if len(partial) > _MOST_READINGS:
-                raise self._too_many_readings(position)
-        yield from partial
+            self._missing -= 1
+            snapshot, reader.position = self._read(reader.position)
+            nested.append(snapshot)
+        return tuple(nested)
 
-    def _expect_version(self, expected: int, reader: ByteReader, class_name: str, version: int) -> None:
-        if version != expected:
-            raise reader.damaged(f"version {expected} of {class_name}", f"{version}", position=reader.position - 4)
-
-    def _enum(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
-        self._expect_version(3, reader, class_name, version)
-        enum_class = reader.utf("an enum class")
-        names = tuple(reader.utf("an enum constant") for _ in range(reader.count("the number of enum constants", 2)))
-        return self._done(start, reader.position, class_name, version, EnumType(enum_class, names))
-
-    def _pojo(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
-        self._expect_version(2, reader, class_name, version)
-        pojo_class = reader.utf("a POJO class")
-        fields, nested = [], []
-        for name, snapshot in self._framed_snapshots(reader):
-            fields.append(PojoField(name, snapshot.type if snapshot else _absent(name)))
-            nested += [snapshot] if snapshot else []
-        registered = [(name, snapshot) for name, snapshot in self._framed_snapshots(reader)]
-        others = [(name, snapshot) for name, snapshot in self._framed_snapshots(reader)]
+    def _pojo(
+        self, reader: ByteReader, class_name: str, version: int
+    ) -> tuple[PojoType, tuple[SerializerSnapshot, ...]]:
+        pojo_class, *maps = _pojo_frames(reader, class_name, version)
+        fields, registered, others = (
+            [(name, None if extent is None else self._framed(name, *extent)) for name, extent in frames]
+            for frames in maps
+        )
         type_ = PojoType(
             pojo_class,
-            tuple(fields),
+            tuple(PojoField(name, snapshot.type if snapshot else _absent(name)) for name, snapshot in fields),
             tuple(snapshot.type if snapshot else _absent(name) for name, snapshot in registered),
             tuple((name, snapshot.type if snapshot else _absent(name)) for name, snapshot in others),
         )
-        subclasses = [snapshot for _, snapshot in (*registered, *others) if snapshot]
-        return self._done(start, reader.position, class_name, version, type_, (*nested, *subclasses))
+        return type_, tuple(snapshot for _, snapshot in (*fields, *registered, *others) if snapshot)
 
-    def _framed_snapshots(self, reader: ByteReader) -> Iterator[tuple[str, SerializerSnapshot | None]]:
-        for name, _, value in optional_map(reader):
-            if value is None:
-                yield name, None
-                continue
-            start, end = value
-            framed = SnapshotParser(self.data, self.file, limit=end, base=self.base, level=self._level)
-            complete = [snapshot for snapshot, stop in framed.readings(start) if stop == end]
-            if not complete:
-                expected = f"a serializer snapshot for {name!r} of {end - start} bytes"
-                raise reader.damaged(expected, "one that ends elsewhere", position=start)
-            if len(complete) > 1:
-                raise framed._too_many_readings(start)
-            yield name, complete[0]
+    def _framed_parser(self, end: int, level: int) -> SnapshotParser:
+        return SnapshotParser(self.data, self.file, limit=end, base=self.base, level=level, search=self._search)
 
-    def _kryo(self, start: int, reader: ByteReader, class_name: str, version: int) -> Reading:
-        self._expect_version(2, reader, class_name, version)
-        value_class = reader.utf("the class of a Kryo value")
-        for _ in range(3):
-            for _name, _key, _value in optional_map(reader):
-                pass
-        type_ = OpaqueType(value_class, "serialized by Kryo")
-        return self._done(start, reader.position, class_name, version, type_)
+    def _framed(self, name: str, start: int, end: int) -> SerializerSnapshot:
+        framed = self._framed_parser(end, self._level)
+        framed._copied, framed._snapshots = self._copied, self._snapshots
+        snapshot, stop = framed.read(start)
+        self._copied, self._snapshots = framed._copied, framed._snapshots
+        if stop != end:
+            expected = f"a serializer snapshot for {name!r} of {end - start} bytes"
+            raise self.reader(start).damaged(expected, "one that ends elsewhere")
+        return snapshot
+
+    def _ways_to_fill(self, start: int, end: int) -> int:
+        if self._level == _MOST_LEVELS:
+            return 0
+        framed = self._framed_parser(end, self._level + 1)
+        return ways_to_fill(self._search, framed, start, end)
 
 
-Done = TypeVar("Done")
-Part = TypeVar("Part")
-Joined = TypeVar("Joined")
+def _expect_version(expected: int, reader: ByteReader, class_name: str, version: int) -> None:
+    if version != expected:
+        raise reader.damaged(f"version {expected} of {class_name}", f"{version}", position=reader.position - 4)
 
 
-def follow(
-    partial: list[tuple[Done, int]],
-    readings: Callable[[int], list[tuple[Part, int]]],
-    join: Callable[[Done, Part], Joined],
-) -> Iterator[tuple[Joined, int]]:
-    """Every way to go on from each partial reading; raises the first one's damage when there is none."""
-    damage: DamagedError | None = None
-    any_reading = False
-    for done, position in partial:
-        try:
-            for part, end in readings(position):
-                any_reading = True
-                yield join(done, part), end
-        except DamagedError as error:
-            damage = damage or error
-    if not any_reading and damage is not None:
-        raise damage
+def _simple(reader: ByteReader, class_name: str, version: int) -> FlinkType:
+    if version not in (2, 3):
+        raise reader.damaged(f"version 2 or 3 of {class_name}", f"{version}", position=reader.position - 4)
+    if version == 2:
+        reader.utf("the name of a serializer class")
+    return SIMPLE_TYPES[class_name]
+
+
+def _enum(reader: ByteReader, class_name: str, version: int) -> FlinkType:
+    _expect_version(3, reader, class_name, version)
+    enum_class = reader.utf("an enum class")
+    count_position = reader.position
+    count = reader.count("the number of enum constants", 2)
+    if count > _MOST_NAMES:
+        raise reader.damaged(f"at most {_MOST_NAMES} enum constants", f"{count}", position=count_position)
+    return EnumType(enum_class, tuple(reader.utf("an enum constant") for _ in range(count)))
+
+
+def _kryo(reader: ByteReader, class_name: str, version: int) -> FlinkType:
+    _expect_version(2, reader, class_name, version)
+    value_class = reader.utf("the class of a Kryo value")
+    for _ in range(3):
+        for _name, _key, _value in optional_map(reader):
+            pass
+    return OpaqueType(value_class, "serialized by Kryo")
+
+
+# Snapshots without others nested in them: each reads its body, to the body's end.
+LEAF_READERS: dict[str, Callable[[ByteReader, str, int], FlinkType]] = {
+    **dict.fromkeys(SIMPLE_TYPES, _simple),
+    ENUM_SNAPSHOT: _enum,
+    KRYO_SNAPSHOT: _kryo,
+}
+
+
+def _pojo_frames(reader: ByteReader, class_name: str, version: int) -> tuple[str, _Frames, _Frames, _Frames]:
+    """The POJO's class, its fields, its registered subclasses and its other ones."""
+    _expect_version(2, reader, class_name, version)
+    pojo_class = reader.utf("a POJO class")
+    fields, registered, others = ([(name, value) for name, _, value in optional_map(reader)] for _ in range(3))
+    return pojo_class, fields, registered, others
 
 
 def optional_map(reader: ByteReader) -> Iterator[tuple[str, tuple[int, int] | None, tuple[int, int] | None]]:
@@ -292,7 +307,11 @@ def optional_map(reader: ByteReader) -> Iterator[tuple[str, tuple[int, int] | No
     start = reader.position
     if reader.i64("the header of an optional map") != OPTIONAL_MAP_MAGIC:
         raise reader.damaged(f"the header of an optional map {OPTIONAL_MAP_MAGIC:#x}", "another", position=start)
-    for _ in range(reader.count("the size of an optional map", 4)):
+    count_position = reader.position
+    count = reader.count("the size of an optional map", 4)
+    if count > _MOST_NAMES:
+        raise reader.damaged(f"an optional map of at most {_MOST_NAMES} names", f"{count}", position=count_position)
+    for _ in range(count):
         name = reader.utf("a name in an optional map")
         yield name, _frame(reader), _frame(reader)
 
@@ -311,7 +330,7 @@ def _absent(name: str) -> OpaqueType:
 
 
 def _looks_like_class(text: str) -> bool:
-    return text != "" and text.isprintable() and not any(character.isspace() for character in text)
+    return text != "" and text.isprintable() and " " not in text
 
 
 def composite_snapshot(

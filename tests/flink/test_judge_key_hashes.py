@@ -73,7 +73,7 @@ def drawn_keys(flink: FlinkHarness, type_: str, count: int, path: Path) -> Keys:
     path.unlink()
     header = ByteReader(data[: 1 << 16].tobytes(), type_)
     snapshot = header.take(header.i32("length"), "the serializer's snapshot")
-    [(parsed, end)] = SnapshotParser(snapshot, type_).readings(0)
+    parsed, end = SnapshotParser(snapshot, type_).read(0)
     assert end == len(snapshot)
     assert header.i32("number of keys") == count
     assert [header.i32("max parallelism") for _ in range(header.i32("number"))] == MAX_PARALLELISMS

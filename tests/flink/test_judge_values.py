@@ -35,7 +35,7 @@ ONLY_FLINK_2 = ["Set<String>", "Tagged"]
 
 
 def parse(raw: bytes) -> SerializerSnapshot:
-    ((snapshot, end),) = SnapshotParser(raw, "sample").readings(0)
+    snapshot, end = SnapshotParser(raw, "sample").read(0)
     assert end == len(raw)
     return snapshot
 
