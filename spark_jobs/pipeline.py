@@ -22,6 +22,7 @@ from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.prediction import predict
 from stateferry.runs.publication import Publication
+from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.report import FileFingerprint, Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE, Run
@@ -34,6 +35,7 @@ from stateferry.tables.schemas import StateTables
 
 Facts = dict[str, Any]
 CUT_OVER, DIGESTS = "cut_over", "digests"
+_TO_BE_PUBLISHED = (RunState.VERIFIED, RunState.APPROVED)
 _SECONDS = "seconds"
 
 
@@ -58,7 +60,7 @@ class Pipeline:
     def carry_out(self) -> Report:
         """Everything up to a green report, and the publication unless it is a rehearsal."""
         with self._at_work():
-            self.run.enter(RunState.RUNNING, now_ms())
+            self._begin()
             for step, do in self._steps().items():
                 self._once(step, do)
             report = self._verified()
@@ -71,18 +73,18 @@ class Pipeline:
         steps = self._steps()
         before = list(steps) if step == CUT_OVER else list(steps)[: list(steps).index(step)]
         missing = [name for name in before if self.run.facts(name) is None]
+        if step == CUT_OVER and self.run.plan.rehearse:
+            raise RejectedError(f"run {self.run.plan.run_id} is a rehearsal: there is nothing to cut over to")
         if missing:
             raise RejectedError(f"run {self.run.plan.run_id}: {step} comes after {', '.join(missing)}: do that first")
         with self._at_work():
             if step == CUT_OVER:
-                if self.run.plan.rehearse:
-                    raise RejectedError(f"run {self.run.plan.run_id} is a rehearsal: there is nothing to cut over to")
-                if self.run.facts(ADVANCE) is None:
-                    # The validation was killed when it had made its report.
+                if self.run.facts(ADVANCE) is None or self.run.state not in _TO_BE_PUBLISHED:
+                    # The validation was killed when it had made its report, or an earlier cut-over failed.
                     self._verified()
                 self.cut_over()
                 return
-            self.run.enter(RunState.RUNNING, now_ms())
+            self._begin()
             self._once(step, steps[step])
             if step == "validate":
                 self._verified()
@@ -96,14 +98,20 @@ class Pipeline:
                 # Another driver goes on with the run: it says how that ends.
                 raise
             except StateferryError as error:
-                with suppress(StateferryError):
+                # Who has lost the lease meanwhile doesn't say how the run ends either.
+                with suppress(Exception):
+                    self.control.renew(self.lease)
                     self.run.enter(RunState.FAILED, now_ms(), str(error))
                 raise
 
+    def _begin(self) -> None:
+        self.check_may_become(RunState.RUNNING)
+        self.run.enter(RunState.RUNNING, now_ms())
+
     def _verified(self) -> Report:
         """A green run of the newest source becomes the tables' `main`, published or not: the next one starts there."""
+        self.check_may_become(RunState.VERIFIED)
         report = self._green_report()
-        self.check_lease()
         self.run.finish(ADVANCE, {"moved": migrate.advance(self.resolved, self.tables())})
         self.run.enter(RunState.VERIFIED, now_ms())
         return report
@@ -127,7 +135,7 @@ class Pipeline:
         }
 
     def _once(self, step: str, do: Callable[[], Facts]) -> None:
-        self.check_lease()
+        self.check_may_become(RunState.RUNNING)
         if self.run.facts(step) is None:
             began = time.monotonic()
             facts = do()
@@ -139,6 +147,14 @@ class Pipeline:
     def check_lease(self) -> None:
         for error in self._lost:
             raise error
+        self.control.renew(self.lease)
+
+    def check_may_become(self, state: RunState) -> None:
+        """Before anything is done that leads to the state: the run is still this driver's, nobody has rejected it, and
+        the state may follow the present one."""
+        self.check_lease()
+        check_not_ended(self.run, self.control)
+        self.run.check(state)
 
     @property
     def files(self) -> Location:
@@ -247,12 +263,12 @@ class Pipeline:
         return migrated
 
     def cut_over(self) -> Publication:
-        self.check_lease()
+        self.check_may_become(RunState.PUBLISHED)
         began = time.monotonic()
         snapshots = {name: id_ for one in self._migrated() for name, id_ in one["snapshots"].items()}
         published = cut_over.publish(self.spark, self.run, self.control, self.lease, snapshots, self.watch)
         self.run.finish(CUT_OVER, {_SECONDS: round(time.monotonic() - began, 3)})
-        self.run.enter(RunState.PUBLISHED, now_ms())
+        self.run.note(RunState.PUBLISHED, now_ms())
         return published
 
 

@@ -25,7 +25,8 @@ from stateferry.runs.control import BETWEEN_STEPS_MS, Control, Lease
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.plan_check import ResolvedPlan, resolve
-from stateferry.runs.run_states import ENDED, RunState
+from stateferry.runs.rejecting import check_not_ended
+from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import Savepoint
@@ -40,11 +41,17 @@ def main(step: str, argv: Sequence[str] | None = None) -> int:
 
 def _run(step: str, argv: Sequence[str] | None) -> int:
     run = _run_of(_parser(step).parse_args(argv))
-    if run.state in ENDED:
-        ToPublish(run).roll_forward()
-        _say(f"nothing to do: run {run.plan.run_id} is {run.state.value}")
-        return 0
-    with Control(run.plan.catalog_uri) as control, _leased(control, run, step) as lease:
+    with Control(run.plan.catalog_uri) as control:
+        check_not_ended(run, control)
+        if run.state is RunState.PUBLISHED:
+            ToPublish(run).roll_forward()
+            _say(f"nothing to do: run {run.plan.run_id} is published")
+            return 0
+        return _do(run, step, control)
+
+
+def _do(run: Run, step: str, control: Control) -> int:
+    with _leased(control, run, step) as lease:
         resolved = _resolved(run)
         if resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):

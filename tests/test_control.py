@@ -21,7 +21,9 @@ from stateferry.runs.control import (
     LeaseLostError,
     OlderSourceError,
     PublicationConflictError,
+    RunEndedError,
 )
+from stateferry.runs.control_tables import rejection
 from stateferry.runs.processes import Process
 from stateferry.runs.publication import Publication, Record
 from tests.standalone.topology.processes import postgres, postgres_programs
@@ -219,6 +221,49 @@ def test_an_older_source_is_refused(control: Control) -> None:
         published(control, "two", one.sequence, checkpoint_id=6)
     control.release(control.acquire(JOB, "two"))
     assert published(control, "three", one.sequence, checkpoint_id=7).sequence == 2
+
+
+def test_a_rejected_run_is_never_published(control: Control, clock: Clock) -> None:
+    held = control.acquire(JOB, "one")
+    assert control.rejection(JOB, "one") is None
+    clock.now += 5
+    said = control.reject(JOB, "one", "rejected by ada")
+    assert control.rejection(JOB, "one") == said
+    assert (said.at, said.reason) == (clock.now, "rejected by ada")
+    with pytest.raises(RunEndedError, match=r"run one of job orders was rejected \(rejected by ada\)"):
+        control.publish(held, record("one"), replaces=None)
+    assert control.standing(JOB) is None
+    # The last word of several is kept; other runs and jobs are not concerned.
+    assert control.reject(JOB, "one", "rejected by bob").reason == "rejected by bob"
+    assert control.rejection("another job", "one") is None
+    control.release(held)
+    assert published(control, "two", None).sequence == 1
+
+
+def test_a_published_run_can_t_be_rejected_nor_one_that_was_rolled_back_published_again(control: Control) -> None:
+    one = published(control, "one", None)
+    with pytest.raises(RunEndedError, match=r"it is published already \(publication 1"):
+        control.reject(JOB, "one", "too late")
+    held = control.acquire(JOB, "back")
+    control.rollback(held, undo=one.sequence)
+    control.release(held)
+    with pytest.raises(RunEndedError, match="it is published already"):
+        control.reject(JOB, "one", "too late")
+    with pytest.raises(RunEndedError, match=r"was rolled back \(publication 1"):
+        published(control, "one", None)
+    assert control.standing(JOB) is None
+
+
+def test_a_catalog_of_a_version_without_rejections_goes_on(uri: str) -> None:
+    with Control(uri) as control:
+        one = published(control, "one", None)
+        with control._engine.begin() as connection:
+            rejection.drop(connection)
+    with Control(uri) as control:
+        assert control.standing(JOB) == one
+        control.reject(JOB, "two", "rejected by ada")
+        with pytest.raises(RunEndedError):
+            published(control, "two", one.sequence)
 
 
 def test_a_rollback_brings_back_what_stood_before_and_keeps_history(control: Control, clock: Clock) -> None:

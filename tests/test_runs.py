@@ -112,8 +112,14 @@ def test_what_stops_a_run_has_a_reason(tmp_path: Path, state: RunState) -> None:
     run.enter(state, NOW, "no room")
     run.enter(state, NOW + 5, "no room")
     assert len(run.changes()) == 2
-    run.enter(RunState.RUNNING, NOW + 6)
-    assert run.state is RunState.RUNNING
+    if state is RunState.REJECTED:
+        # A no stays a no.
+        for later in set(RunState) - {state}:
+            with pytest.raises(RejectedError, match=f"a run that is rejected can't become {later.value}"):
+                run.enter(later, NOW + 6, "mended")
+    else:
+        run.enter(RunState.RUNNING, NOW + 6)
+    assert run.state is (state if state is RunState.REJECTED else RunState.RUNNING)
 
 
 def test_the_same_request_finds_its_run(tmp_path: Path) -> None:

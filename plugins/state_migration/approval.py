@@ -13,8 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from state_migration.summary import report_summary
 from state_migration.the_run import check_not_returned, now_ms, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
+from stateferry.runs.control import Control
+from stateferry.runs.rejecting import approve, reject
 from stateferry.runs.report import Report
-from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -63,20 +65,24 @@ class ApproveRun(Asking):
         if run.plan.rehearse:
             skip(self.log, "a rehearsal needs no approval")
         if not request.approval:
-            with refused_in_words():
-                run.enter(RunState.APPROVED, now_ms(), "approval is switched off")
+            _approve(run, "approval is switched off")
             skip(self.log, "approval is switched off")
         with refused_in_words():
             body = report_summary(Report.read(run.report), run.plan)
         self.ask(context, f"Cut over job {run.plan.job}?", body, request.approval_timeout)
 
     def approved(self, context: Context, who: str) -> None:
-        with refused_in_words():
-            run_of(context).enter(RunState.APPROVED, now_ms(), f"approved by {who}")
+        _approve(run_of(context), f"approved by {who}")
 
     def rejected(self, context: Context, reason: str) -> None:
-        with refused_in_words():
-            run_of(context).enter(RunState.REJECTED, now_ms(), reason)
+        run = run_of(context)
+        with refused_in_words(), Control(run.plan.catalog_uri) as control:
+            reject(run, control, reason)
+
+
+def _approve(run: Run, reason: str) -> None:
+    with refused_in_words(), Control(run.plan.catalog_uri) as control:
+        approve(run, control, now_ms(), reason)
 
 
 def _who(event: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from state_migration.plan_task import occasion_of
 from state_migration.planning import plan_for
 from state_migration.request import Program
 from state_migration.sources import check_operators, completed_at, read_metadata
-from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of, skip
+from state_migration.the_run import check_not_returned, check_published, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
 from stateferry.runs.runs import Run
 
@@ -78,6 +78,7 @@ class StartJob(StartingJob):
         if not request.start_job:
             skip(self.log, f"not asked for: start the new job from {run.plan.target}")
         check_not_returned(run)
+        check_published(run)
         self.flink_conn_id = request.flink_conn_id
         self.timeout = parse_duration(request.start_timeout) / 1000
         # One that isn't up in time may run all the same, and the way back must know of it.

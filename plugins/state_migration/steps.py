@@ -13,7 +13,14 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED
 from state_migration.step_facts import figures
-from state_migration.the_run import check_not_returned, request_of, run_of, skip, wait_for_lease
+from state_migration.the_run import (
+    check_not_rejected,
+    check_not_returned,
+    request_of,
+    run_of,
+    skip,
+    wait_for_lease,
+)
 from stateferry.runs.control import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE
@@ -45,6 +52,7 @@ class StepOperator(SparkSubmitOperator):
         if self.step == "cut_over" and run.plan.rehearse:
             skip(self.log, "a rehearsal publishes nothing")
         check_not_returned(run)
+        check_not_rejected(run)
         self._wait_for_lease(run)
         self.application = str(_spark_jobs() / f"{self.step}.py")
         self.application_args = ["--run", run.folder.shown]
@@ -54,7 +62,7 @@ class StepOperator(SparkSubmitOperator):
         except Exception:
             self._wait_for_lease(run)
             last = run.changes()[-1]
-            if last.state is RunState.FAILED and run.changes() != before:
+            if last.state in (RunState.FAILED, RunState.REJECTED) and run.changes() != before:
                 raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {last.reason}") from None
             raise
         return self._done(context, run)

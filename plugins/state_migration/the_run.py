@@ -14,7 +14,8 @@ from airflow.sdk.timezone import utcnow
 
 from state_migration.request import MigrationRequest
 from stateferry.errors import StateferryError
-from stateferry.runs.control import LeaseHeldError
+from stateferry.runs.control import Control, LeaseHeldError
+from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 
@@ -65,6 +66,20 @@ def check_not_returned(run: Run) -> None:
             f"run {run.plan.run_id} is over: {returned['reason']}. The old job has gone on since, so this run's "
             "savepoint is out of date: trigger a new run"
         )
+
+
+def check_not_rejected(run: Run) -> None:
+    """A task that a person clears after a no, or after a rollback, must not go on either."""
+    with refused_in_words(), Control(run.plan.catalog_uri) as control:
+        check_not_ended(run, control)
+
+
+def check_published(run: Run) -> None:
+    """A new job starts from a publication that stands, and from no other."""
+    with Control(run.plan.catalog_uri) as control:
+        standing = control.standing(run.plan.job)
+    if standing is None or standing.record.run_id != run.plan.run_id:
+        raise AirflowFailException(f"run {run.plan.run_id} is not what is published for job {run.plan.job}")
 
 
 def wait_for_lease(why: str) -> NoReturn:

@@ -42,13 +42,16 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.runs.control import Control
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import resolve
+    from stateferry.runs.rejecting import check_not_ended
     from stateferry.runs.run_states import RunState
     from stateferry.runs.runs import Run, asked_for_before
     from stateferry.savepoint.reader import Savepoint
 
     plan = plan_of_options(options)
-    before = asked_for_before(plan, {RunState.PUBLISHED})
+    before = asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED})
     with Control((before.plan if before else plan).catalog_uri) as control:
+        if before is not None:
+            check_not_ended(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
             _say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
             return 0
@@ -61,7 +64,9 @@ def run(options: argparse.Namespace) -> int:
             return 0
         _check_target(before, resolved)
         _check_age(resolved, control)
-        return _carry_out(before or Run.create(plan, time.time_ns() // 1_000_000), resolved, control)
+        run = before or Run.create(plan, time.time_ns() // 1_000_000)
+        check_not_ended(run, control)
+        return _carry_out(run, resolved, control)
 
 
 def _stands(run: Run, control: Control) -> bool:

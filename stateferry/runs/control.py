@@ -1,10 +1,13 @@
-"""Who may work on a job, and what of it is published: the lease and the publications, in the catalog's database.
+"""Who may work on a job, and what of it is published: lease, publications and rejections, in the catalog's database.
 
 A run works under the job's lease, whose token grows each time the lease changes hands. Every publication compares the
 token with the newest one inside its own transaction, so a driver that lost its lease, and may not know it, can't
 publish. Times serve only to find out when a silent holder may be replaced: a clock that is wrong makes somebody wait,
 or lose the lease, and never lets two publish. With Postgres the time is the database's, for all drivers alike; a SQLite
 file belongs to one machine, and so does its clock.
+
+A person's no is a record as well. It needs no lease, and the transaction that publishes asks for it: a run is either
+rejected or published, whoever came first.
 
 A publication is one record; which one stands is one row, replaced only by who knows what stood there before. History
 is kept: a rollback moves that row back.
@@ -17,10 +20,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
 from stateferry.errors import RejectedError
-from stateferry.runs.control_tables import create_tables, engine_for, lease, publication, standing, upsert_nothing
+from stateferry.runs.control_tables import (
+    create_tables,
+    engine_for,
+    lease,
+    publication,
+    rejection,
+    standing,
+    upsert_nothing,
+)
 from stateferry.runs.processes import Process
 from stateferry.runs.publication import Publication, Record
 
@@ -41,6 +52,10 @@ class OlderSourceError(RejectedError):
     """The source savepoint is older than the one whose publication stands."""
 
 
+class RunEndedError(RejectedError):
+    """The run was rejected, published or rolled back before, and it must not become anything else."""
+
+
 class PublicationConflictError(RejectedError):
     """Another publication stands than the one that was to be replaced."""
 
@@ -53,6 +68,15 @@ class Lease:
     holder: str
     since: int
     expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Somebody's no to a run; `at` is in milliseconds."""
+
+    run_id: str
+    at: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +170,7 @@ class Control:
             before, version = self._standing(connection, held.job)
             if before is not None and before.record.run_id == record.run_id and before.record == record:
                 return before
+            self._check_may_publish(connection, held.job, record.run_id)
             _check_follows(held.job, record, before, replaces)
             published = Publication(
                 held.job,
@@ -167,6 +192,26 @@ class Control:
             )
             self._stand(connection, held.job, published.sequence, version)
             return published
+
+    def reject(self, job: str, run_id: str, reason: str) -> Rejection:
+        """Makes sure that the run is never published. Of several rejections the last one's reason is kept. Whoever
+        is at work on the run finds out when it publishes, at the latest."""
+        with self._engine.begin() as connection:
+            self._locked(connection, job)
+            for one in self._publications_of(connection, job, run_id):
+                raise RunEndedError(
+                    f"run {run_id} of job {job} can't be rejected any more: it is published already ({_shown(one)}). "
+                    f"To undo that, roll it back: stateferry rollback --job {job}"
+                )
+            said = Rejection(run_id, self._now(connection), reason)
+            connection.execute(delete(rejection).where(rejection.c.job == job, rejection.c.run_id == run_id))
+            values = {"job": job, "run_id": run_id, "rejected_at": said.at, "reason": reason}
+            connection.execute(insert(rejection).values(**values))
+            return said
+
+    def rejection(self, job: str, run_id: str) -> Rejection | None:
+        with self._engine.begin() as connection:
+            return self._rejection(connection, job, run_id)
 
     def rollback(self, held: Lease, *, undo: int) -> RolledBack:
         """Brings back what stood before the publication `undo`, by its sequence. To undo again what is undone already
@@ -253,6 +298,25 @@ class Control:
         where = (publication.c.job == job, publication.c.sequence == sequence)
         row = connection.execute(select(publication).where(*where)).mappings().first()
         return None if row is None else _publication(row)
+
+    def _publications_of(self, connection: Connection, job: str, run_id: str) -> list[Publication]:
+        where = (publication.c.job == job, publication.c.run_id == run_id)
+        return [_publication(row) for row in connection.execute(select(publication).where(*where)).mappings()]
+
+    def _rejection(self, connection: Connection, job: str, run_id: str) -> Rejection | None:
+        where = (rejection.c.job == job, rejection.c.run_id == run_id)
+        row = connection.execute(select(rejection).where(*where)).mappings().first()
+        return None if row is None else Rejection(run_id, row["rejected_at"], row["reason"])
+
+    def _check_may_publish(self, connection: Connection, job: str, run_id: str) -> None:
+        if (no := self._rejection(connection, job, run_id)) is not None:
+            raise RunEndedError(f"run {run_id} of job {job} was rejected ({no.reason}): nothing is published")
+        for one in self._publications_of(connection, job, run_id):
+            if one.rolled_back_at is not None:
+                raise RunEndedError(
+                    f"run {run_id} of job {job} was rolled back ({_shown(one)}): it isn't published again. Plan a new "
+                    "run of the savepoint"
+                )
 
     def _last_sequence(self, connection: Connection, job: str) -> int:
         last = select(func.max(publication.c.sequence)).where(publication.c.job == job)

@@ -56,6 +56,16 @@ publication = Table(
     Column("record", Text, nullable=False),
 )
 
+# Whose publication a person has refused, for good.
+rejection = Table(
+    "stateferry_rejection",
+    _metadata,
+    Column("job", Text, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Column("rejected_at", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
 # Which publication stands, if any; every change counts the version up.
 standing = Table(
     "stateferry_standing",

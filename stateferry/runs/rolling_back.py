@@ -35,13 +35,13 @@ class WayBack:
             undone = published_run(self.home, undo)
             if undone is not None and undone.state is not RunState.ROLLED_BACK:
                 # It may have been killed before it could say so.
-                undone.enter(RunState.PUBLISHED, undo.published_at)
+                undone.note(RunState.PUBLISHED, undo.published_at)
             rolled_back = self.control.rollback(lease, undo=undo.sequence)
             before = published_run(self.home, rolled_back.standing) if rolled_back.standing is not None else None
             if before is not None:
                 ToPublish(before).roll_forward()
             if undone is not None:
-                undone.enter(RunState.ROLLED_BACK, time.time_ns() // 1_000_000)
+                undone.note(RunState.ROLLED_BACK, time.time_ns() // 1_000_000)
         finally:
             self.control.release(lease)
         return rolled_back

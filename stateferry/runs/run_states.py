@@ -23,8 +23,8 @@ class RunState(Enum):
     REJECTED = "rejected"
 
 
-# Out of these nothing leads to publication.
-ENDED = frozenset({RunState.PUBLISHED, RunState.ROLLED_BACK})
+# Nothing leads out of these but a rollback: a no of a person is as final as a publication.
+ENDED = frozenset({RunState.PUBLISHED, RunState.ROLLED_BACK, RunState.REJECTED})
 _NEED_A_REASON = frozenset({RunState.FAILED, RunState.REJECTED})
 _BEFORE_PUBLICATION = frozenset(RunState) - ENDED
 _FOLLOWS = {
@@ -33,8 +33,9 @@ _FOLLOWS = {
         (RunState.RUNNING, RunState.STAGED, RunState.VERIFIED, RunState.FAILED, RunState.REJECTED), _BEFORE_PUBLICATION
     ),
     RunState.PLANNED: frozenset[RunState](),
-    RunState.APPROVED: frozenset({RunState.VERIFIED, RunState.RUNNING, RunState.FAILED}),
-    RunState.PUBLISHED: frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.RUNNING, RunState.FAILED}),
+    # A cut-over that failed may be approved once more.
+    RunState.APPROVED: frozenset({RunState.VERIFIED, RunState.FAILED}),
+    RunState.PUBLISHED: frozenset({RunState.VERIFIED, RunState.APPROVED}),
     RunState.ROLLED_BACK: frozenset({RunState.PUBLISHED}),
 }
 
@@ -51,9 +52,12 @@ class StateChange:
 _CHANGES = TypeAdapter(tuple[StateChange, ...])
 
 
-def check_change(last: StateChange | None, state: RunState, reason: str) -> None:
+def check_reason(state: RunState, reason: str) -> None:
     if state in _NEED_A_REASON and not reason:
         raise UsageError(f"a run that {state.value} says why: give a reason")
+
+
+def check_change(last: StateChange | None, state: RunState) -> None:
     if last is None:
         if state is not RunState.PLANNED:
             raise RejectedError(f"a run begins by being planned, not {state.value}")

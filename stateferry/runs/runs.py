@@ -4,6 +4,7 @@
 |---|---|
 | plan.json | the plan; there first |
 | state.json | the states it went through, each with time and reason |
+| state.lock | nothing: who writes state.json has it locked |
 | steps/<step>.json | the facts of a step that is done, written when it is, with the plan's fingerprint |
 | report.json | what the validation found |
 | staged/ | the staged savepoint |
@@ -22,11 +23,20 @@ from typing import Any
 
 from stateferry.errors import PlanError, StateferryError, UsageError
 from stateferry.runs.plan import MigrationPlan, plan_of_json
-from stateferry.runs.run_states import ENDED, RunState, StateChange, changes_of_json, changes_to_json, check_change
+from stateferry.runs.run_states import (
+    ENDED,
+    RunState,
+    StateChange,
+    changes_of_json,
+    changes_to_json,
+    check_change,
+    check_reason,
+)
 from stateferry.savepoint.storage import Location
 
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
 _PLAN, _STATE, _STEPS, _REPORT, _STAGED = "plan.json", "state.json", "steps", "report.json", "staged"
+_LOCK = "state.lock"
 
 # The step that says whether the tables' `main` is this run's by now.
 ADVANCE = "advance"
@@ -46,7 +56,7 @@ def run_folder(home: str, job: str, run_id: str) -> Location:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run and its folder; only who has the job's lease may change anything in it."""
+    """A run and its folder; only who has the job's lease may change anything in it, but for a person's yes or no."""
 
     plan: MigrationPlan
     folder: Location
@@ -105,14 +115,30 @@ class Run:
         return self.changes()[-1].state
 
     def enter(self, state: RunState, now: int, reason: str = "") -> None:
-        """Goes into a state; to go into the present one again for the same reason changes nothing."""
+        """Goes into a state, if it may follow the present one. To go into the present one again for the same reason
+        changes nothing."""
+        self._change(StateChange(state, now, reason), check=True)
+
+    def note(self, state: RunState, at: int, reason: str = "") -> None:
+        """Writes down a state that the catalog says it is in already, whatever was written down before."""
+        self._change(StateChange(state, at, reason), check=False)
+
+    def check(self, state: RunState) -> None:
+        """Raises why the run can't go into the state, before anything is done that would lead to it."""
         changes = self.changes()
-        last = changes[-1] if changes else None
-        if last is not None and (last.state, last.reason) == (state, reason):
-            return
-        check_change(last, state, reason)
-        changed = (*changes, StateChange(state, now, reason))
-        self.folder.child(_STATE).write_atomically(changes_to_json(changed).encode())
+        check_change(changes[-1] if changes else None, state)
+
+    def _change(self, change: StateChange, *, check: bool) -> None:
+        # Two processes may do this at once: neither loses what the other wrote.
+        with self.folder.child(_LOCK).locked():
+            changes = self.changes()
+            last = changes[-1] if changes else None
+            if last is not None and (last.state, last.reason) == (change.state, change.reason):
+                return
+            check_reason(change.state, change.reason)
+            if check:
+                check_change(last, change.state)
+            self.folder.child(_STATE).write_atomically(changes_to_json((*changes, change)).encode())
 
     def facts(self, step: str) -> dict[str, Any] | None:
         """What the step said when it was done; None if it isn't, or if it was done for another plan."""

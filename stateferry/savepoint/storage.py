@@ -7,8 +7,10 @@ A savepoint is named as Flink names it: a path, or a URI (`file:/...`, `s3://...
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,19 @@ class Location:
     def replace(self, other: Location) -> None:
         """Gives a local file the other's name, in one piece."""
         os.replace(self.path, other.path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Other processes that lock the same file wait until this ends; the file, which is empty, stays. Where the
+        filesystem knows no locks, as on object stores, nobody waits."""
+        if not self.is_local:
+            yield
+            return
+        with open(self.path, "ab") as file:
+            # Let go with the file, also by a process that is killed.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def sync_file(self) -> None:
         """Waits until a closed local file is on disk; object stores have that at close."""

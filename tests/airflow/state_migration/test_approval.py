@@ -13,6 +13,7 @@ from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 from state_migration.summary import report_summary
 
+from stateferry.runs.control import Control
 from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -48,6 +49,26 @@ def test_an_approval_is_written_down_with_who_gave_it(run: Run) -> None:
 def test_a_rejection_ends_the_run_and_the_task(run: Run) -> None:
     with pytest.raises(AirflowFailException, match="rejected by ada"):
         answer(run, {"chosen_options": ["Reject"], "params_input": {}, **ANSWERED})
+    assert (run.state, run.changes()[-1].reason) == (RunState.REJECTED, "rejected by ada")
+
+
+def test_a_rejection_is_in_the_catalog_and_no_later_yes_changes_it(run: Run) -> None:
+    with pytest.raises(AirflowFailException):
+        answer(run, {"chosen_options": ["Reject"], "params_input": {}, **ANSWERED})
+    with Control(run.plan.catalog_uri) as control:
+        said = control.rejection(run.plan.job, run.plan.run_id)
+    assert said is not None
+    assert said.reason == "rejected by ada"
+    with pytest.raises(AirflowFailException, match="a run that is rejected can't become approved"):
+        answer(run, {"chosen_options": ["Approve"], "params_input": {}, **ANSWERED})
+    assert run.state is RunState.REJECTED
+
+
+def test_a_yes_after_a_no_that_only_the_catalog_knows_is_refused(run: Run) -> None:
+    with Control(run.plan.catalog_uri) as control:
+        control.reject(run.plan.job, run.plan.run_id, "rejected by ada")
+    with pytest.raises(AirflowFailException, match="can't become approved"):
+        answer(run, {"chosen_options": ["Approve"], "params_input": {}, **ANSWERED})
     assert (run.state, run.changes()[-1].reason) == (RunState.REJECTED, "rejected by ada")
 
 

@@ -18,6 +18,7 @@ from state_migration.rollback_tasks import CancelNewJob, PlanRollback
 
 from stateferry.runs.control import Control
 from stateferry.runs.publication import Record
+from stateferry.runs.rolling_back import WayBack
 from stateferry.runs.runs import Run
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
@@ -63,6 +64,17 @@ def cancel(run: Run) -> Any:
     asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar"}
     said = PlanRollback(task_id="plan").execute({"params": asked, "dag_run": SimpleNamespace(conf=None)})
     return CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+
+
+def test_no_job_is_started_from_a_publication_that_does_not_stand(
+    published: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Control(default_catalog()) as control:
+        WayBack(published.plan.home, control, published.plan.job).go()
+    monkeypatch.setattr(StartingJob, "start", lambda *_: pytest.fail("it was started"))
+    starting = context(published, MigrationRequest(start_job=True, jar="new.jar"))
+    with pytest.raises(AirflowFailException, match="is not what is published"):
+        StartJob(task_id="start_job").execute(starting)
 
 
 @pytest.mark.parametrize("state", ["CANCELED", "FAILED", None])

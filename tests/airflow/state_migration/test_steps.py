@@ -170,6 +170,32 @@ def test_after_the_old_job_was_started_again_no_task_goes_on(run: Run, submits: 
             execute(step, run)
 
 
+def test_a_step_of_a_rejected_run_is_not_submitted(run: Run, submits: Submit, tmp_path: Path) -> None:
+    submits(f"touch {tmp_path}/submitted")
+    with Control(run.plan.catalog_uri) as control:
+        # Killed before the run's folder said so.
+        control.reject(run.plan.job, run.plan.run_id, "rejected by ada")
+    for step in ("snapshot", "cut_over"):
+        with pytest.raises(AirflowFailException, match=r"was rejected at .* rejected by ada"):
+            execute(step, run)
+    assert run.state is RunState.REJECTED
+    assert not (tmp_path / "submitted").exists()
+
+
+def test_a_run_that_is_rejected_while_a_step_is_at_work_is_not_tried_again(
+    run: Run, submits: Submit, tmp_path: Path
+) -> None:
+    run.enter(RunState.RUNNING, 1)
+    file = Path(run.folder.child("state.json").path)
+    before = file.read_bytes()
+    run.enter(RunState.REJECTED, 2, "rejected by ada")
+    (tmp_path / "rejected.json").write_bytes(file.read_bytes())
+    file.write_bytes(before)
+    submits(f"cp {tmp_path}/rejected.json {file}; exit 1")
+    with pytest.raises(AirflowFailException, match="rejected by ada"):
+        execute("validate", run)
+
+
 def test_nothing_to_do_fails_where_a_job_was_stopped_for_it(run: Run, submits: Submit) -> None:
     submits("")
     stopping = MigrationRequest(
