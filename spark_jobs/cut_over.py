@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.errors import RejectedError
+from stateferry.runs.apart import check_apart
 from stateferry.runs.control import Control, Lease
 from stateferry.runs.file_digest import DigestTask, digest_tasks
 from stateferry.runs.publication import Publication, Record
@@ -62,6 +63,7 @@ def publish(
             f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated: rescale and "
             "validate again"
         )
+    check_apart(run.plan)
     to_publish = ToPublish(run)
     metadata = to_publish.metadata()
     parse_metadata(metadata, run.folder.shown)

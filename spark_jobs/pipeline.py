@@ -17,6 +17,7 @@ from spark_jobs import cut_over, migrate, movement, rescale, snapshot, validate
 from spark_jobs.watching import Watch
 from stateferry.errors import RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
+from stateferry.runs.apart import check_apart
 from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
 from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, target_content
@@ -29,6 +30,7 @@ from stateferry.runs.runs import ADVANCE, Run
 from stateferry.runs.space import check_room, estimate
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.metadata import build_metadata
+from stateferry.savepoint.own_files import drafts
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.tables.schemas import StateTables
@@ -208,8 +210,10 @@ class Pipeline:
     def rescale(self) -> Facts:
         claimed = self.run.facts("claim") is not None
         if not self.run.plan.rehearse:
+            check_apart(self.run.plan)
             target_content(self.run.plan.target, claimed=claimed)
             self.run.finish("claim", {"target": self.run.plan.target})
+        self._remove_leftovers()
         # Of an attempt that was stopped or found wanting: its files are about to be others.
         self.run.staged.child(METADATA).remove()
         movements = movement.movement(self.resolved)
@@ -231,6 +235,14 @@ class Pipeline:
             "bytes": sum(file.size for file in staged.files),
             "counts": {state: dict(counts) for state, counts in staged.counts.items()},
         }
+
+    def _remove_leftovers(self) -> None:
+        """Of drivers before this one, which can't commit any more. This is done before anything is written: nothing of
+        this driver's own tasks goes, nor of a later driver's. `stateferry clean` removes what comes later."""
+        self.check_lease()
+        for draft in drafts(self.files):
+            draft.remove()
+        self.exchange.remove()
 
     def validate(self) -> Facts:
         tables = migrate.accounts(self.resolved)

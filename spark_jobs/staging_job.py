@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,16 +30,15 @@ def stage_files(
     watch: Watch,
 ) -> list[StagedFile]:
     """Key groups that stay are copied by one task for each new file; the others go through files in `exchange`, which
-    is gone afterwards."""
+    are gone afterwards."""
     files = file_tasks(rewrites, folder)
     stay = [task for task in files if not task.rewrite.destination.is_elsewhere]
     staged = run_tasks(spark, "rescale", stay, FileTask.copy, watch, _WRITTEN)
-    exchange.remove()
     for number, rewrite in enumerate(rewrites):
         if rewrite.destination.is_elsewhere:
             receivers = [task for task in files if task.rewrite is rewrite]
             staged += _exchanged(spark, rewrite, receivers, exchange.child(f"{number}"), chunk_bytes, watch)
-    exchange.remove()
+    exchange.remove_if_empty()
     return staged
 
 
@@ -55,15 +55,24 @@ def _exchanged(
     sent = run_tasks(spark, "rescale: send", senders, SendTask.send, watch, _SENT)
     receive = partial(FileTask.receive, files=[sender.file for sender in senders])
     received = run_tasks(spark, "rescale", receivers, receive, watch, _WRITTEN)
+    for sender in senders:
+        sender.file.remove()
+    exchange.remove_if_empty()
     # Senders alone know what they made of what they read; whose file tells it makes no difference.
     counts = add_counts(file.counts for file in sent)
     return [replace(file, counts=counts if number == 0 else {}) for number, file in enumerate(received)]
 
 
 def send_tasks(rewrite: OperatorRewrite, exchange: Location, chunk_bytes: int) -> list[SendTask]:
-    """Runs of old key groups with about `chunk_bytes` of state each."""
+    """Runs of old key groups with about `chunk_bytes` of state each. Their files are of this driver alone: another one
+    that does the same, and has lost the lease or taken it, neither writes nor removes them."""
+    driver = uuid.uuid4().hex[:12]
     chunks = plan_chunks(rewrite.old, target_bytes=chunk_bytes)
     return [
-        SendTask(rewrite, KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)), exchange.child(f"{number:06}"))
+        SendTask(
+            rewrite,
+            KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)),
+            exchange.child(f"{number:06}-{driver}"),
+        )
         for number, chunk in enumerate(chunks)
     ]

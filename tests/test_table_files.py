@@ -74,7 +74,8 @@ def test_numbers_are_not_worth_a_dictionary() -> None:
 
 def entry_file(nights: Nights, run: str) -> pq.ParquetFile:
     (chunk,) = nights.steps[run].chunks
-    return pq.ParquetFile(chunk.entry_file)
+    (file,) = Path(chunk.entry_folder.removeprefix("file://")).glob(f"{chunk.file_stem}-*.parquet")
+    return pq.ParquetFile(file)
 
 
 def column(file: pq.ParquetFile, name: str) -> int:

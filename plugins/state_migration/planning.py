@@ -13,6 +13,7 @@ from typing import Any
 from state_migration.request import MigrationRequest, migration_request
 from state_migration.sources import check_operators, demo_savepoint, home_folder, newest_savepoint, read_metadata
 from stateferry.errors import UsageError
+from stateferry.runs.apart import check_apart
 from stateferry.runs.plan import MigrationPlan, plan_of, plan_values
 from stateferry.runs.runs import Run, folder_name
 
@@ -107,5 +108,6 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
     if source is None:
         return plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}"), None
     plan = plan_for(request, occasion, source)
+    check_apart(plan)
     check_operators(read_metadata(source), [one.operator for one in plan.operators], source)
     return plan, Run.create(plan, occasion.now)

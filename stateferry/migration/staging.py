@@ -16,7 +16,6 @@ from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.exchange import Arrivals, send
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, OperatorHandle, RelativeFile, Subtask
-from stateferry.savepoint.own_files import remove_drafts
 from stateferry.savepoint.rewrite import OperatorRewrite
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.writer import SavepointWriter
@@ -129,7 +128,6 @@ def assemble(
     for file in staged:
         handles[file.operator][file.subtask] = file.handle
     operators = tuple(rewrite.finish(writer, handles[rewrite.old.id]) for rewrite in rewrites)
-    remove_drafts(writer.folder)
     writer.folder.sync_folder()
     return replace(source, operators=operators)
 

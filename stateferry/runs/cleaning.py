@@ -3,6 +3,7 @@
 | goes, when it is old enough | stays |
 |---|---|
 | runs with their staged savepoints | the newest runs; the published one and the one that a rollback brings back |
+| drafts in the targets of all runs, which writers that were killed left behind | drafts that were changed lately |
 | state files in the target of such a run | every folder with a `_metadata`, and every target that was ever published |
 | branches of runs that are gone | `main`, branches of other names |
 | snapshots of the tables | heads of what stays, and what a standing publication or its predecessor names |
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from stateferry.runs.control import Control
 from stateferry.runs.retention import Retention, removable
 from stateferry.runs.runs import Run, RunSummary, runs_of
-from stateferry.savepoint.own_files import is_state_file
+from stateferry.savepoint.own_files import drafts, is_state_file
 from stateferry.savepoint.reader import METADATA
 from stateferry.savepoint.storage import Location
 from stateferry.tables.cleaning import TableCleaning, tables_of
@@ -57,6 +58,7 @@ class Cleaning:
         for run in going:
             yield from self._target(run, in_use)
             yield self._run(run)
+        yield from self._drafts(staying)
         standing_runs = {run.run_id for run in staying} | protected
         yield from self._tables(standing_runs)
 
@@ -89,6 +91,17 @@ class Cleaning:
             if len(left) == len(entries):
                 target.remove()
         yield Removal("unpublished state files", target.shown, size)
+
+    def _drafts(self, staying: Sequence[RunSummary]) -> Iterator[Removal]:
+        """Nobody reads a draft, and who writes one has the job's lease, or has lost it."""
+        places = {one.record.target for one in self.control.history(self.job)}
+        places |= {run.plan.target for run in staying if run.plan and not run.plan.rehearse}
+        for draft in (draft for place in sorted(places) for draft in drafts(Location.of(place))):
+            if draft.modified_at() + self.rule.younger_than_ms <= self.now:
+                size = draft.size()
+                if not self.dry_run:
+                    draft.remove()
+                yield Removal("draft", draft.shown, size)
 
     def _run(self, run: RunSummary) -> Removal:
         size = _size(run.folder)

@@ -194,7 +194,7 @@ class MigrationPlan(_Model):
                 f"run_id: expected up to 100 letters, digits, '.', '_' or '-', found {self.run_id!r}: "
                 "give another one, or leave it out"
             )
-        source, target = (_folder(name) for name in (self.source, self.target))
+        source, target = (folder_of(name) for name in (self.source, self.target))
         if f"{target}/".startswith(f"{source}/") or f"{source}/".startswith(f"{target}/"):
             yield f"target {self.target} and source {self.source} lie one in the other: give the target its own folder"
         for operator in _repeated([operator.operator for operator in self.operators]):
@@ -271,7 +271,8 @@ def _repeated(names: list[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if names.count(name) > 1]
 
 
-def _folder(name: str) -> str:
+def folder_of(name: str) -> str:
+    """The savepoint's folder, which may be named by its `_metadata`."""
     return name.rstrip("/").removesuffix("/_metadata").rstrip("/")
 
 

@@ -10,6 +10,7 @@ from stateferry.durations import format_duration
 from stateferry.errors import PlanError, RefusedError, UsageError
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, Rules
+from stateferry.runs.apart import check_apart
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.own_files import is_state_file
@@ -87,6 +88,7 @@ def planned(values: Mapping[str, object], origin: str = "the plan") -> Migration
 def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     """What the plan comes to. Raises a `PlanError` with a line for each contradiction, or refuses by name what can't be
     migrated at all."""
+    check_apart(plan)
     problems: list[str] = []
     operators = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
     ids = [one.operator.id for one in operators]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stateferry.runs.publication import Publication
 from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.own_files import METADATA, remove_drafts
+from stateferry.savepoint.own_files import METADATA, drafts, is_draft_of_metadata
 from stateferry.savepoint.storage import Location
 
 
@@ -31,11 +31,18 @@ class ToPublish:
         return self._file.exists()
 
     def roll_forward(self) -> None:
-        """Makes the target a savepoint, if it isn't yet."""
+        """Makes the target a savepoint, if it isn't yet. Two may do so at once: they write the same bytes."""
         target = Location.of(self.run.plan.target)
-        if not target.child(METADATA).exists():
-            target.child(METADATA).write_atomically(self.metadata())
-        remove_drafts(target)
+        metadata = target.child(METADATA)
+        if not metadata.exists():
+            try:
+                metadata.write_atomically(self.metadata())
+            except OSError:
+                if not metadata.exists():
+                    raise
+        # Since the name stands, its drafts are of no use, not even to who is writing one.
+        for draft in filter(is_draft_of_metadata, drafts(target)):
+            draft.remove()
 
 
 def published_run(home: str, publication: Publication) -> Run | None:

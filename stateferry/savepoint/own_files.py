@@ -10,6 +10,7 @@ METADATA = "_metadata"
 
 _STATE_FILE = r"[0-9a-f]{32}-(keyed|operator|raw-operator|raw-keyed)-\d{5}"
 _DRAFT = re.compile(rf"({_STATE_FILE}|{METADATA})\.[0-9a-f]{{32}}\.draft")
+_METADATA_DRAFT = re.compile(rf"{METADATA}\.[0-9a-f]{{32}}\.draft")
 _OWN_FILES = re.compile(rf"{_STATE_FILE}|{_DRAFT.pattern}")
 
 
@@ -18,8 +19,10 @@ def is_state_file(name: str) -> bool:
     return _OWN_FILES.fullmatch(name) is not None
 
 
-def remove_drafts(folder: Location) -> None:
-    """What writers that were killed left behind; one that is still at work finds its draft gone, and fails."""
-    for entry in folder.entries():
-        if _DRAFT.fullmatch(entry.name):
-            entry.remove()
+def drafts(folder: Location) -> list[Location]:
+    """What writers that were killed left behind, or are writing just now: nobody can tell by looking."""
+    return [entry for entry in folder.entries() if _DRAFT.fullmatch(entry.name)]
+
+
+def is_draft_of_metadata(file: Location) -> bool:
+    return _METADATA_DRAFT.fullmatch(file.name) is not None

@@ -160,6 +160,12 @@ class Location:
         if self.is_local:
             _sync(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
+    def remove_if_empty(self) -> None:
+        """Of a local folder; object stores have none that is empty."""
+        if self.is_local:
+            with contextlib.suppress(OSError):
+                os.rmdir(self.path)
+
     def remove(self) -> None:
         if self.is_folder():
             self.filesystem.delete_dir(self.path)

@@ -11,6 +11,7 @@ wait at the end.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -64,19 +65,30 @@ class WriteBehind:
         self._finished = True
 
     def close(self) -> None:
-        """Lets go of the file, whether it is finished or not."""
+        """Lets go of the file, whether it is finished or not. What isn't finished never has the file's name."""
         self._disk.shutdown()
-        self._stream.close()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-        if not self._finished and self._location.is_local:
-            with contextlib.suppress(OSError):
-                os.unlink(self._written.path)
+        try:
+            if self._finished or self._location.is_local:
+                self._stream.close()
+            else:
+                _abandon(self._stream)
+        finally:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+            if not self._finished and self._location.is_local:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._written.path)
 
 
 def _is_possible(location: Location) -> bool:
     return location.is_local and hasattr(os, "posix_fadvise")
+
+
+def _abandon(stream: Any) -> None:
+    """An object store's stream puts what it has so far under the file's name when it is closed, and when it is garbage:
+    in the place of a whole file that another attempt may have put there. So it is never either."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
 
 
 def _to_disk(descriptor: int, end: int) -> None:

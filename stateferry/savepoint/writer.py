@@ -25,7 +25,7 @@ from stateferry.savepoint.metadata import (
     Subtask,
     build_metadata,
 )
-from stateferry.savepoint.own_files import METADATA, is_state_file, remove_drafts
+from stateferry.savepoint.own_files import METADATA, is_state_file
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.savepoint.write_behind import WriteBehind
@@ -209,6 +209,5 @@ class SavepointWriter:
 
     def commit(self, metadata: Metadata) -> None:
         """Makes the folder a savepoint."""
-        remove_drafts(self.folder)
         self.folder.sync_folder()
         self.folder.child(METADATA).write_atomically(build_metadata(metadata))

@@ -10,6 +10,7 @@ changed keep the run that they have, so that by run it is still known what chang
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,7 +55,8 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ChunkSpec:
-    """All that a task needs; it can be pickled. `chunk` is None if its key groups have no data now."""
+    """All that a task needs; it can be pickled. `chunk` is None if its key groups have no data now. The files' names
+    begin with `file_stem`; each attempt of the task adds something of its own, so that no two write the same file."""
 
     number: int
     folder: Location
@@ -62,16 +64,17 @@ class ChunkSpec:
     source: Source
     run: int
     ledger_files: tuple[str, ...]
-    entry_file: str
+    file_stem: str
+    entry_folder: str
     entry_schema: pa.Schema
-    ledger_file: str
+    ledger_folder: str
     ledger_schema: pa.Schema
     folds: bool = False
 
 
 def migrate_chunk(spec: ChunkSpec) -> Facts:
-    """Writes the chunk's new rows into files of their own and says what they are; who commits them makes them
-    visible."""
+    """Writes the chunk's new rows into files of this attempt's own and says what they are; who commits them makes them
+    visible. Files of other attempts of the same task are in no commit: `stateferry clean` removes them."""
     began = time.monotonic()
     try:
         facts = _migrate(spec, infer_required=True)
@@ -81,9 +84,10 @@ def migrate_chunk(spec: ChunkSpec) -> Facts:
 
 
 def _migrate(spec: ChunkSpec, *, infer_required: bool) -> Facts:
+    name = f"{spec.file_stem}-{uuid.uuid4().hex[:12]}.parquet"
     with (
-        DataFile(spec.entry_file, infer_required=infer_required) as entries,
-        DataFile(spec.ledger_file, [names.ORIGIN]) as ledger,
+        DataFile(f"{spec.entry_folder}/{name}", infer_required=infer_required) as entries,
+        DataFile(f"{spec.ledger_folder}/{name}", [names.ORIGIN]) as ledger,
     ):
         work = _ChunkWork(spec, entries, ledger)
         known = work.known.keys

@@ -55,7 +55,7 @@ class DataFile:
                 self.close()
                 kept = True
         finally:
-            # A failed attempt leaves nothing behind, if it lives long enough to see to it.
+            # A failed attempt removes its own file, which nobody else writes, if it lives long enough for that.
             if not kept:
                 self._discard()
 

@@ -7,7 +7,6 @@ commit that is made again change nothing: files of attempts whose facts the driv
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -179,7 +178,6 @@ def _chunks(
     found: dict[str, Table],
     schemas: dict[str, Any],
 ) -> tuple[ChunkSpec, ...]:
-    attempt = uuid.uuid4().hex[:12]
     prior = {} if step.rebuild else files_by_chunk(found[names.KEY_LEDGER], step.ledger.base)
     entries = files_by_chunk(found[names.MAP_ENTRY], step.entries.base) if prior else {}
     folded = chunks_to_fold((prior, entries), len(step.mark.layout.chunks))
@@ -191,7 +189,7 @@ def _chunks(
         chunk = _one_chunk(operator, range(first, after))
         if chunk is None and number not in prior:
             continue
-        file = f"data/{names.CHUNK}={number}/{step.mark.run_id}-{number}-{attempt}.parquet"
+        folder = f"data/{names.CHUNK}={number}"
         specs.append(
             ChunkSpec(
                 number,
@@ -200,9 +198,10 @@ def _chunks(
                 source,
                 step.mark.run,
                 tuple(file.file_path for file in prior.get(number, ())),
-                f"{folders[names.MAP_ENTRY]}/{file}",
+                f"{step.mark.run_id}-{number}",
+                f"{folders[names.MAP_ENTRY]}/{folder}",
                 written[names.MAP_ENTRY],
-                f"{folders[names.KEY_LEDGER]}/{file}",
+                f"{folders[names.KEY_LEDGER]}/{folder}",
                 written[names.KEY_LEDGER],
                 number in folded,
             )

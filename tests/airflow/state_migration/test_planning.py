@@ -41,6 +41,13 @@ def test_the_catalog_may_be_elsewhere(home: Path, occasion: Occasion, monkeypatc
     assert planned(MigrationRequest(), occasion)[0].catalog_uri == "postgresql+psycopg://db/catalog"
 
 
+def test_a_target_inside_the_source_by_a_symbolic_link_is_refused(home: Path, occasion: Occasion) -> None:
+    (home / "link").symlink_to(home / "demo" / "legacy")
+    with pytest.raises(UsageError, match="symbolic links make them lie one in the other"):
+        planned(MigrationRequest(target=str(home / "link" / "target")), occasion)
+    assert not (home / "runs").exists()
+
+
 def test_a_home_on_an_object_store_needs_a_catalog_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", "s3://bucket/ferry/")
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
