@@ -7,13 +7,14 @@ Java or of other jars is left alone. It lies beside the compiled kernels' caches
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pyspark
+
+from spark_jobs import java
 
 ARCHIVE = Path(__file__).parent / "__pycache__" / f"spark-{pyspark.__version__}.jsa"
 _WRITTEN_TO = "STATEFERRY_CLASS_ARCHIVE"
@@ -26,13 +27,8 @@ def java_options() -> str:
     return f"-XX:SharedArchiveFile={ARCHIVE} -Xshare:auto -Xlog:disable" if ARCHIVE.exists() else ""
 
 
-def has_java() -> bool:
-    """Whether Spark will find one."""
-    return bool(os.environ.get("JAVA_HOME") or shutil.which("java"))
-
-
 def main() -> int:
-    if not has_java():
+    if java.program() is None:
         sys.stdout.write("no Java here: Spark will start without an archive of its classes\n")
         return 0
     began = time.monotonic()

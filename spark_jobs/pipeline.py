@@ -14,8 +14,9 @@ from typing import Any
 from pyspark import SparkContext
 
 from spark_jobs import cut_over, migrate, movement, rescale, snapshot, validate
+from spark_jobs.lost import losses_told
 from spark_jobs.watching import Watch
-from stateferry.errors import RejectedError, StateferryError
+from stateferry.errors import PassingError, RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
 from stateferry.runs.apart import check_apart
 from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
@@ -33,6 +34,7 @@ from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.own_files import drafts
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
+from stateferry.savepoint.stores import reaching
 from stateferry.tables.schemas import StateTables
 
 Facts = dict[str, Any]
@@ -95,9 +97,10 @@ class Pipeline:
     def _at_work(self) -> Iterator[None]:
         with _Renewed(self):
             try:
-                yield
-            except LeaseLostError:
-                # Another driver goes on with the run: it says how that ends.
+                with reaching(), losses_told():
+                    yield
+            except PassingError:
+                # The run has not failed: it goes on where it is, by this driver's next try or by another driver.
                 raise
             except StateferryError as error:
                 # Who has lost the lease meanwhile doesn't say how the run ends either.
@@ -303,6 +306,12 @@ class _Renewed:
         while not self._ended.wait(LEASE_MS / 3000):
             try:
                 self._pipeline.control.renew(self._pipeline.lease)
+            except LeaseLostError as error:
+                self._pipeline._lost.append(error)
+                return
+            except PassingError:
+                # The lease is good as long as nobody else takes it; the next renewal may come through.
+                continue
             except StateferryError as error:
                 self._pipeline._lost.append(error)
                 return

@@ -11,15 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from spark_jobs import class_archive
+from spark_jobs import class_archive, java, lost
 from spark_jobs.worker_daemon import Nursery
-from stateferry.errors import UsageError
+from stateferry.errors import PassingError
 
 LOOPBACK = "127.0.0.1"
+# How often a task is given to another worker when its own was lost.
+ATTEMPTS = 4
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _stopping: list[threading.Thread] = []
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -51,6 +56,7 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
     # For a session without it there is more to start first.
     from spark_jobs import savepoint_source
 
+    java.check()
     builder = SparkSession.builder.appName(application)
     for name, value in (_local(cores) | SETTINGS | given).items():
         builder = builder.config(name, value)
@@ -71,25 +77,26 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         meanwhile()
         yield active
         return
-    if not class_archive.has_java():
-        raise UsageError("Spark needs Java 17: there is no java on the PATH, and JAVA_HOME isn't set")
+    java.check()
     # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
-    java = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
-    settings = _local(slots()) | SETTINGS | {_JAVA_OPTIONS: java}
+    options = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
+    settings = _local(f"{slots()},{ATTEMPTS}") | SETTINGS | {_JAVA_OPTIONS: options}
+    lost.say_it_once()
     nursery = Nursery()
     started: SparkContext | None = None
 
     def stop() -> None:
         if started is not None:
-            started.stop()
+            _stop(started)
         nursery.close()
 
     try:
-        with _interrupted_afterwards():
-            SparkContext._ensure_initialized(conf=_conf(settings))
+        with _ended_afterwards(), lost.losses_told():
+            _start_jvm(_conf(settings))
             meanwhile()
             started = _context(application, settings)
-        yield started
+        with lost.losses_told():
+            yield started
     finally:
         # It takes a second until threads on both sides have noticed; a process that has nothing else to do may end.
         stopping = threading.Thread(target=stop, daemon=True, name="end of the Spark session")
@@ -97,11 +104,33 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         _stopping.append(stopping)
 
 
+def _start_jvm(conf: SparkConf) -> None:
+    try:
+        SparkContext._ensure_initialized(conf=conf)
+    except PySparkRuntimeError as error:
+        raise PassingError(
+            f"Spark's JVM ended while it started: what it had to say is above, if anything ({error.getCondition()})"
+        ) from error
+
+
+def _stop(started: SparkContext) -> None:
+    # A worker's last words to a driver that leaves concern nobody.
+    server: Any = started._accumulatorServer
+    server.handle_error = lambda *_: None
+    try:
+        started.stop()
+    except (Py4JError, OSError):
+        # The JVM is gone. What this side has of it goes too, so that another session starts a JVM of its own.
+        started.stop()
+        SparkContext._gateway = SparkContext._jvm = None
+
+
 @contextmanager
-def _interrupted_afterwards() -> Iterator[None]:
+def _ended_afterwards() -> Iterator[None]:
     """A JVM that is left alone while it starts may stay for ever."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    caught = {number: handler for number, handler in before.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread() or not caught:
         yield
         return
     meanwhile: list[int] = []
@@ -109,14 +138,16 @@ def _interrupted_afterwards() -> Iterator[None]:
     def later(number: int, _: FrameType | None) -> None:
         meanwhile.append(number)
 
-    signal.signal(signal.SIGINT, later)
+    for number in caught:
+        signal.signal(number, later)
     try:
         yield
     finally:
         # Spark's own asks the JVM to cancel its jobs, which fails while another answer is being waited for.
-        signal.signal(signal.SIGINT, before)
-    if meanwhile:
-        raise KeyboardInterrupt
+        for number, handler in caught.items():
+            signal.signal(number, handler)
+    for number in meanwhile[:1]:
+        caught[number](number, None)
 
 
 def wait_until_stopped() -> None:
@@ -125,11 +156,18 @@ def wait_until_stopped() -> None:
         _stopping.pop().join()
 
 
-def submitted_session(application: str) -> SparkContext:
+@contextmanager
+def submitted_session(application: str) -> Iterator[SparkContext]:
     """The session, for tasks, of an application given to spark-submit, which has said where and how it runs."""
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    lost.say_it_once()
     settings = {name: value for name, value in SETTINGS.items() if name.startswith("spark.python.")}
-    return _context(application, settings)
+    with lost.losses_told():
+        started = _context(application, settings)
+        try:
+            yield started
+        finally:
+            _stop(started)
 
 
 def _context(application: str, settings: dict[str, str]) -> SparkContext:

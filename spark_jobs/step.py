@@ -13,14 +13,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spark_jobs.commands.progress_lines import ProgressLines
 from spark_jobs.pipeline import Pipeline, now_ms
 from spark_jobs.session import submitted_session
-from stateferry.errors import StateferryError, UsageError
-from stateferry.exit_codes import exit_code_of
+from stateferry.errors import PassingError, StateferryError, UsageError
+from stateferry.exit_codes import exit_code_of, if_interrupted
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, Lease
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import plan_of_json
@@ -31,6 +31,7 @@ from stateferry.runs.runs import Run
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
+from stateferry.savepoint.stores import reaching
 
 _AT_ONCE_FOLLOWED = ("snapshot", "migrate", "rescale")
 
@@ -51,17 +52,15 @@ def _run(step: str, argv: Sequence[str] | None) -> int:
 
 
 def _do(run: Run, step: str, control: Control) -> int:
-    with _leased(control, run, step) as lease:
+    goes_on = f"run {run.plan.run_id} goes on where it was when {step} is started again"
+    with if_interrupted(goes_on), _leased(control, run, step) as lease:
         resolved = _resolved(run)
         if resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
                 _say(line)
             return 0
-        spark = submitted_session(f"stateferry {step} {run.plan.run_id}")
-        try:
+        with submitted_session(f"stateferry {step} {run.plan.run_id}") as spark:
             Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say).carry_out_step(step)
-        finally:
-            spark.stop()
     _say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")
     return 0
 
@@ -72,7 +71,8 @@ def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
     try:
         yield lease
     except BaseException:
-        control.release(lease)
+        with suppress(PassingError):  # Then it expires.
+            control.release(lease)
         raise
     if step in _AT_ONCE_FOLLOWED:
         control.renew(lease, lease_ms=BETWEEN_STEPS_MS)
@@ -82,7 +82,10 @@ def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
 
 def _resolved(run: Run) -> ResolvedPlan:
     try:
-        return resolve(run.plan, Savepoint.open(run.plan.source))
+        with reaching():
+            return resolve(run.plan, Savepoint.open(run.plan.source))
+    except PassingError:
+        raise
     except StateferryError as error:
         run.enter(RunState.FAILED, now_ms(), str(error))
         raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -10,12 +12,16 @@ from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator
 
 from spark_jobs.watching import Watch, watched
-from stateferry.errors import StateferryError
+from stateferry.errors import PassingError, StateferryError
+from stateferry.savepoint.stores import reaching
 
 Work = TypeVar("Work")
 Fact = TypeVar("Fact")
 
-__all__ = ["Done", "Measure", "run_tasks"]
+__all__ = ["WAITS", "Done", "Measure", "run_tasks"]
+
+# Seconds before a task tries again what may pass, once for each.
+WAITS = (1.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,8 @@ class _Failure:
     attributes: dict[str, object]
 
     @classmethod
-    def of(cls, error: Exception) -> _Failure:
-        if isinstance(error, StateferryError):
-            return cls(type(error), error.args, dict(error.__dict__))
-        return cls(StateferryError, (str(error),), {})
+    def of(cls, error: StateferryError) -> _Failure:
+        return cls(type(error), error.args, dict(error.__dict__))
 
     def error(self) -> Exception:
         error = self.kind.__new__(self.kind, *self.args)
@@ -100,17 +104,28 @@ class _Task(Generic[Work, Fact]):
     def __call__(self, numbered: tuple[int, Work]) -> tuple[int, Fact | _Failure]:
         number, work = numbered
         try:
-            fact = self.do(work)
-        except StateferryError as error:
-            return number, _Failure.of(error)
-        except OSError as error:
-            # Storage may do better the next time, as long as there is one.
+            fact = self._done(work)
+        except PassingError as error:
+            # What this machine can't reach another one may, as long as Spark gives the task to another.
             if _attempt() < self.attempts:
                 raise
+            return number, _Failure.of(error)
+        except StateferryError as error:
             return number, _Failure.of(error)
         if self.measure is not None:
             self.amount.add(self.measure.of(fact))
         return number, fact
+
+    def _done(self, work: Work) -> Fact:
+        """Tries again by itself what may pass: an answer takes seconds, another task of Spark's a machine."""
+        for seconds in WAITS:
+            try:
+                with reaching():
+                    return self.do(work)
+            except PassingError:
+                time.sleep(seconds)
+        with reaching():
+            return self.do(work)
 
 
 def _attempt() -> int:
@@ -119,8 +134,7 @@ def _attempt() -> int:
 
 
 def _attempts(spark: SparkContext) -> int:
-    # A local master tries nothing twice unless it says so: local[cores,attempts].
-    master = spark.master or ""
-    if master.startswith("local"):
-        return int(master.rstrip("]").split(",")[1]) if "," in master else 1
+    """How often Spark gives a task that fails to a machine: a local session has one machine, which has tried enough."""
+    if re.fullmatch(r"local(\[[^]]*\])?", spark.master or ""):
+        return 1
     return int(spark.getConf().get("spark.task.maxFailures", "4") or 4)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 _POLL_SECONDS = 0.5
@@ -55,7 +56,12 @@ def watched(
 
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):
-            watch(progress(min(done_before + _done(spark, group), total)))
+            try:
+                done = _done(spark, group)
+            except (Py4JError, OSError):
+                # The JVM is gone: the job says so.
+                return
+            watch(progress(min(done_before + done, total)))
 
     poller = threading.Thread(target=poll, daemon=True, name=f"progress of {step}")
     spark.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)

@@ -24,6 +24,15 @@ class RejectedError(StateferryError):
     """The answer is no: all is understood, and it must not go on as asked, by what reason."""
 
 
+class PassingError(StateferryError):
+    """Something that the work needs was lost or can't be reached now. This may pass, and the work goes on where it was
+    when it is begun again: whoever can wait tries again."""
+
+
+class MissingHereError(StateferryError):
+    """Something that the work needs is not installed on this machine, or not in a version that it can use."""
+
+
 class DamagedError(StateferryError):
     """The input contradicts its own format: where, what was expected there and what was found."""
 

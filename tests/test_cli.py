@@ -368,13 +368,13 @@ def test_a_fault_of_its_own_is_neither_the_input_s_nor_an_answer(
     assert "--debug" in error
 
 
-def test_an_interrupt_ends_quietly(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_with_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stateferry.survey.survey", interrupted)
     assert main(["inspect", str(LEGACY)]) == cli.INTERRUPTED
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "stateferry: interrupted\n")
 
 
 def test_an_interruption_is_one_whatever_fails_while_things_are_put_in_order(
@@ -388,7 +388,7 @@ def test_an_interruption_is_one_whatever_fails_while_things_are_put_in_order(
 
     monkeypatch.setattr("stateferry.survey.survey", interrupted)
     assert main(["inspect", str(LEGACY)]) == cli.INTERRUPTED
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "stateferry: interrupted\n")
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

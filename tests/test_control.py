@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from stateferry.errors import RejectedError, UsageError
+from stateferry.errors import PassingError, RejectedError, UsageError
 from stateferry.runs.control import (
     Control,
     LeaseHeldError,
@@ -311,8 +311,10 @@ def test_what_stands_and_what_stood_before_are_protected(control: Control) -> No
 
 
 def test_every_error_is_an_answer_of_no() -> None:
-    for kind in (LeaseHeldError, LeaseLostError, OlderSourceError, PublicationConflictError):
+    for kind in (LeaseHeldError, OlderSourceError, PublicationConflictError):
         assert issubclass(kind, RejectedError)
+    # Who has lost the lease may get it again, and goes on.
+    assert issubclass(LeaseLostError, PassingError)
 
 
 @pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "nonsense", "nosuch://host/db"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -23,17 +24,12 @@ STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5
 PlanOf = Callable[..., str]
 
 
-class Session(LocalSpark):
-    def stop(self) -> None:
-        pass
-
-
 @pytest.fixture
 def plan_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanOf:
     """The file of a plan for job orders."""
     STATE.write(str(tmp_path / "source"))
     without_spark(monkeypatch)
-    monkeypatch.setattr(step, "submitted_session", lambda _: Session())
+    monkeypatch.setattr(step, "submitted_session", lambda _: nullcontext(LocalSpark()))
 
     def made(run_id: str, **others: object) -> str:
         values = {

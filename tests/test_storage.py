@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from stateferry.errors import DamagedError, StateferryError, UsageError
-from stateferry.exit_codes import DAMAGED_OR_REFUSED
+from stateferry.errors import DamagedError, PassingError, StateferryError, UsageError
+from stateferry.exit_codes import MISSING_HERE
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.metadata import AbsoluteFile
 from stateferry.savepoint.reader import Savepoint
@@ -79,7 +79,7 @@ def test_an_atomic_write_replaces_all_or_nothing(tmp_path: Path, monkeypatch: py
     for step in ("os.fsync", "os.replace"):
         with monkeypatch.context() as patched:
             patched.setattr(step, fail)
-            with pytest.raises(OSError, match="no room"):
+            with pytest.raises(PassingError, match=f"{location.shown} can't be written: no room"):
                 location.write_atomically(b"third")
         assert files_of(tmp_path) == {"file": b"second"}
 
@@ -166,7 +166,7 @@ def test_a_store_without_its_driver_is_told_in_one_clear_line() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "HADOOP_HOME")}
     command = [sys.executable, "-m", "stateferry.cli", "inspect", "hdfs://127.0.0.1:1/savepoint"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert ran.returncode == DAMAGED_OR_REFUSED
+    assert ran.returncode == MISSING_HERE
     last = ran.stderr.splitlines()[-1]
     assert last.startswith("stateferry: hdfs://127.0.0.1:1/savepoint")
     assert "can't be reached: " in last

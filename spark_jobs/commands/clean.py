@@ -52,6 +52,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"expected --keep to be 0 or more, found {options.keep}")
     rule = Retention(options.keep, parse_duration(options.older_than))
     home, catalog_uri = catalog_of(options)
+    if not runs_of(home) and Control.if_there(catalog_uri) is None:
+        sys.stdout.write(f"nothing to clean: no job is known in {home}\n")
+        return 0
     at_work: list[str] = []
     with Control(catalog_uri) as control:
         known = sorted({*control.jobs(), *(one.job for one in runs_of(home))})

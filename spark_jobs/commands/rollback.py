@@ -23,9 +23,11 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.runs.control import Control
-    from stateferry.runs.rolling_back import WayBack
+    from stateferry.runs.rolling_back import WayBack, nothing_to_undo
 
     home, catalog_uri = catalog_of(options)
+    if Control.if_there(catalog_uri) is None:
+        raise nothing_to_undo(options.job)
     with Control(catalog_uri) as control:
         rolled_back = WayBack(home, control, options.job).go()
     undone = rolled_back.undone

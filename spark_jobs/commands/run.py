@@ -7,9 +7,11 @@ import importlib
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.options import add_plan_options, plan_of_options
+from stateferry.errors import PassingError
 
 if TYPE_CHECKING:
     from spark_jobs.pipeline import Pipeline
@@ -104,14 +106,17 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
 def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from spark_jobs import snapshot
     from spark_jobs.session import session, slots
+    from stateferry.exit_codes import if_interrupted
 
+    goes_on = f"run {run.plan.run_id} goes on where it was when the same command is given again"
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         _say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
         # Read while Spark starts.
         threading.Thread(target=importlib.import_module, args=("spark_jobs.pipeline",), daemon=True).start()
         ahead = snapshot.Ahead(resolved, slots()) if run.facts("snapshot") is None else None
-        with session(f"stateferry {run.plan.run_id}", ahead.start if ahead else lambda: None) as spark:
+        start = ahead.start if ahead else lambda: None
+        with if_interrupted(goes_on), session(f"stateferry {run.plan.run_id}", start) as spark:
             from spark_jobs.commands.progress_lines import ProgressLines
             from spark_jobs.pipeline import Pipeline
 
@@ -121,7 +126,8 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
             finally:
                 _show_failed_report(run)
     finally:
-        control.release(lease)
+        with suppress(PassingError):  # Then it expires.
+            control.release(lease)
     from stateferry.runs.report_text import show_report
 
     show_report(report, sys.stdout)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.places import add_place_options, catalog_of
+
+if TYPE_CHECKING:
+    from stateferry.runs.control import Control
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
@@ -30,8 +34,10 @@ def run(options: argparse.Namespace) -> int:
 
     home, catalog_uri = catalog_of(options)
     jobs: dict[str, dict[str, Any]] = {}
-    with Control(catalog_uri) as control:
-        for job in control.jobs() if options.job is None else (options.job,):
+    # Who only looks makes nothing: a home that nobody has worked in stays as it is.
+    with Control.if_there(catalog_uri) or nullcontext() as control:
+        for job in _jobs(control, options.job):
+            assert control is not None
             standing, lease = control.standing(job), control.lease_of(job)
             run = None if standing is None else published_run(home, standing)
             before = [one for one in control.history(job) if standing and one.sequence == standing.previous]
@@ -48,6 +54,12 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"no job is known in {home}: none has published anything, none is at work\n")
     sys.stdout.writelines(f"{line}\n" for job, facts in jobs.items() for line in _lines(job, facts))
     return 0
+
+
+def _jobs(control: Control | None, asked_for: str | None) -> tuple[str, ...]:
+    if control is None:
+        return ()
+    return control.jobs() if asked_for is None else (asked_for,)
 
 
 def _shown(publication: Any) -> dict[str, Any]:

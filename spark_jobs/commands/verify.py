@@ -35,10 +35,16 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.runs.plan_check import resolve
     from stateferry.runs.report_text import show_checks
     from stateferry.savepoint.reader import Savepoint
-    from stateferry.validation.check_result import Outcome
+    from stateferry.validation.check_result import Check, Outcome
+    from stateferry.validation.checks import open_staged
 
     plan = plan_of_options(options)
     resolved = resolve(plan, Savepoint.open(plan.source))
+    # Whether there is anything to hold against it is known before Spark starts.
+    opened = open_staged(plan.target)
+    if isinstance(opened, Check):
+        show_checks([opened], sys.stdout)
+        return 1
     with session("stateferry verify") as spark:
         checks = validate.run(spark, resolved, plan.target, watch=ProgressLines(sys.stderr))
     show_checks(checks, sys.stdout)

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
@@ -22,7 +23,10 @@ from stateferry.exit_codes import (
     DAMAGED_OR_REFUSED,
     INTERNAL,
     INTERRUPTED,
+    MAY_PASS,
+    MISSING_HERE,
     NOBODY_LISTENS,
+    TERMINATED,
     THE_ANSWER_IS_NO,
     USAGE,
     exit_code_of,
@@ -32,7 +36,10 @@ __all__ = [
     "DAMAGED_OR_REFUSED",
     "INTERNAL",
     "INTERRUPTED",
+    "MAY_PASS",
+    "MISSING_HERE",
     "NOBODY_LISTENS",
+    "TERMINATED",
     "THE_ANSWER_IS_NO",
     "USAGE",
     "main",
@@ -48,7 +55,8 @@ A savepoint is named by its folder or its _metadata, as a path or a URI (file:, 
 by its 32-digit id, its uid, or its name if only one has it. Durations: 90s, 15m, 12h, 30d, or milliseconds.
 
 exit codes: 0 fine; 1 the answer is no; 2 wrong usage; 3 the input is damaged, refused or can't be read;
-70 a fault of stateferry itself.
+69 something that is needed is missing here, such as Java 17; 70 a fault of stateferry itself; 75 something that is
+needed was lost or can't be reached: the same command goes on when it is back; 130 and 143 ended by Ctrl-C and SIGTERM.
 """
 
 
@@ -75,7 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # tenth as long as to import them, and at the end half a second.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
-    return exit_code_of(lambda: _run(arguments), debug="--debug" in arguments)
+    code = exit_code_of(lambda: _run(arguments), debug="--debug" in arguments)
+    if argv is None and code in (INTERRUPTED, TERMINATED):
+        # All is said; who interrupts once more, while the process ends, wants no stack trace of that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return code
 
 
 def _open_what_is_closed() -> None:

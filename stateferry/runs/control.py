@@ -20,12 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, RowMapping, delete, func, insert, select, update
 
-from stateferry.errors import RejectedError
+from stateferry.errors import PassingError, RejectedError
 from stateferry.runs.control_tables import (
     create_tables,
     engine_for,
+    engine_to_read,
     lease,
     publication,
     rejection,
@@ -44,7 +45,7 @@ class LeaseHeldError(RejectedError):
     """Another run, or the same one in another process, works on the job."""
 
 
-class LeaseLostError(RejectedError):
+class LeaseLostError(PassingError):
     """The lease was let go, or somebody else has it by now."""
 
 
@@ -95,10 +96,18 @@ class RolledBack:
 class Control:
     """Use as a context manager; each call is one transaction. `clock` gives milliseconds and is for tests."""
 
-    def __init__(self, catalog_uri: str, clock: Callable[[], int] | None = None) -> None:
-        self._engine = engine_for(catalog_uri)
+    def __init__(self, catalog_uri: str, clock: Callable[[], int] | None = None, engine: Engine | None = None) -> None:
+        """`engine` is one whose tables are there."""
         self._clock = clock
-        create_tables(self._engine)
+        self._engine = engine or engine_for(catalog_uri)
+        if engine is None:
+            create_tables(self._engine)
+
+    @classmethod
+    def if_there(cls, catalog_uri: str) -> Control | None:
+        """To ask, without making anything; None if no run has ever been made with this catalog."""
+        engine = engine_to_read(catalog_uri)
+        return None if engine is None else cls(catalog_uri, engine=engine)
 
     def __enter__(self) -> Control:
         return self
@@ -281,8 +290,7 @@ class Control:
         now = "nobody has it" if row["run_id"] is None else f"run {row['run_id']} has it ({row['holder']})"
         raise LeaseLostError(
             f"run {held.run_id} has lost the lease of job {held.job} (token {held.token}; the newest is "
-            f"{row['token']}, {now}): what it does can't be committed any more. Start the run "
-            "again, it goes on where it was"
+            f"{row['token']}, {now}): what it does can't be committed any more"
         )
 
     def _standing(self, connection: Connection, job: str) -> tuple[Publication | None, int]:

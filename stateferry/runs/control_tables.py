@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     BigInteger,
     Column,
     Connection,
@@ -17,13 +18,16 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    inspect,
     make_url,
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from stateferry.errors import UsageError
+from stateferry.databases import tell
+from stateferry.errors import MissingHereError, UsageError
+from stateferry.savepoint.stores import reaching
 
 # A transaction here takes milliseconds; who waits this long for the others waits for somebody who is stuck.
 _WAIT_SECONDS = 60
@@ -77,34 +81,68 @@ standing = Table(
 
 
 def engine_for(catalog_uri: str) -> Engine:
-    try:
-        url = make_url(catalog_uri)
-        if url.get_backend_name() == "sqlite":
-            return _sqlite_engine(catalog_uri)
-        return create_engine(url, poolclass=NullPool)
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise UsageError(
-            f"expected a catalog such as sqlite:////absolute/path.db or postgresql://...: {error}"
-        ) from None
-    except ImportError as error:
-        raise UsageError(f"the database's driver isn't installed: {error}") from None
+    """For whoever writes: a SQLite database that isn't there yet is made."""
+    if (file := sqlite_file(catalog_uri)) is not None:
+        with reaching(str(file.parent), "made"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+    # A transaction that reads first and writes later would fail if another one wrote in between.
+    return _engine(catalog_uri, "BEGIN IMMEDIATE")
 
 
-def _sqlite_engine(catalog_uri: str) -> Engine:
-    url = make_url(catalog_uri)
+def engine_to_read(catalog_uri: str) -> Engine | None:
+    """For whoever only asks; None if there is no database to ask, or nobody has made these tables in it."""
+    file = sqlite_file(catalog_uri)
+    if file is not None and not file.exists():
+        return None
+    engine = _engine(catalog_uri, "BEGIN")
+    with engine.begin() as connection:
+        there = inspect(connection)
+        return engine if all(there.has_table(name) for name in _metadata.tables) else None
+
+
+def sqlite_file(catalog_uri: str) -> Path | None:
+    """The file that the catalog is in, if it is in one."""
+    url = _url(catalog_uri)
+    if url.get_backend_name() != "sqlite":
+        return None
     if url.database is None or url.database == ":memory:":
         raise UsageError("expected a catalog in a file, found one in memory, which ends with its process")
-    Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _WAIT_SECONDS})
+    return Path(url.database)
+
+
+def _engine(catalog_uri: str, begin: str) -> Engine:
+    url = _url(catalog_uri)
+    try:
+        if url.get_backend_name() != "sqlite":
+            return tell(create_engine(url, poolclass=NullPool))
+        return _sqlite_engine(url, begin)
+    except NoSuchModuleError as error:
+        raise _no_address(error) from None
+    except ImportError as error:
+        raise MissingHereError(f"the catalog's database needs a driver that isn't installed here: {error}") from None
+
+
+def _url(catalog_uri: str) -> URL:
+    try:
+        return make_url(catalog_uri)
+    except ArgumentError as error:
+        raise _no_address(error) from None
+
+
+def _no_address(error: Exception) -> UsageError:
+    return UsageError(f"expected a catalog such as sqlite:////absolute/path.db or postgresql://...: {error}")
+
+
+def _sqlite_engine(url: URL, begin: str) -> Engine:
+    engine = tell(create_engine(url, poolclass=NullPool, connect_args={"timeout": _WAIT_SECONDS}))
 
     @event.listens_for(engine, "connect")
     def _leave_transactions_to_us(connection: Any, _: Any) -> None:
         connection.isolation_level = None
 
     @event.listens_for(engine, "begin")
-    def _write_from_the_start(connection: Connection) -> None:
-        # A transaction that reads first and writes later would fail if another one wrote in between.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
 
     return engine
 

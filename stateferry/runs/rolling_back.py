@@ -13,6 +13,10 @@ from stateferry.runs.run_states import RunState
 from stateferry.runs.to_publish import ToPublish, published_run
 
 
+def nothing_to_undo(job: str) -> RejectedError:
+    return RejectedError(f"job {job} has no publication that stands: nothing to roll back")
+
+
 @dataclass(frozen=True, slots=True)
 class WayBack:
     """The publications of one job, with the runs under `home` that made them."""
@@ -29,7 +33,7 @@ class WayBack:
         """Undoes what stands, or else exactly `undo`, which may be undone already. No file is removed."""
         undo = undo or self.to_undo()
         if undo is None:
-            raise RejectedError(f"job {self.job} has no publication that stands: nothing to roll back")
+            raise nothing_to_undo(self.job)
         lease = self.control.acquire(self.job, f"rollback-{new_run_id()}")
         try:
             undone = published_run(self.home, undo)

@@ -13,6 +13,8 @@ import os
 import sys
 from typing import Any
 
+from stateferry.savepoint.named_file import naming
+
 # Linux, from 6.14 on; Python has no name for it yet.
 _RWF_DONTCACHE = 0x80
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -24,12 +26,21 @@ _PORTION = 1 << 20
 class PassingFile(io.FileIO):
     def __init__(self, path: str) -> None:
         super().__init__(path, "rb")
+        self._path = path
         self._passes = sys.platform == "linux"
 
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
+    def read(self, size: int | None = -1, /) -> Any:
+        with naming(self._path):
+            return super().read(size)
+
     def readinto(self, buffer: Any) -> int | None:
+        with naming(self._path):
+            return self._read_into(buffer)
+
+    def _read_into(self, buffer: Any) -> int | None:
         view = memoryview(buffer)
         if not self._passes or view.nbytes < _LARGE:
             return super().readinto(view)
@@ -51,6 +62,7 @@ class PassingOutput:
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "wb", buffering=0)  # noqa: SIM115  closed by close
+        self._path = path
         self._passes = sys.platform == "linux"
         self._portion = memoryview(bytearray(_PORTION))
         self._filled = 0
@@ -74,8 +86,9 @@ class PassingOutput:
         self._filled = 0
 
     def _put(self, rest: memoryview) -> None:
-        while rest:
-            rest = rest[self._written(rest) :]
+        with naming(self._path):
+            while rest:
+                rest = rest[self._written(rest) :]
 
     def _written(self, view: memoryview) -> int:
         if self._passes and len(view) == _PORTION:

@@ -18,7 +18,8 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from stateferry.errors import DamagedError, StateferryError, UsageError
+from stateferry.errors import DamagedError, UsageError
+from stateferry.savepoint.named_file import NamedFile
 from stateferry.savepoint.passing_file import PassingFile, PassingOutput
 from stateferry.savepoint.stores import reaching, store_of
 
@@ -88,31 +89,43 @@ class Location:
         if not self.is_folder():
             return []
         selector = fs.FileSelector(self.path)
-        return [self.child(info.base_name) for info in self.filesystem.get_file_info(selector)]
+        with reaching(self.shown, "listed"):
+            return [self.child(info.base_name) for info in self.filesystem.get_file_info(selector)]
 
     def open(self) -> Any:
         """A seekable file; its absence is the savepoint's damage, not a surprise."""
         if not self.is_file():
             raise DamagedError("a file", "none", file=self.shown)
-        try:
-            return PassingFile(self.path) if self.is_local else self.filesystem.open_input_file(self.path)
-        except OSError as error:
-            raise StateferryError(f"{self.shown} can't be read: {error}") from None
+        with reaching(self.shown, "read"):
+            try:
+                if self.is_local:
+                    return PassingFile(self.path)
+                return NamedFile(self.filesystem.open_input_file(self.path), self.shown)
+            except FileNotFoundError:
+                raise DamagedError("a file", "none", file=self.shown) from None
 
     def read(self) -> bytes:
-        with self.open() as file:
+        with reaching(self.shown, "read"), self.open() as file:
             return bytes(file.read())
 
     def make_folder(self) -> None:
-        self.filesystem.create_dir(self.path, recursive=True)
+        with reaching(self.shown, "made"):
+            self.filesystem.create_dir(self.path, recursive=True)
 
     def create(self) -> Any:
         """A stream into this file, which has its whole content or doesn't exist once the stream is closed on an object
         store; on a local disk a reader may see it grow, so names that mean something go through `write_atomically`."""
-        return PassingOutput(self.path) if self.is_local else self.filesystem.open_output_stream(self.path)
+        with reaching(self.shown, "written"):
+            if self.is_local:
+                return PassingOutput(self.path)
+            return NamedFile(self.filesystem.open_output_stream(self.path), self.shown)
 
     def write_atomically(self, data: bytes) -> None:
         """The file appears whole and on disk, or not at all."""
+        with reaching(self.shown, "written"):
+            self._write_atomically(data)
+
+    def _write_atomically(self, data: bytes) -> None:
         if not self.is_local:
             with self.create() as stream:  # one put
                 stream.write(data)
@@ -136,7 +149,8 @@ class Location:
 
     def replace(self, other: Location) -> None:
         """Gives a local file the other's name, in one piece."""
-        os.replace(self.path, other.path)
+        with reaching(other.shown, "written"):
+            os.replace(self.path, other.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -167,10 +181,11 @@ class Location:
                 os.rmdir(self.path)
 
     def remove(self) -> None:
-        if self.is_folder():
-            self.filesystem.delete_dir(self.path)
-        elif self.exists():
-            self.filesystem.delete_file(self.path)
+        with reaching(self.shown, "removed"):
+            if self.is_folder():
+                self.filesystem.delete_dir(self.path)
+            elif self.exists():
+                self.filesystem.delete_file(self.path)
 
 
 def _path_of_uri(uri: str) -> str:
@@ -180,8 +195,9 @@ def _path_of_uri(uri: str) -> str:
 
 
 def _sync(path: str, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with reaching(path, "written"):
+        descriptor = os.open(path, flags)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

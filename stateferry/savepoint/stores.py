@@ -11,14 +11,14 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyarrow import fs
 
-from stateferry.errors import StateferryError, UsageError
+from stateferry import os_errors
+from stateferry.errors import UsageError
 
 # Hadoop's names of the same store; pyarrow knows one each.
 _OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 _GOOGLE = ("gs", "gcs")
 # Its driver would otherwise try for a quarter of an hour.
 _GOOGLE_RETRIES = "retry_limit_seconds=60"
-_LONGEST_REASON = 300
 
 
 def store_of(uri: str) -> tuple[Any, str]:
@@ -31,7 +31,9 @@ def store_of(uri: str) -> tuple[Any, str]:
         try:
             filesystem, path = fs.FileSystem.from_uri(known)
         except (pa.ArrowInvalid, NotImplementedError) as error:
-            raise UsageError(f"{_shown(uri)} is on a filesystem that can't be reached: {_in_short(error)}") from None
+            raise UsageError(
+                f"{_shown(uri)} is on a filesystem that can't be reached: {os_errors.in_short(error)}"
+            ) from None
     path = path.rstrip("/")
     if not path:
         raise UsageError(f"{_shown(uri)} names a store: expected a folder in it as well")
@@ -39,25 +41,15 @@ def store_of(uri: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def reaching(shown: str) -> Iterator[None]:
-    """Whatever a driver may raise has the place and one clear reason."""
+def reaching(shown: str = "", what: str = "reached") -> Iterator[None]:
+    """Whatever a driver or the system may raise has the place, one clear reason, and a class that says whether it may
+    pass. Without a place it is the one that the error names."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise StateferryError(f"{_shown(shown)} can't be reached: {_in_short(error)}") from error
+        raise os_errors.told(error, _shown(shown), what) from error
 
 
 def _shown(uri: str) -> str:
     """Without a name and password that it may bring along."""
     return re.sub(r"://[^/@:]*:[^/@]*@", "://", uri)
-
-
-def _in_short(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    for library in ("libjvm", "libhdfs"):
-        if f"Unable to load {library}" in text:
-            return (
-                f"HDFS needs Java and Hadoop's own library, and {library} wasn't found: set JAVA_HOME and HADOOP_HOME, "
-                "and CLASSPATH to what 'hadoop classpath --glob' says"
-            )
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.named_file import naming
 from stateferry.savepoint.storage import Location
 
 PORTION = 32 << 20
@@ -47,7 +48,7 @@ class WriteBehind:
             # One portion is on its way and one is being filled, never more.
             self._wait()
             self._stream.flush()
-            self._pending = self._disk.submit(_to_disk, self._descriptor, self.position)
+            self._pending = self._disk.submit(_to_disk, self._written.path, self._descriptor, self.position)
             self._since_portion = 0
 
     def _wait(self) -> None:
@@ -91,6 +92,7 @@ def _abandon(stream: Any) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
 
 
-def _to_disk(descriptor: int, end: int) -> None:
-    os.fdatasync(descriptor)
-    os.posix_fadvise(descriptor, 0, end, os.POSIX_FADV_DONTNEED)
+def _to_disk(path: str, descriptor: int, end: int) -> None:
+    with naming(path):
+        os.fdatasync(descriptor)
+        os.posix_fadvise(descriptor, 0, end, os.POSIX_FADV_DONTNEED)

@@ -25,6 +25,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
 from sqlalchemy import Engine
 
+from stateferry import databases
 from stateferry.errors import StateferryError
 from stateferry.savepoint.storage import Location
 from stateferry.tables.schemas import BOUNDED, CHUNK
@@ -57,8 +58,11 @@ class TableHome:
     warehouse: str
 
     def catalog(self) -> SqlCatalog:
-        # Of this version on the catalog tells views from tables.
-        return SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder, schema_version="v1")
+        with databases.asking(self.catalog_uri):
+            # Of this version on the catalog tells views from tables.
+            catalog = SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder, schema_version="v1")
+        databases.tell(catalog.engine)
+        return catalog
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[SqlCatalog]:

@@ -153,7 +153,7 @@ def test_without_java_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch
     # In a process of its own: in this one Spark may have been started already.
     code = "from spark_jobs.session import session\nwith session('none'): pass"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "UsageError: Spark needs Java 17" in done.stderr
+    assert "MissingHereError: Spark needs Java 17 or later" in done.stderr
 
 
 _FRESH = """

@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyspark
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_jobs import cut_over, migrate, rescale, snapshot, step, validate
@@ -58,8 +58,7 @@ def the_run(plan: Path) -> Run:
 
 def in_this_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the steps use the tests' session, and leaves it running."""
-    monkeypatch.setattr(step, "submitted_session", lambda _: spark.sparkContext)
-    monkeypatch.setattr(SparkContext, "stop", lambda _: None)
+    monkeypatch.setattr(step, "submitted_session", lambda _: nullcontext(spark.sparkContext))
 
 
 def test_step_after_step_publishes(

@@ -1,0 +1,83 @@
+"""Which Java Spark will start, and whether it can be started by it.
+
+It is looked at before Spark starts, and without starting that Java where its own file `release` says what it is: to
+start one takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from stateferry.errors import MissingHereError
+
+OLDEST = 17
+# Spark asks for it by name when it starts the JVM, which then ends at once where there is none.
+NEEDED_MODULE = "jdk.incubator.vector"
+
+_NEEDS = f"Spark needs Java {OLDEST} or later"
+_WHAT_TO_DO = f"Install Java {OLDEST} or 21, and name its folder by JAVA_HOME"
+_LINE = re.compile(r'^(\w+)="?(.*?)"?$', re.MULTILINE)
+_VERSION = re.compile(r'version "([^"]+)"')
+_LONGEST_START = 30
+
+
+def program() -> str | None:
+    """The program that Spark will start, as Spark finds it."""
+    if home := os.environ.get("JAVA_HOME"):
+        return shutil.which(str(Path(home) / "bin" / "java"))
+    return shutil.which("java")
+
+
+def check() -> None:
+    """Refuses a Java that Spark surely can't start with."""
+    java = program()
+    if java is None:
+        home = os.environ.get("JAVA_HOME")
+        why = (
+            f"there is no program bin/java in {home}, the folder of JAVA_HOME"
+            if home
+            else ("there is no java on the PATH, and JAVA_HOME isn't set")
+        )
+        raise MissingHereError(f"{_NEEDS}: {why}. {_WHAT_TO_DO}")
+    said = _release_of(java)
+    version = said.get("JAVA_VERSION") or _asked(java)
+    if version is not None and _major(version) < OLDEST:
+        raise MissingHereError(f"{_NEEDS}: {java} is Java {version}. {_WHAT_TO_DO}")
+    if "MODULES" in said and NEEDED_MODULE not in said["MODULES"].split():
+        raise MissingHereError(
+            f"Spark needs Java with its module {NEEDED_MODULE}, and {java} (Java {version}) was made without it. "
+            f"{_WHAT_TO_DO}"
+        )
+
+
+def _release_of(java: str) -> dict[str, str]:
+    """What the installation says of itself; nothing if it doesn't."""
+    try:
+        text = (Path(java).resolve().parent.parent / "release").read_text(errors="replace")
+    except OSError:
+        return {}
+    return dict(_LINE.findall(text))
+
+
+def _asked(java: str) -> str | None:
+    """Its own answer; None if it makes no sense: then Spark finds out."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, errors="replace", timeout=_LONGEST_START
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(answer.stderr + answer.stdout)
+    return found[1] if found else None
+
+
+def _major(version: str) -> int:
+    """8 of `1.8.0_392`, 17 of `17.0.15`; anything else is taken for new enough."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)]
+    if numbers[:1] == [1] and len(numbers) > 1:
+        return numbers[1]
+    return numbers[0] if numbers else OLDEST

@@ -1,0 +1,105 @@
+"""Spark's processes, lost in the middle of the work: told in one line, as what may pass."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+
+from stateferry.errors import PassingError, StateferryError
+
+# A JVM that is being killed may be seen by its closed connections before its end is.
+_LONGEST_END = 2.0
+_MEMORY = "If nobody ended it, the system may have, for want of memory: its log says so"
+
+# What Spark says in a job's failure, the first that is found, and in our words.
+_LOST = (
+    (r"Python worker exited unexpectedly|Python worker failed to connect back", f"a Python worker was lost. {_MEMORY}"),
+    (r"ExecutorLostFailure|Executor heartbeat timed out|Lost executor", f"an executor was lost. {_MEMORY}"),
+    (r"Master removed our application|All masters are unresponsive", "Spark's master is away, or gave the work up"),
+    (
+        r"SparkContext (?:has been|was) shut ?down|stopped SparkContext|cancelled because SparkContext",
+        "Spark was stopped from outside",
+    ),
+    (r"java\.lang\.OutOfMemoryError", "a JVM of Spark's ran out of memory"),
+    (r"java\.io\.IOException: No space left on device", "there is no room left for Spark's temporary files"),
+)
+
+
+class _OurOwnWords(logging.Filter):
+    """What the bridge to the JVM logs with a stack trace is told by the error that it raises."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "py4j" not in record.pathname
+
+
+_OUR_OWN_WORDS = _OurOwnWords()
+
+
+def say_it_once() -> None:
+    """Leaves it to `losses_told` to say that the JVM is gone."""
+    for name in (None, "py4j", "py4j.java_gateway", "py4j.clientserver"):
+        logging.getLogger(name).addFilter(_OUR_OWN_WORDS)
+
+
+@contextmanager
+def losses_told() -> Iterator[None]:
+    """Whatever is raised because a process of Spark's is gone says so; every other error stays what it is."""
+    try:
+        yield
+    except StateferryError:
+        raise
+    except Exception as error:
+        if (loss := _loss(error)) is not None:
+            raise PassingError(loss) from error
+        raise
+
+
+def _loss(error: Exception) -> str | None:
+    if isinstance(error, Py4JJavaError):
+        return _loss_in(error)
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return None if _answers(gateway) else f"Spark's JVM was lost in the middle of the work. {_MEMORY}"
+    try:
+        code = process.wait(0 if _answers(gateway) else _LONGEST_END)
+    except subprocess.TimeoutExpired:
+        return None
+    return f"Spark's JVM (process {process.pid}) was lost in the middle of the work: {_end(code)}"
+
+
+def _loss_in(error: Py4JJavaError) -> str | None:
+    """What the JVM, which still answers, says of others."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 whatever it is, the JVM can't say it any more
+        return f"Spark's JVM was lost in the middle of the work. {_MEMORY}"
+    for pattern, words in _LOST:
+        if re.search(pattern, text):
+            return f"Spark could not go on with the work: {words}"
+    return None
+
+
+def _answers(gateway: Any) -> bool:
+    try:
+        with socket.create_connection((gateway.java_parameters.address, gateway.java_parameters.port), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"it ended with exit code {code}"
+    return f"it was ended by {signal.Signals(-code).name}. {_MEMORY}"

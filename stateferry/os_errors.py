@@ -1,0 +1,82 @@
+"""Errors of the operating system and of stores as errors of Stateferry: which file they are about, and which may pass.
+
+An error with a number is judged by its number. Drivers of object stores give text alone: it is taken for one that may
+pass unless the text names a reason that stays, such as a login that is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from stateferry.errors import MissingHereError, PassingError, StateferryError
+
+LONGEST_REASON = 300
+
+_PASSING_NUMBERS = frozenset(
+    number
+    for name in (
+        # Of disks, and of folders that are mounted from elsewhere.
+        *("EIO", "EREMOTEIO", "ESTALE", "ENOLINK", "ECOMM", "ENOLCK", "EBUSY", "ETXTBSY"),
+        # What somebody else has taken, and may give back.
+        *("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "EAGAIN", "EINTR"),
+        # Of the network.
+        *("ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "ENOTCONN", "EPIPE", "ESHUTDOWN", "ETIMEDOUT", "ETIME"),
+        *("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "EADDRNOTAVAIL"),
+    )
+    if (number := getattr(errno, name, None)) is not None
+)
+
+# As the drivers of S3, Google's store, Azure's and HDFS name what no other try betters.
+_STAYS = re.compile(
+    r"access.?denied|permission.?denied|forbidden|unauthori[sz]ed|unauthenticated|authenticat|authoriz"
+    r"|no.?such.?(bucket|key|host.?name)|bucket.?not.?found|container.?not.?found|does not exist|not found"
+    r"|invalid.?(access.?key|client|credential|token|argument|uri|bucket)|signature|unrecognized.?client"
+    r"|credential|not.?supported|not.?implemented|is a directory|not a directory|already exists"
+    r"|\bhttp(?: status| response code)?:? 4(?!08|29)\d\d\b",
+    re.IGNORECASE,
+)
+_LIBRARIES = ("libjvm", "libhdfs")
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether another try may find it gone."""
+    if not isinstance(error, OSError):
+        return False
+    if error.errno is not None:
+        return error.errno in _PASSING_NUMBERS
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return True
+    if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
+        return False
+    return _STAYS.search(str(error)) is None
+
+
+def told(error: Exception, place: str = "", what: str = "reached") -> StateferryError:
+    """The error in one line, with the file it is about: `place`, or the one that the error names itself. It says that
+    this file can't be `what`."""
+    if (library := _missing_library(error)) is not None:
+        needs = (
+            f"HDFS needs Java and Hadoop's own library, and {library} wasn't found: set JAVA_HOME and HADOOP_HOME, "
+            "and CLASSPATH to what 'hadoop classpath --glob' says"
+        )
+        return MissingHereError(f"{place} can't be {what}: {needs}" if place else needs)
+    named = str(error.filename) if isinstance(error, OSError) and error.filename is not None else ""
+    where = place or named
+    reason = in_short(error).removeprefix(f"{where}: ")
+    if named and named != where:
+        reason = f"{named}: {reason}"
+    kind = PassingError if may_pass(error) else StateferryError
+    return kind(f"{where} can't be {what}: {reason}" if where else reason)
+
+
+def _missing_library(error: Exception) -> str | None:
+    text = str(error)
+    return next((library for library in _LIBRARIES if f"Unable to load {library}" in text), None)
+
+
+def in_short(error: Exception) -> str:
+    """What it says, in one line of bounded length, without the file."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = " ".join(said.split()) or type(error).__name__
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."

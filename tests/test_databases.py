@@ -1,0 +1,98 @@
+"""A catalog that is away, locked or no database at all: one line, its own exit code, and nothing made by looking."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, THE_ANSWER_IS_NO, main
+from stateferry.errors import PassingError, StateferryError
+from stateferry.runs import control_tables
+from stateferry.runs.control import Control
+from stateferry.tables.commits import TableHome
+
+
+@pytest.fixture
+def nobody_listens() -> str:
+    """The address of a Postgres that has ended."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    return f"postgresql+psycopg://me:secret@127.0.0.1:{port}/catalog"
+
+
+def test_a_postgres_that_is_away_may_come_back(nobody_listens: str, tmp_path: Path) -> None:
+    with pytest.raises(PassingError, match=r"^the catalog postgresql.* can't be reached: .*refused") as caught:
+        Control(nobody_listens)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(PassingError, match="can't be reached"):
+        TableHome(nobody_listens, str(tmp_path)).catalog()
+
+
+def test_a_locked_catalog_may_be_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    Control(uri)
+    catalog = TableHome(uri, str(tmp_path)).catalog()
+    monkeypatch.setattr(control_tables, "_WAIT_SECONDS", 0.1)
+    with sqlite3.connect(tmp_path / "catalog.db", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(PassingError, match=rf"^the catalog {uri} can't be reached: database is locked$"):
+            Control(uri)
+        with catalog.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA busy_timeout = 100")
+            with pytest.raises(PassingError, match="database is locked"):
+                connection.exec_driver_sql("CREATE TABLE other (id INTEGER)")
+    with Control(uri) as control:
+        assert control.acquire("job", "run").token == 1
+
+
+@pytest.mark.parametrize("command", [["status"], ["rollback", "--job", "a"], ["clean", "--job", "a"]])
+def test_commands_say_it_in_one_line(
+    nobody_listens: str, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--home", str(tmp_path / "home"), "--catalog", nobody_listens]) == MAY_PASS
+    said = capsys.readouterr().err
+    assert said.startswith("stateferry: the catalog postgresql")
+    assert said.endswith("give the same command again, and it goes on where it was\n")
+    assert said.count("\n") == 1
+    assert "secret" not in said
+
+
+def test_what_is_no_database_stays_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "catalog.db").write_bytes(b"something else entirely" * 100)
+    assert main(["status", "--home", str(tmp_path)]) == DAMAGED_OR_REFUSED
+    assert "can't be used: file is not a database" in capsys.readouterr().err
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StateferryError, match=f"^{tmp_path}/file/home can't be made") as caught:
+        Control(f"sqlite:///{tmp_path}/file/home/catalog.db")
+    assert not isinstance(caught.value, PassingError)
+
+
+def test_who_only_looks_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "home"
+    for command in (["status"], ["runs"], ["clean"], ["clean", "--dry-run"], ["status", "--job", "a"]):
+        assert main([*command, "--home", str(home)]) == 0
+        said = capsys.readouterr()
+        assert said.err == ""
+        assert str(home) in said.out
+    assert main(["rollback", "--job", "a", "--home", str(home)]) == THE_ANSWER_IS_NO
+    assert main(["status", "--json", "--home", str(home)]) == 0
+    assert json.loads(capsys.readouterr().out) == {}
+    assert not home.exists()
+    home.mkdir()
+    # One with other tables, as the catalog's own are, has nothing to say either.
+    sqlite3.connect(home / "catalog.db").execute("CREATE TABLE iceberg_tables (name TEXT)")
+    before = (home / "catalog.db").read_bytes()
+    assert main(["status", "--home", str(home)]) == 0
+    assert "no job is known" in capsys.readouterr().out
+    assert (home / "catalog.db").read_bytes() == before
+
+
+def test_who_looks_sees_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Control(f"sqlite:///{tmp_path}/catalog.db") as control:
+        control.acquire("orders", "first")
+    assert main(["status", "--home", str(tmp_path)]) == 0
+    assert "at work: run first" in capsys.readouterr().out

@@ -1,0 +1,166 @@
+"""What the system and stores say: which file it is about, which of it may pass, and that the rest is final."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, MISSING_HERE, main
+from stateferry.errors import DamagedError, MissingHereError, PassingError, StateferryError
+from stateferry.os_errors import may_pass, told
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.stores import reaching
+from stateferry.savepoint.write_behind import WriteBehind
+
+FULL, UNREADABLE = "/dev/full", "/proc/self/mem"
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (OSError(errno.EIO, "Input/output error"), True),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.ESTALE, "Stale file handle"), True),
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), True),
+        (TimeoutError("timed out"), True),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), False),
+        (PermissionError(errno.EACCES, "Permission denied"), False),
+        (IsADirectoryError(errno.EISDIR, "Is a directory"), False),
+        (OSError(errno.ENAMETOOLONG, "File name too long"), False),
+        (OSError(errno.EROFS, "Read-only file system"), False),
+        (ValueError("no error of the system"), False),
+        # As Arrow passes on what the drivers of stores say.
+        (
+            OSError("When getting information for key 'a' in bucket 'b': AWS Error NETWORK_CONNECTION: curlCode: 7"),
+            True,
+        ),
+        (OSError("When reading: AWS Error SLOW_DOWN (HTTP status 503) during GetObject operation"), True),
+        (OSError("AWS Error UNKNOWN (HTTP status 429) during PutObject operation"), True),
+        (OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body."), False),
+        (OSError("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation"), False),
+        (OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation"), False),
+        (OSError("google::cloud::Status(UNAVAILABLE: Retry policy exhausted)"), True),
+        (OSError("google::cloud::Status(PERMISSION_DENIED: caller does not have storage.objects.get)"), False),
+    ],
+)
+def test_what_may_pass(error: Exception, passes: bool) -> None:
+    assert may_pass(error) == passes
+    assert isinstance(told(error, "s3://b/a"), PassingError) == passes
+    assert str(told(error, "s3://b/a")).startswith("s3://b/a can't be reached: ")
+
+
+def test_an_error_names_its_file_and_its_reason_once() -> None:
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
+    assert str(told(error)) == "/data/x can't be reached: No space left on device"
+    assert str(told(error, "/data/x", "written")) == "/data/x can't be written: No space left on device"
+    assert str(told(error, "/data", "written")) == "/data can't be written: /data/x: No space left on device"
+
+
+def test_a_missing_library_is_missing_here() -> None:
+    assert isinstance(told(OSError("Unable to load libhdfs: no such file"), "hdfs://h/x"), MissingHereError)
+
+
+def test_a_disk_that_is_full_is_named_and_may_pass() -> None:
+    """A real one: nothing fits into /dev/full."""
+    stream = Location.of(FULL).create()
+    with pytest.raises(OSError, match="No space left") as full:
+        stream.write(b"x" * (2 << 20))
+    stream.close()
+    assert full.value.filename == FULL
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    """A real one: at the start of a process's memory there is nothing to read."""
+    for name, argument in (("read", -1), ("read", 4), ("readinto", bytearray(1 << 19))):
+        with pytest.raises(OSError, match="Input/output error") as caught, Location.of(UNREADABLE).open() as file:
+            getattr(file, name)(argument)
+        assert caught.value.filename == UNREADABLE
+    with pytest.raises(PassingError, match=f"^{UNREADABLE} can't be read: Input/output error$"):
+        Location.of(UNREADABLE).read()
+
+
+def test_a_disk_that_fails_behind_a_writer_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fails)
+    file = WriteBehind(Location.of(str(tmp_path / "state")), portion=10)
+    file.write(b"0123456789")
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        file.finish()
+    assert str(caught.value.filename).startswith(str(tmp_path / "state"))
+    file.close()
+
+
+def test_every_errand_to_a_folder_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    inside, long = Location.of(str(tmp_path / "file" / "inside")), Location.of(str(tmp_path / ("x" * 300)))
+    for place in (inside, long):
+        for errand in (
+            place.make_folder,
+            place.create,
+            lambda place=place: place.write_atomically(b"x"),
+            place.sync_file,
+            place.sync_folder,
+            lambda place=place: Location.of(str(tmp_path / "file")).replace(place),
+        ):
+            with pytest.raises(StateferryError, match=f"^{place.shown}") as caught:
+                errand()
+            assert not isinstance(caught.value, (PassingError, DamagedError))
+
+
+def test_a_store_s_error_names_the_file_that_its_driver_does_not(tmp_path: Path) -> None:
+    class Fails:
+        closed = False
+
+        def read(self, *_: int) -> bytes:
+            raise OSError("curlCode: 28, Timeout was reached")
+
+        def write(self, _: bytes) -> int:
+            raise OSError("curlCode: 28, Timeout was reached")
+
+        def close(self) -> None:
+            pass
+
+    class Store(fs.SubTreeFileSystem):  # type: ignore[misc]
+        def open_input_file(self, _: str) -> Fails:
+            return Fails()
+
+        def open_output_stream(self, _: str) -> Fails:
+            return Fails()
+
+    (tmp_path / "state").write_bytes(b"x")
+    place = Location(Store(str(tmp_path), fs.LocalFileSystem()), "state", "s3://b/state")
+    with pytest.raises(PassingError, match=r"^s3://b/state can't be read: curlCode: 28"):
+        place.read()
+    with pytest.raises(PassingError, match=r"^s3://b/state: curlCode: 28"), reaching():
+        place.open().read(4)
+    with pytest.raises(PassingError, match=r"^s3://b/state can't be written: curlCode: 28"):
+        place.write_atomically(b"y")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "ends"),
+    [
+        (PassingError("a store is away"), MAY_PASS, "give the same command again, and it goes on where it was"),
+        (MissingHereError("no Java"), MISSING_HERE, "no Java"),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), MAY_PASS, "it goes on where it was"),
+        (PermissionError(errno.EACCES, "Permission denied", "/data/x"), DAMAGED_OR_REFUSED, "/data/x can't be reached"),
+    ],
+)
+def test_each_has_its_exit_code(
+    error: Exception, code: int, ends: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("stateferry.savepoint.reader.Savepoint.open", fails)
+    assert main(["inspect", "/anywhere"]) == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert ends in said
