@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from state_migration.request import MigrationRequest
 from state_migration.the_run import PLAN_TASK, RETURNED, planned_by, skip
-from stateferry.errors import StateferryError
+from stateferry.errors import PassingError, StateferryError
 from stateferry.runs.prediction import part_times
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report, time_line
@@ -31,6 +31,8 @@ class Conclude(BaseOperator):
             self._without_plan(context)
         try:
             run = Run.open(Location.of(planned["folder"]))
+        except PassingError:
+            raise
         except StateferryError:
             raise AirflowFailException("no savepoint, no run: see the task take_savepoint") from None
         self._show_report(run)

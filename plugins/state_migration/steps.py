@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,8 @@ from state_migration.the_run import (
     skip,
     wait_for_lease,
 )
-from stateferry.runs.control import Control
+from stateferry.exit_codes import DAMAGED_OR_REFUSED, THE_ANSWER_IS_NO, USAGE
+from stateferry.runs.control import BEING_WORKED_ON, Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE
 
@@ -33,12 +35,18 @@ if TYPE_CHECKING:
 
 JOBS_VARIABLE = "STATEFERRY_SPARK_JOBS"
 
+_FINAL = (THE_ANSWER_IS_NO, USAGE, DAMAGED_OR_REFUSED)
+# As Airflow's hook tells how spark-submit ended, with its last lines.
+_EXIT_CODE = re.compile(r"Error code is: (\d+)")
+_OWN_LINE = re.compile(r"^stateferry: (.*)$", re.MULTILINE)
+
 
 class StepOperator(SparkSubmitOperator):
     """Submits one step of the run that `plan` made; returns its rows, bytes, seconds and rate.
 
-    A step whose run says why it failed is not tried again; whatever else ends an application is, and goes on where it
-    was. While another run has the job's lease the task waits.
+    A step that gave an answer of its own is not tried again: its run says that it has failed and why, or, where
+    spark-submit passes on the driver's exit code, that is one of a refusal. Whatever else ends an application may pass:
+    it is tried again and goes on where it was. While another run has the job's lease the task waits.
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "step")
@@ -59,11 +67,14 @@ class StepOperator(SparkSubmitOperator):
         before = run.changes()
         try:
             super().execute(context)
-        except Exception:
+        except Exception as error:
             self._wait_for_lease(run)
             last = run.changes()[-1]
             if last.state in (RunState.FAILED, RunState.REJECTED) and run.changes() != before:
                 raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {last.reason}") from None
+            refusal = _refusal(str(error))
+            if refusal:
+                raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {refusal}") from None
             raise
         return self._done(context, run)
 
@@ -107,6 +118,15 @@ class StepOperator(SparkSubmitOperator):
             # The job was stopped for it: what comes after a failure starts it again.
             raise AirflowFailException(why)
         skip(self.log, why)
+
+
+def _refusal(said: str) -> str:
+    """The driver's one line, if it ended with an exit code of Stateferry's that no other try betters; else empty.
+
+    In cluster mode spark-submit knows neither: then what the run says of itself has to be enough."""
+    code, line = _EXIT_CODE.search(said), _OWN_LINE.findall(said)
+    final = code is not None and int(code[1]) in _FINAL
+    return line[-1] if final and line and BEING_WORKED_ON not in line[-1] else ""
 
 
 def _spark_jobs() -> Path:

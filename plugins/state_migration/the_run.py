@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 from airflow.sdk.timezone import utcnow
 
 from state_migration.request import MigrationRequest
-from stateferry.errors import StateferryError
+from stateferry.errors import PassingError, StateferryError
 from stateferry.runs.control import Control, LeaseHeldError
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.runs import Run
@@ -90,10 +90,13 @@ def wait_for_lease(why: str) -> NoReturn:
 
 @contextmanager
 def refused_in_words() -> Iterator[None]:
-    """What no retry can better; only a lease that another run holds will be free some time."""
+    """What no retry can better fails for good. A lease that another run holds will be free some time, and what can't
+    be reached now may be there at the task's next try."""
     try:
         yield
     except LeaseHeldError as error:
         wait_for_lease(str(error))
+    except PassingError:
+        raise
     except StateferryError as error:
         raise AirflowFailException(str(error)) from None

@@ -37,6 +37,8 @@ from stateferry.runs.processes import Process
 from stateferry.runs.publication import Publication, Record
 
 LEASE_MS = 60_000
+# What is said of a lease that another run holds, wherever it is said.
+BEING_WORKED_ON = "is being worked on by"
 # As long as whoever starts a run's next step may take to do so.
 BETWEEN_STEPS_MS = 600_000
 
@@ -349,7 +351,7 @@ def _check_free(row: RowMapping, run_id: str, me: Process, now: int) -> None:
         return
     same = "the same run" if row["run_id"] == run_id else f"run {row['run_id']}"
     raise LeaseHeldError(
-        f"job {row['job']} is being worked on by {same}: {holder.shown}, since {_time(row['since'])}, until "
+        f"job {row['job']} {BEING_WORKED_ON} {same}: {holder.shown}, since {_time(row['since'])}, until "
         f"{_time(row['expires_at'])} unless it is renewed. Wait for it, or end it"
     )
 

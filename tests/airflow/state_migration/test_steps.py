@@ -23,7 +23,7 @@ from state_migration.request import MigrationRequest
 from state_migration.steps import StepOperator
 from state_migration.the_run import RETURNED, refused_in_words
 
-from stateferry.errors import UsageError
+from stateferry.errors import PassingError, UsageError
 from stateferry.runs.control import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -120,6 +120,34 @@ def test_a_driver_that_was_killed_is_tried_again(run: Run, submits: Submit) -> N
     assert not isinstance(caught.value, AirflowFailException)
 
 
+@pytest.mark.parametrize(
+    ("code", "line", "final"),
+    [
+        (1, "stateferry: run x is rejected: it is not published", True),
+        (2, "stateferry: no operator has the id, uid or name 'x'", True),
+        (3, "stateferry: /data/x: expected a file, found none", True),
+        # Of spark-submit's own, which says nothing of ours.
+        (1, "Error: Master must either be yarn or start with spark, k8s, or local", False),
+        # It was let go just before this task looked.
+        (1, "stateferry: job orders is being worked on by run a: process 1 on vm", False),
+        (69, "stateferry: Spark needs Java 17 or later", False),
+        (70, "stateferry: a fault of stateferry itself", False),
+        (75, "stateferry: s3://b/x can't be reached: timeout. This may pass", False),
+        (143, "stateferry: ended by SIGTERM", False),
+    ],
+)
+def test_a_driver_s_exit_code_says_whether_another_try_is_any_use(
+    run: Run, submits: Submit, code: int, line: str, final: bool
+) -> None:
+    run.enter(RunState.RUNNING, 1)
+    submits(f'echo "what Spark says before"; echo "{line}" >&2; echo "and after"; exit {code}')
+    with pytest.raises(AirflowException) as caught:
+        execute("migrate", run)
+    assert isinstance(caught.value, AirflowFailException) == final
+    # Whoever looks into the task sees it, whatever becomes of it.
+    assert line.removeprefix("stateferry: ") in str(caught.value)
+
+
 def test_a_task_that_a_person_ends_takes_its_application_along(run: Run, submits: Submit, tmp_path: Path) -> None:
     operator = StepOperator(task_id="migrate", step="migrate")
     # Before there is one, as while it waits for the lease.
@@ -213,3 +241,5 @@ def test_who_goes_back_waits_for_the_lease_too(run: Run) -> None:
         control.release(held)
     with pytest.raises(AirflowFailException, match="no retry betters this"), refused_in_words():
         raise UsageError("no retry betters this")
+    with pytest.raises(PassingError, match="the store is away"), refused_in_words():
+        raise PassingError("the store is away")
