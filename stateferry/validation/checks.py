@@ -33,6 +33,7 @@ from stateferry.validation.metadata_check import (
 )
 from stateferry.validation.promise import Promise
 from stateferry.validation.sample_text import MOST_SAMPLES, compare, name_of
+from stateferry.validation.sampling import SampleSpec, seed_of
 
 CheckSpec = KeyedSpec | CarriedSpec
 Run = Callable[[Sequence[CheckSpec]], Iterable[Facts]]
@@ -96,7 +97,7 @@ class _Pair:
         """`wanted` chooses key groups of the new savepoint."""
         if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
             return []
-        promised = promise.of(self.source, self.old)
+        promised, seed = promise.of(self.source, self.old), seed_of(self.source)
         everything = wanted is None or promised.moves
         specs: list[CheckSpec] = []
         for side, savepoint, operator in (
@@ -112,8 +113,17 @@ class _Pair:
                 if side is Side.SOURCE:
                     raise
                 continue
+            total = sum(chunk.size for chunk in chunks)
             specs += [
-                KeyedSpec(side, savepoint.folder, self.old.hex_id, chunk, promised, self.checks_keys(promise))
+                KeyedSpec(
+                    side,
+                    savepoint.folder,
+                    self.old.hex_id,
+                    chunk,
+                    promised,
+                    self.checks_keys(promise),
+                    sample=SampleSpec(seed, chunk.size / total) if wanted is None and promised.rules else None,
+                )
                 for chunk in chunks
             ]
         return specs
@@ -183,7 +193,8 @@ def judge(
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
         promised, label = promise.of(source, pair.old), pair.old.label
-        of_operator = OperatorJudge(pair.old.hex_id, label, promised, pair.checks_keys(promise), tally, samples, tables)
+        seed, checks_keys = seed_of(source), pair.checks_keys(promise)
+        of_operator = OperatorJudge(pair.old.hex_id, label, promised, checks_keys, seed, tally, samples, tables)
         if has_keyed_state(pair.old) or has_keyed_state(pair.new):
             checks.append(_headers(pair, promise))
             checks += of_operator.checks()

@@ -8,6 +8,7 @@ stand withdrawn.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,6 +34,7 @@ from stateferry.validation.content import (
     timestamps_at,
 )
 from stateferry.validation.promise import OperatorPromise
+from stateferry.validation.sampling import KeySample
 
 EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL = (
     "expired",
@@ -73,8 +75,10 @@ def _among(hashes: Hashes, some: Hashes) -> Flags:
 class Expectation:
     """Reads key groups of a source and tells a sink what must come of them. What is counted is counted by new state."""
 
-    def __init__(self, promise: OperatorPromise, sink: Sink) -> None:
+    def __init__(self, promise: OperatorPromise, sink: Sink, samples: Mapping[str, KeySample] | None = None) -> None:
+        """`samples`: by new state, what picks up rows that are read a second time."""
         self._promise, self._sink = promise, sink
+        self._samples = samples or {}
         self._new_states = promise.new_states
         self.counts: dict[str, Counter[str]] = {rules.new_name: Counter() for rules in promise.rules}
 
@@ -94,7 +98,7 @@ class Expectation:
                     elif state.name == rules.new_name:
                         self._rows(rules, section, claims[rules.new_name] if rules.legacy.name in here else None)
                     elif state.name == rules.flag_name:
-                        claims[rules.new_name].flagged.append(_flagged(section, state, rules))
+                        self._flags(rules, state, section, claims[rules.new_name])
         for rules in promise.rules:
             self._settle(rules, group, claims[rules.new_name])
 
@@ -118,6 +122,7 @@ class Expectation:
     def _blobs(self, rules: Rules, section: Section, claims: _Claims | None) -> None:
         counts = self.counts[rules.new_name]
         blobs, live, standing, nulls = self._living_entries(rules, section)
+        self._sample(rules, rules.legacy.name, section, blobs.keys)
         counts["blobs"] += len(blobs.counts)
         counts["empty maps"] += int((live & (blobs.counts == 0)).sum())
         counts["blob entries"] += len(blobs.entries)
@@ -128,6 +133,15 @@ class Expectation:
         self._sink.add(rules.new_name, blobs.entries, standing)
         self._sink.leave_out(rules.new_name, blobs.entries, blobs.per_entry(~live), EXPIRED)
         self._sink.leave_out(rules.new_name, blobs.entries, nulls, NULL)
+
+    def _flags(self, rules: Rules, flag: KeyedState, section: Section, claims: _Claims) -> None:
+        keys = hash_runs(section.data, section.key_starts + section.file.prefix, section.key_ends)
+        self._sample(rules, flag.name, section, keys)
+        claims.flagged.append(keys[_set(section, flag, rules)])
+
+    def _sample(self, rules: Rules, state: str, section: Section, keys: Hashes) -> None:
+        if rules.new_name in self._samples:
+            self._samples[rules.new_name].see(state, section, keys)
 
     def _living_entries(self, rules: Rules, section: Section) -> tuple[BlobEntries, Flags, Flags, Flags]:
         """The blobs, which of them live, which of their entries can become rows, which living ones are nulls that
@@ -143,6 +157,7 @@ class Expectation:
 
     def _rows(self, rules: Rules, section: Section, claims: _Claims | None) -> None:
         entries, live = self._living_rows(rules, section)
+        self._sample(rules, rules.new_name, section, entries.keys)
         counts = self.counts[rules.new_name]
         counts["rows"] += len(entries)
         counts["rows expired"] += int((~live).sum())
@@ -207,8 +222,8 @@ def _living(stamps: Positions, rules: Rules, count: int) -> Flags:
     return living
 
 
-def _flagged(section: Section, flag: KeyedState, rules: Rules) -> Hashes:
-    """Hashes of the keys whose flag is set and alive."""
+def _set(section: Section, flag: KeyedState, rules: Rules) -> Flags:
+    """Which flags are set and alive."""
     data, values = section.data, section.value_starts
     live = np.ones(len(section), np.bool_)
     if flag.ttl:
@@ -218,5 +233,4 @@ def _flagged(section: Section, flag: KeyedState, rules: Rules) -> Hashes:
         for short in np.flatnonzero(values >= section.ends)[:1]:
             raise DamagedError("a Boolean", "its end", offset=int(values[short]))
         live &= data[values] == 1
-    starts = section.key_starts + section.file.prefix
-    return hash_runs(data, starts[live], section.key_ends[live])
+    return live

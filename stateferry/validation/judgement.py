@@ -14,6 +14,7 @@ from stateferry.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.content import Account, Book
 from stateferry.validation.keyed_check import Facts, Side, as_error
+from stateferry.validation.plain_check import PlainTally
 from stateferry.validation.promise import OperatorPromise
 from stateferry.validation.sample_text import MOST_SAMPLES
 
@@ -44,6 +45,7 @@ class Tally:
     expired: dict[str, Counter[int]] = field(default_factory=dict)
     carried: list[tuple[str, str]] = field(default_factory=list)
     damage: list[tuple[int | None, str]] = field(default_factory=list)
+    plain: dict[str, PlainTally] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.expected, self.found = Book(self.size), Book(self.size)
@@ -59,6 +61,8 @@ class Tally:
         if "accounts" not in facts:
             return
         (self.expected if is_source else self.found).add_facts(facts["accounts"])
+        for state, of_state in facts["plain"].items():
+            self.plain.setdefault(state, PlainTally()).take(is_source, of_state)
         for state, counts in facts["counts"].items():
             self.counts.setdefault(state, Counter()).update(counts)
         for mine, theirs in ((self.strays, facts["strays"]), (self.expired, facts["expired"])):
@@ -74,12 +78,13 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class OperatorJudge:
-    """`hex_id` and `label` name the operator."""
+    """`hex_id` and `label` name the operator; `seed` is that of the keys that are read a second time."""
 
     hex_id: str
     label: str
     promise: OperatorPromise
     checks_keys: bool
+    seed: int
     tally: Tally
     samples: Samples
     tables: Sequence[TableAccount] = ()
@@ -139,6 +144,8 @@ class OperatorJudge:
         yield self._counted(f"{name}: no unsettled contradiction", counts["contradictions"] if stops else 0, state)
         nulls = 0 if rules.drop_unrepresentable_nulls else counts["nulls that can't be kept"]
         yield self._counted(f"{name}: no null that can't be kept", nulls, state)
+        plain = self.tally.plain.get(state, PlainTally())
+        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
 
     def _counted(self, name: str, count: int, state: str, key_groups: tuple[int, ...] = ()) -> Check:
         """Of what there must be none."""

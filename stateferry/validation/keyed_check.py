@@ -26,14 +26,16 @@ from stateferry.savepoint.grouped import GroupSections
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.membership import Membership
-from stateferry.savepoint.state import keyed_states
+from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.ttl import expired_array
 from stateferry.validation.content import Account, Book, Entries, KeyRuns, map_rows, plain_entries
 from stateferry.validation.expectation import Expectation
+from stateferry.validation.plain_check import PlainReader, plain_facts
 from stateferry.validation.promise import OperatorPromise
 from stateferry.validation.sample_text import MOST_SAMPLES, describe
+from stateferry.validation.sampling import KeySample, SampleSpec
 
 Facts = dict[str, Any]
 
@@ -57,7 +59,8 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class KeyedSpec:
-    """A chunk to read; `check_keys`: every key's hash must lead to its key group."""
+    """A chunk to read; `check_keys`: every key's hash must lead to its key group; `sample`: some keys of migrated
+    states are read a second time, by plain code."""
 
     side: Side
     folder: Location
@@ -66,6 +69,7 @@ class KeyedSpec:
     promise: OperatorPromise
     check_keys: bool
     probe: Probe | None = None
+    sample: SampleSpec | None = None
 
     @property
     def size(self) -> int:
@@ -216,13 +220,31 @@ class _Reading:
             self._sink = _Items(spec.probe, spec.promise)
         else:
             self._sink = _Slices(spec.probe)
-        self._expectation = Expectation(spec.promise, self._sink)
+        self._samples: dict[str, KeySample] = {}
+        if spec.sample is not None:
+            for rules in spec.promise.rules:
+                self._samples[rules.new_name] = KeySample(spec.sample, rules.legacy.name, rules.legacy.ttl)
+        self._sampled = {
+            rules.new_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in spec.promise.rules
+        }
+        self._expectation = Expectation(spec.promise, self._sink, self._samples)
         self._new_states = spec.promise.new_states
         self._rules = {rules.new_name: rules for rules in spec.promise.rules}
+        self._states: dict[str, KeyedState] = {}
 
     def facts(self) -> Facts:
         counts = {state: dict(counts) for state, counts in self._expectation.counts.items()}
-        return {**self._sink.facts(), **self._found.facts(), "counts": counts, "entries": self._entries}
+        return {
+            **self._sink.facts(),
+            **self._found.facts(),
+            "counts": counts,
+            "entries": self._entries,
+            "plain": {name: self._plain(name, sample) for name, sample in self._samples.items()},
+        }
+
+    def _plain(self, name: str, sample: KeySample) -> Facts:
+        reader = PlainReader(self._rules[name], self._spec.promise, self._states)
+        return plain_facts(sample, reader.expected if self._spec.side is Side.SOURCE else reader.found)
 
     def read(self) -> None:
         spec, window = self._spec, np.empty(WINDOW, np.uint8)
@@ -232,6 +254,7 @@ class _Reading:
                     # Checked here, where what is wrong gets a name.
                     file.membership = _AnyMember(file.header, spec.chunk.max_parallelism, file.prefix)
                 states = keyed_states(file.header, file.name)
+                self._states.update({state.name: state for state in states})
                 for key_group in part.key_groups:
                     group = GroupSections(file, key_group, states, window)
                     if spec.side is Side.SOURCE:
@@ -245,6 +268,9 @@ class _Reading:
             with section.locating():
                 runs = self._key_runs(state.name, section)
                 entries = self._staged_entries(state.name, section, runs)
+                for name, sample in self._samples.items():
+                    if state.name in self._sampled[name]:
+                        sample.see(state.name, section, entries.keys)
                 if self._spec.probe is None or not self._spec.probe.strays:
                     self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
                 if runs is not None:
