@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ Hashes = npt.NDArray[np.uint64]
 
 # Entries of a state that is read as a whole, and of a sample: plain Python reads some 200,000 in a second.
 _WHOLE = 20_000
-_SAMPLE = 8_000
+_SAMPLE = 6_000
 _LEAST = 32
 # So many bytes are as much work as an entry.
 _ENTRY_BYTES = 128
@@ -40,8 +41,7 @@ class SampleSpec:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A row as it lies in a file: its key without the key group in front of it."""
 
     state: str
@@ -86,8 +86,8 @@ class KeySample:
 
     def see(self, state: str, section: Section, keys: Hashes) -> None:
         """`keys` are hashes of the rows' keys, with their namespaces."""
-        hashes = (keys ^ self._seed) * _FACTOR
-        hashes ^= hashes >> np.uint64(32)
+        hashes = keys ^ self._seed
+        hashes *= _FACTOR
         chosen = np.flatnonzero(hashes < np.uint64(self.below)) if self.below < EVERYTHING else np.arange(len(hashes))
         if len(chosen) > self._most:
             self._make_room(hashes[chosen])
@@ -136,8 +136,8 @@ class KeySample:
         return min(max(int(struct.unpack_from(">i", blob, self._count_at)[0]), 1), len(blob))
 
     def _trim(self) -> None:
-        """Down to a sample; from now on there is no more of it than twice that."""
-        self._most, work = 2 * self._most_of_sample, 0
+        """Down to a sample; from now on there is little more of it than that."""
+        self._most, work = self._most_of_sample * 5 // 4, 0
         for number, hash_ in enumerate(sorted(self._kept)):
             work += self._kept[hash_].work
             if work > self._most_of_sample and number:
