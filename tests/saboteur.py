@@ -11,14 +11,19 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+
+import cramjam
 
 from stateferry.savepoint.header import KeyedHeader, build_header, parse_header
 from stateferry.savepoint.metadata import (
+    InlineBytes,
     KeyedHandle,
     Metadata,
     Operator,
     RelativeFile,
+    StreamHandle,
     Subtask,
     build_metadata,
     parse_metadata,
@@ -38,10 +43,12 @@ class Row:
 
 
 Groups = dict[int, list[Row]]
+# An operator, or its uid.
+Named = str | Operator
 
 
 class Saboteur:
-    """Works on a copy of a savepoint whose keyed state is in files of its own and not compressed."""
+    """Works on a copy of a savepoint; what was inlined or compressed is written so again."""
 
     def __init__(self, savepoint: Path, copy: Path) -> None:
         shutil.copytree(savepoint, copy)
@@ -54,15 +61,15 @@ class Saboteur:
     def write_metadata(self, metadata: Metadata) -> None:
         (self.folder / "_metadata").write_bytes(build_metadata(metadata))
 
-    def operator(self, uid: str) -> Operator:
-        return next(one for one in self.metadata.operators if one.id == operator_id(uid))
+    def operator(self, uid: Named) -> Operator:
+        return next(one for one in self.metadata.operators if one.id == _id_of(uid))
 
-    def change_operator(self, uid: str, change: Callable[[Operator], Operator]) -> None:
+    def change_operator(self, uid: Named, change: Callable[[Operator], Operator]) -> None:
         metadata = self.metadata
-        operators = (change(one) if one.id == operator_id(uid) else one for one in metadata.operators)
+        operators = (change(one) if one.id == _id_of(uid) else one for one in metadata.operators)
         self.write_metadata(replace(metadata, operators=tuple(operators)))
 
-    def change_handles(self, uid: str, change: Callable[[dict[int, KeyedHandle]], None]) -> None:
+    def change_handles(self, uid: Named, change: Callable[[dict[int, KeyedHandle]], None]) -> None:
         """`change` works on the handles of keyed state by subtask."""
 
         def changed(operator: Operator) -> Operator:
@@ -73,21 +80,39 @@ class Saboteur:
 
         self.change_operator(uid, changed)
 
-    def rows(self, uid: str) -> Groups:
+    def rows(self, uid: Named) -> Groups:
         groups: Groups = {}
         operator = self.operator(uid)
         for subtask in _keyed(operator):
             groups.update(self._read(operator, subtask)[1])
         return groups
 
-    def change_rows(self, uid: str, change: Callable[[Groups], None]) -> None:
+    def change_rows(self, uid: Named, change: Callable[[Groups], None]) -> None:
         """`change` works on all key groups of the operator; a state's rows are put together afterwards."""
         groups = self.rows(uid)
         change(groups)
-        self._write_all(uid, groups, lambda header: header)
+        self._write_all(uid, groups, lambda header, _: header)
 
-    def change_headers(self, uid: str, change: Callable[[KeyedHeader], KeyedHeader]) -> None:
+    def change_headers(self, uid: Named, change: Callable[[KeyedHeader], KeyedHeader]) -> None:
+        self.change_headers_of_subtasks(uid, lambda header, _: change(header))
+
+    def change_headers_of_subtasks(self, uid: Named, change: Callable[[KeyedHeader, int], KeyedHeader]) -> None:
+        """The rows are written anew, with the ids that their states then have."""
         self._write_all(uid, self.rows(uid), change)
+
+    def header(self, uid: Named, index: int) -> KeyedHeader:
+        operator = self.operator(uid)
+        return self._read(operator, next(one for one in operator.subtasks if one.index == index))[0]
+
+    def replace_header(self, uid: Named, index: int, change: Callable[[KeyedHeader], KeyedHeader]) -> None:
+        """The rows stay as they are, to the byte."""
+        operator = self.operator(uid)
+        subtask = next(one for one in operator.subtasks if one.index == index)
+        handle, header = _handle(subtask), self.header(uid, index)
+        old, new = build_header(header), build_header(change(header))
+        stream = self.stored(new + self.bytes_of(subtask)[len(old) :], handle.stream)
+        offsets = tuple(offset and offset + len(new) - len(old) for offset in handle.offsets)
+        self.change_handles(uid, lambda handles: handles.update({index: KeyedHandle(handle.range, offsets, stream)}))
 
     def flip(self, file: str, offset: int) -> None:
         path = self.folder / file
@@ -99,30 +124,51 @@ class Saboteur:
         handle, data = _handle(subtask), self.bytes_of(subtask)
         starts = sorted(offset for offset in handle.offsets if offset)
         header, _ = parse_header(data, "a file", end=starts[0] if starts else len(data))
-        assert not header.compressed
+        ends = dict(pairwise([*starts, len(data)]))
         groups = {}
         for key_group, offset in zip(handle.range, handle.offsets, strict=True):
-            groups[key_group] = list(_rows(data, offset, header)) if offset else []
+            content = data[offset : ends[offset]] if offset else b""
+            if offset and header.compressed:
+                content = bytes(cramjam.snappy.decompress(content))
+            groups[key_group] = list(_rows(content, 0, header)) if offset else []
         return header, groups
 
     def bytes_of(self, subtask: Subtask) -> bytes:
-        return (self.folder / _file(_handle(subtask)).path).read_bytes()
+        return self.content(_handle(subtask).stream)
 
-    def _write_all(self, uid: str, groups: Groups, change: Callable[[KeyedHeader], KeyedHeader]) -> None:
+    def content(self, stream: StreamHandle) -> bytes:
+        if isinstance(stream, InlineBytes):
+            return stream.data
+        assert isinstance(stream, RelativeFile)
+        return (self.folder / stream.path).read_bytes()
+
+    def stored(self, data: bytes, like: StreamHandle) -> StreamHandle:
+        """Other bytes in the place of a stream's."""
+        if isinstance(like, InlineBytes):
+            return InlineBytes(like.name, data)
+        assert isinstance(like, RelativeFile)
+        (self.folder / like.path).write_bytes(data)
+        return RelativeFile(like.path, len(data))
+
+    def _write_all(self, uid: Named, groups: Groups, change: Callable[[KeyedHeader, int], KeyedHeader]) -> None:
         operator = self.operator(uid)
         handles = {}
         for subtask in _keyed(operator):
             handle = _handle(subtask)
-            header = change(self._read(operator, subtask)[0])
+            header = change(self._read(operator, subtask)[0], subtask.index)
             data, offsets = build_header(header), []
             for key_group in handle.range:
                 rows = groups[key_group]
                 offsets.append(len(data) if rows else 0)
-                data += _encoded(rows, [state.name for state in header.states]) if rows else b""
-            name = _file(handle).path
-            (self.folder / name).write_bytes(data)
-            handles[subtask.index] = KeyedHandle(handle.range, tuple(offsets), RelativeFile(name, len(data)))
+                content = _encoded(rows, [state.name for state in header.states]) if rows else b""
+                data += bytes(cramjam.snappy.compress(content)) if rows and header.compressed else content
+            stream = self.stored(data, handle.stream)
+            handles[subtask.index] = KeyedHandle(handle.range, tuple(offsets), stream)
         self.change_handles(uid, lambda old: old.update(handles))
+
+
+def _id_of(operator: Named) -> bytes:
+    return operator_id(operator) if isinstance(operator, str) else operator.id
 
 
 def _keyed(operator: Operator) -> list[Subtask]:
@@ -132,11 +178,6 @@ def _keyed(operator: Operator) -> list[Subtask]:
 def _handle(subtask: Subtask) -> KeyedHandle:
     assert subtask.managed_keyed is not None
     return subtask.managed_keyed
-
-
-def _file(handle: KeyedHandle) -> RelativeFile:
-    assert isinstance(handle.stream, RelativeFile)
-    return handle.stream
 
 
 def _rows(data: bytes, position: int, header: KeyedHeader) -> Iterator[Row]:
@@ -157,9 +198,11 @@ def _rows(data: bytes, position: int, header: KeyedHeader) -> Iterator[Row]:
 
 def _encoded(rows: list[Row], states: list[str]) -> bytes:
     data = bytearray()
-    for state in sorted({row.state for row in rows}, key=states.index):
+    # Of a state that is described twice, the second one.
+    ids = {state: number for number, state in enumerate(states)}
+    for state in sorted({row.state for row in rows}, key=ids.__getitem__):
         own = [row for row in rows if row.state == state]
-        data += struct.pack(">H", states.index(state))
+        data += struct.pack(">H", ids[state])
         for row in own:
             key = bytes([row.key[0] | 0x80]) + row.key[1:] if row is own[-1] else row.key
             data += struct.pack(">i", len(key)) + key + struct.pack(">i", len(row.value)) + row.value

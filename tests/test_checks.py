@@ -66,7 +66,7 @@ def migrated(source: Path, target: Path, uid: str, layout: Layout, keep: bool = 
     operator = savepoint.operator(uid)
     states = {state.name: state for state in savepoint.keyed_states(operator)}
     rules = rules_of(savepoint, uid, **settings)
-    layout = replace(layout, compressed=False)
+    layout = replace(layout, compressed=layout.compressed or False)
     rewrite(savepoint, str(target), layout, transforms={operator.id: MigrateMaps([rules], states, keep)})
     return Case(savepoint, Promise(layout, {operator.id: (rules,)}, keep), target, uid)
 

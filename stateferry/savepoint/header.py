@@ -13,11 +13,12 @@ state's id is its place in the list; ids differ between files, names don't.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from stateferry.binary import ByteReader, ByteWriter
-from stateferry.errors import RefusedError
+from stateferry.errors import DamagedError, RefusedError
 from stateferry.serializers.landmarks import SNAPSHOT_VERSION, read_key
 from stateferry.serializers.snapshot_merge import merge_snapshots
 from stateferry.serializers.snapshots import SerializerSnapshot, SnapshotParser
@@ -105,7 +106,17 @@ def parse_header(data: bytes, file: str, *, end: int) -> tuple[KeyedHeader, int]
         raise reader.damaged(
             "a header that ends where the first key group begins", "one that ends elsewhere", position=position
         )
+    refuse_twins(states, file)
     return KeyedHeader(compressed, key_serializer, states), end
+
+
+def refuse_twins(states: Iterable[StateMeta], file: str) -> None:
+    """Flink keeps one of two descriptions of a state and may meet rows of the other."""
+    seen: set[str] = set()
+    for state in states:
+        if state.name in seen:
+            raise DamagedError("a header that describes each state once", f"{state.name} twice", file=file)
+        seen.add(state.name)
 
 
 def read_states(parser: SnapshotParser, position: int, *, lists: int = 0) -> tuple[tuple[StateMeta, ...], int]:

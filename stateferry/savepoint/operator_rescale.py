@@ -20,7 +20,7 @@ from stateferry.binary import ByteReader, ByteWriter
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
 from stateferry.savepoint.compression import STREAM_START
-from stateferry.savepoint.header import StateMeta, read_states, write_state
+from stateferry.savepoint.header import StateMeta, read_states, refuse_twins, write_state
 from stateferry.savepoint.metadata import Operator, OperatorHandle, PartitionedState, Subtask
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
@@ -62,6 +62,7 @@ def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
         raise reader.damaged(
             "a header that ends where the first element begins", "one that ends elsewhere", position=position
         )
+    refuse_twins((*lists, *broadcasts), file)
     return OperatorHeader(compressed, lists, broadcasts)
 
 

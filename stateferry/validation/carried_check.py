@@ -70,17 +70,29 @@ def _carried_streams(subtask: Subtask) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Described:
+    """A state's description, and in which of the two lists of a header it stands: Flink reads states of one of them as
+    lists, those of the other one as maps."""
+
+    meta: StateMeta
+    is_broadcast: bool
+
+    def fits(self, other: _Described) -> bool:
+        return self.is_broadcast == other.is_broadcast and self.meta.merged_with(other.meta) is not None
+
+
+@dataclass(frozen=True, slots=True)
 class _Subtask:
     """What one subtask has: digests of the elements of each state, descriptions of states, digests of raw state."""
 
     states: _States
-    metas: tuple[StateMeta, ...]
+    metas: tuple[_Described, ...]
     raw: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    metas: tuple[StateMeta, ...]
+    metas: tuple[_Described, ...]
     elements: Mapping[int, bytes]
 
     def states(self, handle: OperatorHandle) -> _States:
@@ -99,7 +111,8 @@ def _read(folder: Location, handle: OperatorHandle) -> _File:
             raise DamagedError(f"offsets of elements inside the file's {size} bytes", f"{offsets[:10]}", file=name)
         header = parse_operator_header(bytes(file.read(bounds[0])), name)
         elements = {start: _digest(file, name, start, end) for start, end in pairwise(bounds)}
-    return _File((*header.lists, *header.broadcasts), elements)
+    lists = (_Described(meta, is_broadcast=False) for meta in header.lists)
+    return _File((*lists, *(_Described(meta, is_broadcast=True) for meta in header.broadcasts)), elements)
 
 
 def _digest(file: Any, name: str, start: int, end: int) -> bytes:
@@ -177,7 +190,7 @@ def _unions_gathered(subtasks: Mapping[int, _Subtask]) -> dict[int, _Subtask]:
     """Union lists as of one more subtask: a restore gathers them from all, whoever has them."""
     gathered: _States = {}
     others: dict[int, _Subtask] = {}
-    metas: list[StateMeta] = []
+    metas: list[_Described] = []
     for index, subtask in sorted(subtasks.items()):
         of_union = {name for name, (mode, _) in subtask.states.items() if mode is DistributionMode.UNION}
         for name in of_union:
@@ -201,13 +214,13 @@ def _differences(expected: Mapping[int, _Subtask], found: Mapping[int, _Subtask]
         for kind in sorted(one.raw.keys() | other.raw.keys()):
             if one.raw.get(kind) != other.raw.get(kind):
                 yield kind, f"{where}: other bytes than in the source"
-        yield from ((meta.name, f"{where}: described differently") for meta in _redescribed(one, other))
+        yield from ((name, f"{where}: described differently") for name in _redescribed(one, other))
 
 
 def _state(expected: _State | None, found: _State | None) -> Iterator[str]:
     mode, elements = expected or (None, ())
     found_mode, found_elements = found or (None, ())
-    if elements and found_elements and mode is not found_mode:
+    if None not in (mode, found_mode) and mode is not found_mode:
         yield f"expected mode {mode}, found {found_mode}"
     if len(elements) != len(found_elements):
         yield f"expected {len(elements)} elements, found {len(found_elements)}"
@@ -219,13 +232,16 @@ def _state(expected: _State | None, found: _State | None) -> Iterator[str]:
         yield f"other bytes in element {', '.join(map(str, different[:10]))} of {len(elements)}"
 
 
-def _redescribed(expected: _Subtask, found: _Subtask) -> Iterator[StateMeta]:
+def _redescribed(expected: _Subtask, found: _Subtask) -> Iterator[str]:
+    """Names of states that a restore would take for others, or not at all."""
+    before: dict[str, list[_Described]] = {}
+    for described in expected.metas:
+        before.setdefault(described.meta.name, []).append(described)
+    there = {described.meta.name for described in found.metas}
+    for described in found.metas:
+        of_source = before.get(described.meta.name, [])
+        if not of_source or not all(map(described.fits, of_source)):
+            yield described.meta.name
     for name, (_, elements) in found.states.items():
-        described = [meta for meta in found.metas if meta.name == name]
-        before = [meta for meta in expected.metas if meta.name == name]
-        fits = described and all(meta.merged_with(other) is not None for meta in described for other in before)
-        if elements and not fits:
-            yield from (described or before)[:1]
-    for meta in found.metas:
-        if not any(meta.name == other.name for other in expected.metas):
-            yield meta
+        if elements and name not in there:
+            yield name

@@ -195,11 +195,13 @@ def judge(
         promised, label = promise.of(source, pair.old), pair.old.label
         seed, checks_keys = seed_of(source), pair.checks_keys(promise)
         of_operator = OperatorJudge(pair.old.hex_id, label, promised, checks_keys, seed, tally, samples, tables)
-        if has_keyed_state(pair.old) or has_keyed_state(pair.new):
+        keyed = has_keyed_state(pair.old) or has_keyed_state(pair.new)
+        carried = has_carried_state(pair.old) or has_carried_state(pair.new)
+        if keyed:
             checks.append(_headers(pair, promise))
-            checks += of_operator.checks()
-        if has_carried_state(pair.old) or has_carried_state(pair.new):
-            checks += of_operator.carried()
+        if keyed or tally.damage:
+            checks.append(of_operator.readable())
+        checks += [*(of_operator.checks() if keyed else ()), *(of_operator.carried() if carried else ())]
     return checks
 
 

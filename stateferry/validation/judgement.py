@@ -46,6 +46,7 @@ class Tally:
     carried: list[tuple[str, str]] = field(default_factory=list)
     damage: list[tuple[int | None, str]] = field(default_factory=list)
     plain: dict[str, PlainTally] = field(default_factory=dict)
+    carried_is_damaged: bool = False
 
     def __post_init__(self) -> None:
         self.expected, self.found = Book(self.size), Book(self.size)
@@ -57,6 +58,7 @@ class Tally:
             if is_source:
                 raise as_error(facts["damage"])
             self.damage.append((facts["damage"]["key_group"], facts["damage"]["text"]))
+            self.carried_is_damaged |= "carried" in facts
         self.carried += [tuple(difference) for difference in facts.get("carried", ())]
         if "accounts" not in facts:
             return
@@ -90,7 +92,6 @@ class OperatorJudge:
     tables: Sequence[TableAccount] = ()
 
     def checks(self) -> Iterator[Check]:
-        yield self._readable()
         states = self.promise.expected_states
         for rules in self.promise.rules:
             yield from self._migrated(rules)
@@ -106,7 +107,10 @@ class OperatorJudge:
     def carried(self) -> Iterator[Check]:
         """Operator state and raw state, one check for all that is right."""
         names = list(dict.fromkeys(name for name, _ in self.tally.carried))
-        if not names:
+        if not names and self.tally.carried_is_damaged:
+            unread = "only a part could be read"
+            yield Check(f"{self.label}: operator state carried over", Outcome.COULD_NOT_TELL, "as dealt out", unread)
+        elif not names:
             yield Check(f"{self.label}: operator state carried over", Outcome.PASSED, "as dealt out", "as dealt out")
         for name in names:
             texts = tuple(text for of, text in self.tally.carried if of == name)
@@ -118,7 +122,7 @@ class OperatorJudge:
                 samples=texts[:MOST_SAMPLES],
             )
 
-    def _readable(self) -> Check:
+    def readable(self) -> Check:
         damage = self.tally.damage
         groups = tuple(sorted({group for group, _ in damage if group is not None}))
         texts = tuple(text for _, text in damage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -142,6 +143,9 @@ def compare_headers(
         if header.key_serializer.raw not in keys:
             yield Difference(f"{where}: key serializer", expected.key_serializer.class_name, "another description")
         metas = {meta.name: meta for meta in header.states}
+        for name, count in sorted(Counter(meta.name for meta in header.states).items()):
+            if count > 1:
+                yield Difference(f"{where}: state {name}", "one description", f"{count}")
         its_own = {meta.name: meta for meta in mine.states} if mine else {}
         for name in sorted(metas.keys() - wanted.keys()):
             yield Difference(f"{where}: state {name}", "no such state", "its description")
