@@ -20,6 +20,7 @@ from stateferry.errors import PassingError, RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
 from stateferry.runs.apart import check_apart
 from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
+from stateferry.runs.expiry_guard import check_ages
 from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.prediction import predict
@@ -29,6 +30,7 @@ from stateferry.runs.report import FileFingerprint, Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE, Run
 from stateferry.runs.space import check_room, estimate
+from stateferry.runs.state_ages import AGES
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.own_files import drafts
@@ -174,6 +176,8 @@ class Pipeline:
     def snapshot(self) -> Facts:
         self._check_room()
         inventory, seconds = snapshot.run(self.spark, self.resolved, self.watch, self.ahead)
+        ages = snapshot.ages(self.resolved, inventory)
+        check_ages(self.run.plan, ages)
         labels = {one.hex_id: one.label for one in self.resolved.source.metadata.operators}
         totals: dict[str, dict[str, int]] = {}
         for name, counter in (("entries", inventory.entries), ("bytes", inventory.sizes)):
@@ -184,7 +188,7 @@ class Pipeline:
         notes = option_notes(self.resolved, inventory)
         for note in notes:
             self.say(f"note: {note}")
-        return {"states": totals, "met": met, "notes": notes, _SECONDS: seconds}
+        return {"states": totals, "met": met, AGES: ages.to_facts(), "notes": notes, _SECONDS: seconds}
 
     def _check_room(self) -> None:
         room = estimate(self.resolved)

@@ -17,6 +17,7 @@ from stateferry.migration.inventory import Inventory, InventoryTask, inventory_t
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
 from stateferry.migration.unnamed_flags import unnamed_flag
 from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.runs.state_ages import FoundAges, Holds, StateAges
 
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
 
@@ -60,6 +61,37 @@ def run(
     for stopping in _stopping(resolved, inventory):
         raise stopping
     return inventory, done.seconds if done else 0.0
+
+
+def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
+    labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
+    rules = {(one.operator.hex_id, rule.legacy.name): rule for one in resolved.operators for rule in one.rules}
+    states = tuple(
+        StateAges(
+            labels[operator],
+            legacy,
+            state,
+            _holds(state, rules[operator, legacy]).value,
+            rules[operator, legacy].ttl or 0,
+            found.entries,
+            found.expired,
+            found.future,
+            found.youngest,
+            (found.quantile(0.25), found.quantile(0.5), found.quantile(0.75)),
+            found.oldest,
+            found.sharp_end(),
+            found.suggested_ttl(),
+        )
+        for (operator, legacy, state), found in sorted(inventory.ages.items())
+        if found.entries
+    )
+    return FoundAges(resolved.plan.now, resolved.plan.keep_expired, states)
+
+
+def _holds(state: str, rules: Rules) -> Holds:
+    if state == rules.legacy.name:
+        return Holds.BLOBS
+    return Holds.ROWS if state == rules.new_name else Holds.FLAGS
 
 
 def _tasks(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from stateferry.errors import UsageError
 
@@ -37,3 +38,17 @@ def format_duration(milliseconds: int) -> str:
         if milliseconds and milliseconds % size == 0:
             return f"{milliseconds // size}{unit}"
     return "0ms"
+
+
+def rough_duration(milliseconds: int) -> str:
+    """For people, with three digits: `29.8 d`."""
+    for unit, size in MILLISECONDS_PER_UNIT.items():
+        if milliseconds >= size and unit != "ms":
+            number = milliseconds / size
+            return f"{number:.1f} {unit}" if number < 99.95 else f"{number:,.0f} {unit}"
+    return f"{milliseconds} ms"
+
+
+def moment(milliseconds: int) -> str:
+    """A point in time, for people."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))

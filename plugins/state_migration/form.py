@@ -8,6 +8,7 @@ from airflow.sdk import Param
 
 _DURATION = r"^[1-9][0-9]*(ms|s|m|h|d)$"
 _OPTIONAL_DURATION = rf"({_DURATION})|^$"
+_OPTIONAL_SHARE = r"^([0-9]+(\.[0-9]+)? ?%?)?$"
 
 _SOURCE, _WHAT, _HOW, _APPROVAL, _START, _BACK = (
     "1. Which savepoint",
@@ -117,6 +118,22 @@ def migration_params() -> dict[str, Param]:
             ["stop", "blob", "rows"], "On contradiction", _WHAT, "Where a key is flagged as done and still has a blob."
         ),
         "keep_expired": _switch(False, "Keep expired entries", _WHAT, "Carry over what has expired too."),
+        "accept_expired": _field(
+            None,
+            "Accept that expires",
+            _WHAT,
+            "The share of a state's entries that may expire, such as `60%`. Empty: a quarter, and not many more than "
+            "in the last green run.",
+            type=["null", "string", "number"],
+            pattern=_OPTIONAL_SHARE,
+        ),
+        "clock_tolerance": _words(
+            "10m",
+            "Clocks may differ by",
+            _WHAT,
+            "A timestamp that is later than the run's moment by more than this stops the run. `90s`, `10m`, `2h`.",
+            pattern=_DURATION,
+        ),
         "keep_legacy": _switch(False, "Keep the legacy state", _WHAT, "And the flag, beside the new state."),
         "drop_unrepresentable_nulls": _switch(
             False, "Drop null values", _WHAT, "Those that a MapState with time to live can't hold."

@@ -58,4 +58,5 @@ class PlanOperator(BaseOperator):
 
 def occasion_of(context: Context) -> Occasion:
     dag_run = context["dag_run"]
-    return Occasion(dag_run.run_id, dag_run.data_interval_end or dag_run.run_after)
+    as_of = dag_run.data_interval_end or dag_run.run_after
+    return Occasion(dag_run.run_id, as_of, is_backfill=dag_run.run_type == "backfill")

@@ -11,11 +11,18 @@ from datetime import datetime
 from typing import Any
 
 from state_migration.request import MigrationRequest, migration_request
-from state_migration.sources import check_operators, demo_savepoint, home_folder, newest_savepoint, read_metadata
+from state_migration.sources import (
+    check_operators,
+    demo_now,
+    demo_savepoint,
+    home_folder,
+    newest_savepoint,
+    read_metadata,
+)
 from stateferry.errors import UsageError
 from stateferry.runs.apart import check_apart
 from stateferry.runs.plan import MigrationPlan, plan_of, plan_values
-from stateferry.runs.runs import Run, folder_name
+from stateferry.runs.runs import Run, folder_name, run_folder
 
 VARIABLE = "state_migration"
 CATALOG_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_CATALOG", "STATEFERRY_WAREHOUSE"
@@ -37,13 +44,14 @@ class Occasion:
 
     run_id: str
     as_of: datetime
+    is_backfill: bool = False
 
     @property
     def now(self) -> int:
         return int(self.as_of.timestamp() * 1000)
 
     def not_before(self, moment: datetime) -> Occasion:
-        return replace(self, as_of=max(self.as_of, moment))
+        return replace(self, as_of=moment, is_backfill=False) if moment > self.as_of else self
 
     @property
     def short_id(self) -> str:
@@ -80,10 +88,12 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> Migr
     home = home_folder()
     job = request.job_name()
     target = request.target or f"{home}/savepoints/{folder_name(job)}/{occasion.short_id}"
+    now = demo_now(source) if request.source == "demo" else None
     values: dict[str, Any] = {
         "job": job,
         "run_id": occasion.short_id,
-        "now": occasion.now,
+        "now": occasion.now if now is None else now,
+        "now_from": "savepoint" if now is not None else "backfill" if occasion.is_backfill else "clock",
         "source": source,
         "target": target,
         "home": home,
@@ -93,6 +103,8 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> Migr
         "max_parallelism": request.max_parallelism,
         "rehearse": request.rehearses,
         "keep_expired": request.keep_expired,
+        "accept_expired": request.accept_expired,
+        "clock_tolerance_ms": request.clock_tolerance,
         "keep_legacy": request.keep_legacy,
         "drop_unrepresentable_nulls": request.drop_unrepresentable_nulls,
         "on_contradiction": request.on_contradiction,
@@ -110,4 +122,14 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
     plan = plan_for(request, occasion, source)
     check_apart(plan)
     check_operators(read_metadata(source), [one.operator for one in plan.operators], source)
-    return plan, Run.create(plan, occasion.now)
+    return plan, Run.create(_as_begun(plan), occasion.now)
+
+
+def _as_begun(plan: MigrationPlan) -> MigrationPlan:
+    """A run that is there already keeps its `now`, which an earlier version may have chosen otherwise."""
+    folder = run_folder(plan.home, plan.job, plan.run_id)
+    if not folder.child("plan.json").exists():
+        return plan
+    begun = Run.open(folder).plan
+    is_same = plan.model_copy(update={"now": begun.now, "now_from": begun.now_from}) == begun
+    return begun if is_same else plan

@@ -22,6 +22,7 @@ from stateferry.durations import parse_duration
 from stateferry.errors import PlanError, UsageError
 from stateferry.runs.plan import plan_values
 from stateferry.runs.plan_problems import problem_lines
+from stateferry.shares import parse_share
 
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
 DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
@@ -39,6 +40,17 @@ def _duration(value: object) -> object:
         except UsageError as error:
             raise ValueError(str(error)) from None
     return value
+
+
+def _share(value: object) -> object:
+    """What a form's empty field leaves is none."""
+    value = _given(value)
+    if value is None or isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    try:
+        return parse_share(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
 
 
 def _arguments(value: object) -> object:
@@ -62,6 +74,7 @@ def _list(value: object) -> object:
 Text = Annotated[StrictStr | None, BeforeValidator(_given)]
 Number = Annotated[StrictInt | None, Field(ge=1, le=32768), BeforeValidator(_given)]
 Duration = Annotated[StrictStr, BeforeValidator(_duration)]
+Share = Annotated[float | None, Field(strict=True), BeforeValidator(_share)]
 Arguments = Annotated[StrictStr, BeforeValidator(_arguments)]
 
 SOURCE_FIELDS = {
@@ -127,6 +140,8 @@ class MigrationRequest(_MayStartOldJob):
     ttl: Text = None
     operators: Annotated[list[dict[str, Any]] | None, BeforeValidator(_list)] = None
     keep_expired: StrictBool = False
+    accept_expired: Share = None
+    clock_tolerance: Duration = "10m"
     keep_legacy: StrictBool = False
     drop_unrepresentable_nulls: StrictBool = False
     on_contradiction: Literal["stop", "blob", "rows"] = "stop"

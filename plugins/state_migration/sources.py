@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from stateferry.errors import RefusedError, UsageError
 from stateferry.runs.plan import default_home
 from stateferry.savepoint.metadata import Metadata, parse_metadata
+from stateferry.savepoint.newest_timestamp import newest_timestamp
 from stateferry.savepoint.own_files import METADATA
 from stateferry.savepoint.storage import Location
 
@@ -27,6 +28,16 @@ def demo_savepoint() -> str:
             "demo-savepoint`), or choose another source"
         )
     return location.path
+
+
+def demo_now(savepoint: str) -> int | None:
+    """What counts as now for the demo: its own newest timestamp, in milliseconds, as it may have lain there for years.
+    None if it has none."""
+    location = Location.of(savepoint)
+    try:
+        return newest_timestamp(location, read_metadata(savepoint))
+    except RefusedError:
+        return _metadata_of(savepoint).modified_at()
 
 
 def newest_savepoint(folder: str, as_of: datetime) -> str:

@@ -31,6 +31,10 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-parallelism", type=int, metavar="N", help="of every operator (default: as it is)")
     parser.add_argument("--now", type=int, metavar="MS", help="what counts as now for expiry (default: this moment)")
     parser.add_argument("--keep-expired", action="store_true", default=None, help="carry expired entries over too")
+    parser.add_argument("--accept-expired", metavar="SHARE", help="of a state's entries, may expire: 60%% or 0.6")
+    parser.add_argument(
+        "--clock-tolerance", metavar="DURATION", help="timestamps may be later than now by this much (default: 10m)"
+    )
     parser.add_argument("--keep-legacy", action="store_true", default=None, help="keep the legacy state and flag too")
     parser.add_argument(
         "--drop-unrepresentable-nulls",
@@ -64,6 +68,8 @@ def plan_values_of(options: argparse.Namespace) -> dict[str, Any]:
         "parallelism": options.parallelism,
         "max_parallelism": options.max_parallelism,
         "keep_expired": options.keep_expired,
+        "accept_expired": options.accept_expired,
+        "clock_tolerance_ms": options.clock_tolerance,
         "keep_legacy": options.keep_legacy,
         "drop_unrepresentable_nulls": options.drop_unrepresentable_nulls,
         "on_contradiction": options.on_contradiction,

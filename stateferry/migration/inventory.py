@@ -2,17 +2,20 @@
 last byte.
 
 A chunk's inventory says for each state and key group how many entries and bytes there are, and for each legacy state
-what its migration would meet: expired blobs, contradictions, nulls that can't be kept, a flag that nobody has named.
+what its migration would meet: expired blobs, contradictions, nulls that can't be kept, a flag that nobody has named;
+and how old the entries are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
+from stateferry.migration.ages import Ages, Integers
 from stateferry.migration.rules import (
     Contradiction,
     KeySets,
@@ -22,6 +25,7 @@ from stateferry.migration.rules import (
     null_under_ttl,
     read_blobs,
     read_rows,
+    read_timestamps,
     standing,
 )
 from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
@@ -39,12 +43,14 @@ from stateferry.ttl import expired_array
 @dataclass(slots=True)
 class Inventory:
     """Entries and bytes by operator id, state and key group; counts of what a migration meets by operator and state,
-    and of what speaks for a flag by operator, legacy state and possible flag."""
+    and of what speaks for a flag by operator, legacy state and possible flag; ages by operator, legacy state and state:
+    the legacy state itself, the new one and the flag, under time to live."""
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     met: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     flag_signs: dict[tuple[str, str, str], Counter[str]] = field(default_factory=dict)
+    ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
 
     def add(self, other: Inventory) -> None:
         self.entries.update(other.entries)
@@ -53,6 +59,8 @@ class Inventory:
             self.met.setdefault(state, Counter()).update(counts)
         for flag, counts in other.flag_signs.items():
             self.flag_signs.setdefault(flag, Counter()).update(counts)
+        for aged, ages in other.ages.items():
+            self.ages.setdefault(aged, Ages()).add(ages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +96,17 @@ class InventoryTask:
             inventory.sizes[key] += len(section.raw)
             for rules in self.rules:
                 met = inventory.met.setdefault((self.operator, rules.legacy.name), Counter())
+                aged = partial(self._count_ages, inventory, rules, state.name)
                 if state.name == rules.legacy.name:
-                    _examine(section, rules, sets[rules.legacy.name], met)
+                    _examine(section, rules, sets[rules.legacy.name], met, aged)
                 elif state.name == rules.new_name:
                     rows = read_rows(section, rules)
+                    aged(rows.timestamps)
                     standing(rows, rules, sets[rules.legacy.name], met)
                     met["rows kept although expired"] += _kept_although_expired(rows.timestamps, rules)
+                elif state.name == rules.flag_name and state.ttl:
+                    with section.locating():
+                        aged(read_timestamps(section.data, section.value_starts, section.ends))
             for one in signs:
                 one.meet(state, section)
         for one in signs:
@@ -101,10 +114,21 @@ class InventoryTask:
                 key_of_flag = (self.operator, one.rules.legacy.name, flag)
                 inventory.flag_signs.setdefault(key_of_flag, Counter()).update(counts)
 
+    def _count_ages(
+        self, inventory: Inventory, rules: Rules, state: str, timestamps: Integers, counts: Integers | None = None
+    ) -> None:
+        """`counts` are the entries of each timestamp, one unless they are told."""
+        if rules.ttl is not None and len(timestamps):
+            ages = inventory.ages.setdefault((self.operator, rules.legacy.name, state), Ages())
+            ages.count(timestamps, np.ones_like(timestamps) if counts is None else counts, rules.ttl, rules.now)
 
-def _examine(section: Section, rules: Rules, sets: KeySets, met: Counter[str]) -> None:
+
+def _examine(
+    section: Section, rules: Rules, sets: KeySets, met: Counter[str], aged: Callable[[Integers, Integers], None]
+) -> None:
     """Counts what the conversion would refuse, instead of refusing it."""
     blobs = read_blobs(section, rules)
+    aged(blobs.timestamps, blobs.counts)
     stops = rules.on_contradiction is Contradiction.STOP
     keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
     met["blobs kept although expired"] += _kept_although_expired(blobs.timestamps, rules)

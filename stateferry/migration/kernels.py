@@ -274,3 +274,35 @@ def read_i64(data, positions, out):  # type: ignore[no-untyped-def]
         for byte in range(8):
             value = value << 8 | np.int64(data[positions[index] + byte])
         out[index] = value
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _bits(_context: Any, number: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(number), generate
+
+
+@_kernel
+def tally_ages(timestamps, weights, ttl, now, bins, totals):  # type: ignore[no-untyped-def]
+    """Adds to the histograms of `ages.py` the timestamps, each with as many entries as it has weight, if any; `totals`
+    are entries, expired, of the future, the least and the greatest age."""
+    most = np.int64(2**63 - 1)
+    entries, expired, future, youngest, oldest = totals[0], totals[1], totals[2], totals[3], totals[4]
+    for index in range(len(timestamps)):
+        stamp, weight = timestamps[index], np.int64(weights[index])
+        if weight == 0:
+            continue
+        age = now - stamp if stamp >= now - most else most
+        # As `ttl.expired` has it, with Java's wrap-around.
+        expires = stamp + (min(most - stamp, ttl) if stamp > 0 else ttl)
+        entries += weight
+        expired += weight if expires <= now else 0
+        future += weight if age < 0 else 0
+        youngest, oldest = min(youngest, age), max(oldest, age)
+        # Exponent and first six bits of the mantissa, of a number with 52 of them.
+        place = max(min((_bits(np.float64(age)) >> 46) - (1023 << 6), bins.shape[1] - 1), 0) if age > 0 else 0
+        bins[0, place] += weight
+        bins[1, place] += 1
+    totals[0], totals[1], totals[2], totals[3], totals[4] = entries, expired, future, youngest, oldest

@@ -29,18 +29,19 @@ from pydantic import (
     model_validator,
 )
 
-from stateferry.durations import MAX_MILLISECONDS, parse_duration
+from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, parse_duration
 from stateferry.errors import PlanError, UsageError
 from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
 from stateferry.runs.plan_problems import problem_lines
 from stateferry.savepoint.chunks import TARGET_BYTES
+from stateferry.shares import parse_share
 
 HOME_VARIABLE = "STATEFERRY_HOME"
 DEFAULT_HOME = "~/.stateferry"
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
 _CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
 # What another request for the same work may have otherwise.
-_OF_THE_RUN = {"run_id", "now"}
+_OF_THE_RUN = {"run_id", "now", "now_from"}
 
 
 def _milliseconds(value: object) -> object:
@@ -48,6 +49,15 @@ def _milliseconds(value: object) -> object:
         return value
     try:
         return parse_duration(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def _share(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | float | int):
+        return value
+    try:
+        return parse_share(value)
     except UsageError as error:
         raise ValueError(str(error)) from None
 
@@ -168,6 +178,14 @@ class MigrationPlan(_Model):
     on_contradiction: Literal["stop", "blob", "rows"] = "stop"
     # Of the keys that the last run had: more of them gone is rather another savepoint.
     vanish_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    # The share of a state's entries that may expire in this run; without it, what is usual may.
+    accept_expired: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(_share), ADDED] = None
+    # How far timestamps may be ahead of `now`: clocks differ.
+    clock_tolerance_ms: Annotated[
+        StrictInt, Field(ge=0, le=MAX_MILLISECONDS), BeforeValidator(_milliseconds), ADDED
+    ] = 10 * MILLISECONDS_PER_UNIT["m"]
+    # Whether `now` is that of a clock (or told), the end of a backfilled day, or the savepoint's newest timestamp.
+    now_from: Annotated[Literal["clock", "backfill", "savepoint"], ADDED] = "clock"
     # These three have defaults as well, below: the latter two follow from the first.
     home: Place
     catalog_uri: Name

@@ -13,6 +13,7 @@ from rich.text import Text
 from stateferry.people_text import console_on, plain
 from stateferry.runs.prediction import PartTime, unknown
 from stateferry.runs.report import Report
+from stateferry.runs.state_ages import AGES, FoundAges
 from stateferry.validation.check_result import Check, Outcome
 
 _MOST_RANGES = 8
@@ -54,7 +55,10 @@ def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
     """The step's own figures on one line, those of each state on lines under it. Lists are for programs alone."""
     own = _figures(facts)
     yield f"{step}: {own}" if own else step
-    yield from _nested(facts, "  ")
+    yield from _nested({name: value for name, value in facts.items() if name != AGES}, "  ")
+    ages = FoundAges.of_facts(facts)
+    if ages is not None:
+        yield from (f"  {line}" for line in ages.lines())
 
 
 def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:

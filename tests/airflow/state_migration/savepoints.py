@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from stateferry.savepoint.metadata import Metadata, Operator, build_metadata
+
+AGED = Path(__file__).parents[2] / "savepoints" / "legacy-ttl-2.3-rocksdb"
+"""As Flink wrote it, with operator main and timestamps of 2023."""
+
+
+def write_aged(folder: Path) -> str:
+    shutil.copytree(AGED, folder)
+    return str(folder)
 
 
 def write_metadata(folder: Path, *, checkpoint_id: int = 1, completed_at: float | None = None) -> str:

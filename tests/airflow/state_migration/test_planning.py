@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from state_migration.planning import CATALOG_VARIABLE, Occasion, default_catalog, planned
+from state_migration.plan_task import occasion_of
+from state_migration.planning import CATALOG_VARIABLE, Occasion, default_catalog, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.sources import completed_at, home_folder, newest_savepoint
 
 from stateferry.errors import RefusedError, StateferryError, UsageError
 from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.savepoint import newest_timestamp
 from tests.airflow.state_migration.conftest import AS_OF
-from tests.airflow.state_migration.savepoints import write_metadata
+from tests.airflow.state_migration.savepoints import AGED, write_aged, write_metadata
+
+STATES = {"legacy_state": "mainState", "new_state": "newMainState"}
 
 
 def test_the_defaults_run_the_demo(home: Path, occasion: Occasion) -> None:
@@ -25,6 +34,69 @@ def test_the_defaults_run_the_demo(home: Path, occasion: Occasion) -> None:
     assert plan.target == f"{home}/savepoints/demo/{plan.run_id}"
     assert plan.catalog_uri == f"sqlite:///{home}/catalog.db"
     assert plan.operators[0].states[0].new == "newMainState"
+
+
+def test_the_demo_gets_its_now_from_itself_however_old_it_is(home: Path, occasion: Occasion) -> None:
+    shutil.rmtree(home / "demo")
+    write_aged(home / "demo" / "legacy")
+    entries = map(json.loads, (AGED / "expected.jsonl").read_text().splitlines())
+    newest = max(entry["timestamp"] for entry in entries)
+    plan, run = planned(MigrationRequest(), occasion)
+    assert (plan.now, plan.now_from) == (newest, "savepoint")
+    assert run is not None
+    assert run.changes()[0].at == occasion.now
+    backfilled, _ = planned(MigrationRequest(), replace(occasion, run_id="backfill__1", is_backfill=True))
+    assert (backfilled.now, backfilled.now_from) == (newest, "savepoint")
+    # A savepoint that is named is as old as it is.
+    other = {"source": "path", "savepoint": str(home / "demo" / "legacy"), "operator": "main"}
+    named, _ = planned(MigrationRequest.model_validate(other | STATES), replace(occasion, run_id="manual__2"))
+    assert (named.now, named.now_from) == (occasion.now, "clock")
+
+
+def test_a_demo_that_needs_kernels_is_as_old_as_its_metadata(
+    home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(home / "demo")
+    os.utime(Path(write_aged(home / "demo" / "legacy")) / "_metadata", (1_700_000_000, 1_700_000_000))
+    monkeypatch.setattr(newest_timestamp, "LARGEST", 10)
+    assert planned(MigrationRequest(), occasion)[0].now == 1_700_000_000_000
+
+
+def test_a_plan_says_that_its_day_is_backfilled_and_what_is_accepted(home: Path, occasion: Occasion) -> None:
+    day = {"source": "folder", "savepoint_folder": str(home / "demo"), "operator": "main", "clock_tolerance": "1h"}
+    request = MigrationRequest.model_validate(day | STATES | {"accept_expired": "60%"})
+    soon = replace(occasion, as_of=AS_OF + timedelta(days=36500))
+    plan, _ = planned(request, replace(soon, is_backfill=True))
+    assert (plan.now, plan.now_from) == (soon.now, "backfill")
+    assert (plan.accept_expired, plan.clock_tolerance_ms) == (0.6, 3_600_000)
+    assert planned(request, replace(soon, run_id="scheduled__1"))[0].now_from == "clock"
+
+
+def test_a_run_that_an_earlier_version_began_keeps_its_now(home: Path, occasion: Occasion) -> None:
+    """It had no word of where it was from, and took the demo's from the clock."""
+    (home / "demo" / "other").mkdir()
+    request = MigrationRequest()
+    begun = plan_for(request, occasion, str(home / "demo" / "legacy"))
+    Run.create(begun, occasion.now)
+    shutil.rmtree(home / "demo")
+    write_aged(home / "demo" / "legacy")
+    _, run = planned(request, occasion)
+    assert run is not None
+    assert run.plan == begun
+    # In anything else, it is another plan.
+    with pytest.raises(UsageError, match="is there already, with another plan"):
+        planned(MigrationRequest(keep_legacy=True), occasion)
+
+
+def test_an_occasion_knows_whether_a_day_is_backfilled() -> None:
+    for run_type, is_backfill in (("backfill", True), ("scheduled", False), ("manual", False)):
+        dag_run = SimpleNamespace(run_id="x", data_interval_end=AS_OF, run_after=AS_OF, run_type=run_type)
+        made = occasion_of({"dag_run": dag_run})
+        assert made.is_backfill is is_backfill
+    # A savepoint that is taken now is not of that day.
+    day = Occasion("backfill__1", AS_OF, is_backfill=True)
+    assert not day.not_before(AS_OF + timedelta(minutes=3)).is_backfill
+    assert day.not_before(AS_OF - timedelta(minutes=3)).is_backfill
 
 
 def test_a_retry_finds_its_run(home: Path, occasion: Occasion) -> None:

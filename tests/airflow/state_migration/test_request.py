@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -48,7 +49,15 @@ def test_a_form_as_it_is_can_be_sent(params: dict[str, Param]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("source", "somewhere"), ("parallelism", 0), ("ttl", "soon"), ("approval", "yes"), ("approval_timeout", "later")],
+    [
+        ("source", "somewhere"),
+        ("parallelism", 0),
+        ("ttl", "soon"),
+        ("approval", "yes"),
+        ("approval_timeout", "later"),
+        ("accept_expired", "most"),
+        ("clock_tolerance", "a while"),
+    ],
 )
 def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
     with pytest.raises(ParamValidationError):
@@ -72,6 +81,9 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         ({"parallelism": "four"}, "parallelism: expected a valid integer, found 'four'"),
         ({"approval_timeout": "soon"}, "approval_timeout: expected a duration such as 90s"),
         ({"program_args": "--name 'no end"}, "program_args: expected arguments as a shell takes them"),
+        ({"accept_expired": "60"}, "accept_expired: expected a share such as 60% or 0.6"),
+        ({"accept_expired": True}, "accept_expired: expected a valid number, found True"),
+        ({"clock_tolerance": "soon"}, "clock_tolerance: expected a duration such as 90s"),
         ({"source": "flink", **STATE}, "flink_job: missing, and source 'flink' needs it"),
     ],
 )
@@ -102,6 +114,19 @@ def test_that_there_is_no_flag_is_said_in_the_plan() -> None:
         assert operator["states"] == [{"legacy": "old", "new": "new"} | said]
     variable = '{"source": "path", "savepoint": "/in", "operator": "main", "legacy_state": "a", "new_state": "b", %s}'
     assert requested_nightly(variable % '"no_flag_state": true', {}).operator_plans()[0]["states"][0]["no_flag"]
+
+
+def test_what_may_expire_is_a_field_of_the_form_and_of_the_nightly_configuration() -> None:
+    for told in ("60%", "0.6", 0.6):
+        migration_params()["accept_expired"].resolve(told)
+        assert requested_by_form(defaults(), PATH | {"accept_expired": told}).accept_expired == 0.6
+    for nothing in ("", None):
+        migration_params()["accept_expired"].resolve(nothing)
+        assert requested_by_form(defaults(), PATH | {"accept_expired": nothing}).accept_expired is None
+    night = requested_nightly(json.dumps(PATH | {"accept_expired": "60%", "clock_tolerance": "2h"}), {})
+    assert (night.accept_expired, night.clock_tolerance) == (0.6, "2h")
+    # As tasks hand it on to each other.
+    assert MigrationRequest.model_validate(night.model_dump()) == night
 
 
 def test_operators_may_be_written_as_json() -> None:

@@ -1,0 +1,208 @@
+"""What a run is told of time, held against the ages in the savepoint: a time to live under which far too much would
+expire, and a `now` that the timestamps contradict, stop the run in its snapshot step, before anything is written.
+
+Far too much is at least 100 of a state's entries, and
+
+| | more than |
+|---|---|
+| without a green run of the job | a quarter |
+| after a green run with the same time to live | a quarter, or twice its share; and 5 points and 100 entries more |
+| after a green run with another time to live | one of the two above, and more than that run's share |
+| with an accepted share (`accept_expired`) | that share; after a green run under it, also 5 points more |
+
+A green run has been verified or published and stands. So a job that goes on as it did yesterday isn't stopped, though
+its share may drift. What a green run was allowed holds for the next one with the same time to live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from stateferry.durations import MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
+from stateferry.errors import RejectedError
+from stateferry.runs.plan import MigrationPlan
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run, runs_of
+from stateferry.runs.state_ages import FoundAges, Holds, StateAges
+from stateferry.shares import percent, percent_at_least
+
+_GREEN = frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED})
+_USUAL_SHARE = 0.25
+_FEW = 100
+_DRIFT = 0.05
+_HOUR, _MINUTE = MILLISECONDS_PER_UNIT["h"], MILLISECONDS_PER_UNIT["m"]
+# A savepoint of a job at work has entries that are younger.
+_STALE = _HOUR
+
+
+class TooManyExpireError(RejectedError):
+    """More entries would expire than a wrong option should be able to drop."""
+
+
+class ClockContradictedError(RejectedError):
+    """Timestamps are later than the time that counts as now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a green run had of the same state; `ttl` is its time to live."""
+
+    run_id: str
+    ttl: int | None
+    accepted: float | None
+    counted: int
+    expired: int
+
+    @property
+    def share(self) -> float:
+        return self.expired / self.counted if self.counted else 0.0
+
+
+def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
+    """Raises what stops the run."""
+    for contradiction in _contradicted(plan, found):
+        raise ClockContradictedError(contradiction)
+    if plan.keep_expired:
+        return
+    too_many = {one: reason for one in found.states if (reason := _why_too_many(plan, one))}
+    if too_many:
+        raise TooManyExpireError(_words(plan, found, too_many))
+
+
+def _green_runs(plan: MigrationPlan) -> Iterator[Run]:
+    """The job's, the newest first; a night isn't held against days that were backfilled since."""
+    for one in runs_of(plan.home, plan.job):
+        if one.plan is None or one.plan.run_id == plan.run_id or one.state not in _GREEN:
+            continue
+        if one.plan.now_from != "backfill" or plan.now_from == "backfill":
+            yield Run(one.plan, one.folder)
+
+
+def _why_too_many(plan: MigrationPlan, one: StateAges) -> str:
+    """Empty if they aren't."""
+    if one.holds == Holds.FLAGS.value or one.expired < _FEW:
+        return ""
+    return _reason(plan.accept_expired, one, _before(plan, one))
+
+
+def _reason(told: float | None, one: StateAges, before: _Before | None) -> str:
+    same_ttl = before is not None and before.ttl == one.ttl
+    accepted = told if told is not None or before is None or not same_ttl else before.accepted
+    if accepted is not None and one.share <= accepted:
+        return ""
+    if before is not None and told in (None, before.accepted):
+        rise, more = one.share - before.share, one.expired - before.expired
+        if same_ttl and (rise < _DRIFT or more < _FEW):
+            return ""
+        if not same_ttl and rise <= 0:
+            return ""
+        if accepted is None and rise >= _DRIFT and more >= _FEW and one.share > 2 * before.share:
+            return f"more than twice as many as the {percent(before.share)} of the last green run, {before.run_id}"
+    if accepted is not None:
+        return f"more than the {percent(accepted)} that are accepted"
+    return "more than a quarter" if one.share > _USUAL_SHARE else ""
+
+
+def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, str]) -> str:
+    lines = [
+        f"{one.where}: {one.expired:,} of {one.counted:,} entries ({percent(one.share)}) would expire under a time to "
+        f"live of {format_duration(one.ttl)} at {moment(plan.now)}, {reason}. Their ages: {one.ages}."
+        for one, reason in too_many.items()
+    ]
+    # What the job itself has moved may be no older than its beginning to do so.
+    ends = [
+        one for one in found.states if any((one.operator, one.legacy) == (it.operator, it.legacy) for it in too_many)
+    ]
+    for one in sorted(ends, key=lambda one: one.suggested_ttl or 0)[-1:]:
+        if one.sharp_end is not None and one.suggested_ttl is not None:
+            lines.append(
+                f"The ages of {one.state} end all at once at {rough_duration(one.sharp_end)}, which suggests a time to "
+                f"live of {format_duration(one.suggested_ttl)} (or that the job has run for no longer)."
+            )
+    youngest = min(one.youngest for one in found.states)
+    if youngest >= _STALE:
+        lines.append(
+            f"The youngest of all is {rough_duration(youngest)} old: if the savepoint was taken then, "
+            f"--now {plan.now - youngest} counts ages from there."
+        )
+    meant = percent_at_least(max(one.share for one in too_many))
+    lines.append(
+        "Nothing has been written. Tell the time to live of the job's StateTtlConfig (--ttl), or say that so many are "
+        f"meant to go: --accept-expired {meant}"
+    )
+    return "\n".join(lines)
+
+
+def _before(plan: MigrationPlan, one: StateAges) -> _Before | None:
+    """Of the newest run with the same time to live, or else of the newest."""
+    newest: _Before | None = None
+    for run in _green_runs(plan):
+        before = _of_run(one, run)
+        if before is not None and before.ttl == one.ttl:
+            return before
+        newest = newest or before
+    return newest
+
+
+def _of_run(one: StateAges, run: Run) -> _Before | None:
+    facts = run.facts("snapshot") or {}
+    accepted = run.plan.accept_expired
+    ages = FoundAges.of_facts(facts)
+    if ages is not None:
+        for state in ages.states:
+            if (state.operator, state.legacy, state.state) == (one.operator, one.legacy, one.state):
+                return _Before(run.plan.run_id, state.ttl, accepted, state.counted, state.expired)
+        return None
+    # An earlier version counted what expired, but not if it was kept.
+    met = facts.get("met", {}).get(f"{one.operator}/{one.legacy}")
+    if met is None or run.plan.keep_expired:
+        return None
+    names = (
+        ("blob entries", "blob entries expired") if one.holds == Holds.BLOBS.value else ("rows read", "rows expired")
+    )
+    ttl = next((state.ttl_ms for op in run.plan.operators for state in op.states if state.legacy == one.legacy), None)
+    return _Before(run.plan.run_id, ttl, accepted, *(int(met.get(name, 0)) for name in names))
+
+
+def _contradicted(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
+    latest = min(found.states, key=lambda state: state.youngest, default=None)
+    if latest is None or -latest.youngest <= plan.clock_tolerance_ms:
+        return
+    ahead = -latest.youngest
+    if any(_was_as_far_ahead(run, plan, found, ahead) for run in islice(_green_runs(plan), 1)):
+        return
+    newest = f"{moment(plan.now + ahead)}, {rough_duration(ahead)} after"
+    allow = f"--clock-tolerance {_tolerance(ahead)} (it is {format_duration(plan.clock_tolerance_ms)})"
+    if plan.now_from == "backfill":
+        yield (
+            f"the savepoint is newer than the day that is backfilled: its newest timestamp, in {latest.where}, is "
+            f"{newest} the end of that day, {moment(plan.now)}. Nothing has been written. Backfill the day from a "
+            "savepoint that was complete by then (source 'folder' chooses the newest one), or run this savepoint by "
+            f"hand, as of now. If it is clocks that differ, allow it: {allow}"
+        )
+    else:
+        yield (
+            f"{latest.where}: {latest.future:,} of {latest.counted:,} timestamps are later than what counts as now: "
+            f"the newest is {newest} {moment(plan.now)}. Either now is told wrong (--now), or a clock is: that of this "
+            "run's machine, or those of the TaskManagers that wrote the timestamps. Nothing has been written. Put the "
+            f"clock or --now right; if the clocks are known to differ so much, allow it: {allow}"
+        )
+
+
+def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: int) -> bool:
+    """Whether a green run had about the same, so that it is nothing new."""
+    facts = run.facts("snapshot") or {}
+    ages = FoundAges.of_facts(facts)
+    if ages is not None:
+        return ahead <= 2 * max((-state.youngest for state in ages.states), default=0)
+    # An earlier version said only how many were ahead.
+    earlier = sum(int(met.get("timestamps in the future", 0)) for met in facts.get("met", {}).values())
+    future = sum(state.future for state in found.states if state.holds != Holds.FLAGS.value)
+    return plan.now_from != "backfill" and earlier > 0 and future <= 2 * max(earlier, _FEW)
+
+
+def _tolerance(ahead: int) -> str:
+    unit = _HOUR if ahead >= 2 * _HOUR else _MINUTE
+    return format_duration(-(-ahead // unit) * unit)

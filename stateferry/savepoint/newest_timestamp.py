@@ -1,0 +1,74 @@
+"""The newest timestamp under time to live in a small savepoint, read by Python alone: for the demo savepoint, which may
+lie there for years, and in Airflow's environment, which has no compiled kernels."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from stateferry.errors import DamagedError, RefusedError
+from stateferry.rescale_plan import SubtaskFile, key_group_extents
+from stateferry.savepoint.header import parse_header
+from stateferry.savepoint.metadata import Metadata, Operator, Subtask
+from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
+
+LARGEST = 64 << 20
+_END_OF_GROUP = 0xFFFF
+_I32, _I64, _U16 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">H")
+# Where the timestamp lies in a value: a map's entry has a null flag before it.
+_OFFSETS = {StateKind.VALUE: 0, StateKind.REDUCING: 0, StateKind.AGGREGATING: 0, StateKind.MAP: 1}
+
+
+def newest_timestamp(folder: Location, metadata: Metadata) -> int | None:
+    """None if no value and no map's entry has one, lists are not looked at; refuses what can't be read so."""
+    found = (
+        timestamp
+        for operator in metadata.operators
+        for subtask in operator.subtasks
+        for timestamp in _of_subtask(folder, operator, subtask)
+    )
+    return max(found, default=None)
+
+
+def _of_subtask(folder: Location, operator: Operator, subtask: Subtask) -> Iterator[int]:
+    handle = subtask.managed_keyed
+    if handle is None:
+        return
+    file, name, size = open_stream(folder, handle.stream)
+    with file:
+        if size > LARGEST:
+            raise RefusedError(f"{name} has {size:,} bytes: too many to be read without compiled kernels")
+        data = bytes(file.read(size))
+    extents = key_group_extents(SubtaskFile(subtask.index, name, handle.range, handle.offsets, size))
+    header, _ = parse_header(data, name, end=min((extent.start for extent in extents), default=size))
+    if header.compressed:
+        raise RefusedError(f"{name} is compressed: it can't be read without compiled kernels")
+    states = keyed_states(header, name)
+    for extent in extents:
+        try:
+            yield from _of_group(data, extent.start, states)
+        except (IndexError, ValueError, struct.error) as error:
+            raise DamagedError("entries of keyed state", f"{error}", file=name, key_group=extent.key_group) from None
+
+
+def _of_group(data: bytes, position: int, states: tuple[KeyedState, ...]) -> Iterator[int]:
+    (state,) = _U16.unpack_from(data, position)
+    position += _U16.size
+    while state != _END_OF_GROUP:
+        offset = _OFFSETS.get(states[state].kind) if states[state].ttl else None
+        is_last = False
+        while not is_last:
+            (key,) = _I32.unpack_from(data, position)
+            is_last = data[position + _I32.size] >= 0x80
+            position += _I32.size + key
+            (value,) = _I32.unpack_from(data, position)
+            position += _I32.size
+            if key < 1 or value < 0:
+                raise ValueError(f"a key of {key} bytes and a value of {value}")
+            if offset is not None:
+                yield _I64.unpack_from(data, position + offset)[0]
+            position += value
+        (state,) = _U16.unpack_from(data, position)
+        position += _U16.size

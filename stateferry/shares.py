@@ -1,0 +1,31 @@
+"""Shares as people write them (`60%`, `0.6`) ⇄ numbers from 0 to 1."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from stateferry.errors import UsageError
+
+_SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(%)?", re.ASCII)
+
+
+def parse_share(text: str | float) -> float:
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        share = float(text)
+    else:
+        match = _SHARE.fullmatch(str(text).strip())
+        share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not 0 <= share <= 1:
+        raise UsageError(f"expected a share such as 60% or 0.6, at most 100% or 1, found {text!r}")
+    return share
+
+
+def percent(share: float) -> str:
+    """For people, cut off: no share short of the whole is 100 %."""
+    return f"{math.floor(round(share * 1000, 6)) / 10:.1f} %"
+
+
+def percent_at_least(share: float) -> str:
+    """The least whole percentage that is no less, as `parse_share` reads it."""
+    return f"{min(math.ceil(round(share * 100, 6)), 100)}%"
