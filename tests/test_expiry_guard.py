@@ -272,7 +272,7 @@ def test_timestamps_may_be_ahead_by_the_tolerance_and_no_more(job: Job) -> None:
 
 def test_a_clock_has_words_of_its_own_and_so_has_a_backfilled_day(job: Job) -> None:
     words = clock(job, 95 * MINUTE)
-    assert "7 of 1,000 timestamps are later than what counts as now" in words
+    assert "7 timestamps are later than what counts as now" in words
     assert "the newest is 2026-11-18 12:41:40 UTC, 1.6 h after 2026-11-18 11:06:40 UTC" in words
     assert "--clock-tolerance 95m (it is 10m)" in words
     backfilled = clock(job, 4 * DAY, now_from="backfill")

@@ -74,4 +74,6 @@ def run(options: argparse.Namespace) -> int:
         f"wrote {folder.shown}: {state.keys:,} keys with {state.entries:,} entries each, "
         f"{state.migrated_keys:,} of the keys moved already\ntry: stateferry inspect {options.folder}\n"
     )
+    if state.ttl is not None:
+        sys.stdout.write(f"its ages count from this moment: to migrate it another day, run with --now {state.now}\n")
     return 0

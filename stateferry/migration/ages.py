@@ -69,6 +69,7 @@ class Ages:
 
     @property
     def future(self) -> int:
+        """Timestamps, not entries."""
         return int(self.totals[2])
 
     @property

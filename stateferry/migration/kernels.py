@@ -287,7 +287,7 @@ def _bits(_context: Any, number: Any) -> Any:
 @_kernel
 def tally_ages(timestamps, weights, ttl, now, bins, totals):  # type: ignore[no-untyped-def]
     """Adds to the histograms of `ages.py` the timestamps, each with as many entries as it has weight, if any; `totals`
-    are entries, expired, of the future, the least and the greatest age."""
+    are entries, expired entries, timestamps of the future, the least and the greatest age."""
     most = np.int64(2**63 - 1)
     entries, expired, future, youngest, oldest = totals[0], totals[1], totals[2], totals[3], totals[4]
     for index in range(len(timestamps)):
@@ -299,7 +299,7 @@ def tally_ages(timestamps, weights, ttl, now, bins, totals):  # type: ignore[no-
         expires = stamp + (min(most - stamp, ttl) if stamp > 0 else ttl)
         entries += weight
         expired += weight if expires <= now else 0
-        future += weight if age < 0 else 0
+        future += 1 if age < 0 else 0
         youngest, oldest = min(youngest, age), max(oldest, age)
         # Exponent and first six bits of the mantissa, of a number with 52 of them.
         place = max(min((_bits(np.float64(age)) >> 46) - (1023 << 6), bins.shape[1] - 1), 0) if age > 0 else 0

@@ -132,7 +132,7 @@ def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, s
         "Nothing has been written. Tell the time to live of the job's StateTtlConfig (--ttl), or say that so many are "
         f"meant to go: --accept-expired {meant}"
     )
-    return "\n".join(lines)
+    return " ".join(lines)
 
 
 def _before(plan: MigrationPlan, one: StateAges) -> _Before | None:
@@ -184,9 +184,9 @@ def _contradicted(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
         )
     else:
         yield (
-            f"{latest.where}: {latest.future:,} of {latest.counted:,} timestamps are later than what counts as now: "
-            f"the newest is {newest} {moment(plan.now)}. Either now is told wrong (--now), or a clock is: that of this "
-            "run's machine, or those of the TaskManagers that wrote the timestamps. Nothing has been written. Put the "
+            f"{latest.where}: {latest.future:,} timestamps are later than what counts as now: the newest is {newest} "
+            f"{moment(plan.now)}. Either now is told wrong (--now), or a clock is: that of this run's machine, or those "
+            "of the TaskManagers that wrote the timestamps. Nothing has been written. Put the "
             f"clock or --now right; if the clocks are known to differ so much, allow it: {allow}"
         )
 
