@@ -185,8 +185,8 @@ def _contradicted(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
     else:
         yield (
             f"{latest.where}: {latest.future:,} timestamps are later than what counts as now: the newest is {newest} "
-            f"{moment(plan.now)}. Either now is told wrong (--now), or a clock is: that of this run's machine, or those "
-            "of the TaskManagers that wrote the timestamps. Nothing has been written. Put the "
+            f"{moment(plan.now)}. Either now is told wrong (--now), or a clock is: that of this run's machine, or "
+            "those of the TaskManagers that wrote the timestamps. Nothing has been written. Put the "
             f"clock or --now right; if the clocks are known to differ so much, allow it: {allow}"
         )
 

@@ -26,8 +26,8 @@ class Holds(Enum):
 @dataclass(frozen=True, slots=True)
 class StateAges:
     """Of one state; times and ages are in milliseconds, and an age is negative if its timestamp is of the future, which
-    `future` counts. `legacy` is the state that it is migrated with; `sharp_end` and `suggested_ttl` are there if the ages end all at
-    once."""
+    `future` counts. `legacy` is the state that it is migrated with; `sharp_end` and `suggested_ttl` are there if the
+    ages end all at once."""
 
     operator: str
     legacy: str
