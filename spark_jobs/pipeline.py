@@ -185,7 +185,7 @@ class Pipeline:
                 total = totals.setdefault(f"{labels[operator]}/{state}", {"entries": 0, "bytes": 0})
                 total[name] += count
         met = {f"{labels[operator]}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()}
-        notes = option_notes(self.resolved, inventory)
+        notes = option_notes(self.resolved, inventory, ages)
         for note in notes:
             self.say(f"note: {note}")
         return {"states": totals, "met": met, AGES: ages.to_facts(), "notes": notes, _SECONDS: seconds}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spark_jobs.snapshot import ages
 from stateferry.errors import PlanError
 from stateferry.migration.inventory import inventory_tasks, total
 from stateferry.runs.option_notes import nothing_to_do_lines, option_notes
@@ -22,6 +23,7 @@ NOW = 100 * DAY
 PLAIN = LegacyState(blobs={"cold": ({"a": 1}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
 TIMED = LegacyState(blobs={"cold": ({"a": 1}, NOW - DAY)}, rows={"hot": {"a": (5, NOW)}}, flags={"hot": NOW}, ttl=True)
 OLD = NOW - 31 * DAY
+MOSTLY_EXPIRED = TIMED.with_changes(blobs={"cold": ({f"a{number}": 1 for number in range(150)}, OLD)})
 STATE = {"legacy": LEGACY, "new": NEW}
 WITH_TTL = {"ttl_ms": "30d"}
 
@@ -29,15 +31,18 @@ WITH_TTL = {"ttl_ms": "30d"}
 def resolved(source: str, state: dict[str, Any], **options: object) -> ResolvedPlan:
     operators = [{"operator": "main", "states": [STATE | state]}]
     target = f"{source}-target"
-    plan = plan_of({"job": "j", "now": NOW, "source": source, "target": target, "operators": operators, **options})
-    return resolve(plan, Savepoint.open(source))
+    places = {"source": source, "target": target, "home": f"{source}-home"}
+    return resolve(
+        plan_of({"job": "j", "now": NOW, "operators": operators, **places, **options}), Savepoint.open(source)
+    )
 
 
 def notes(plan: ResolvedPlan) -> list[str]:
     """As after the snapshot, which says all that was said before it."""
     (one,) = plan.operators
     tasks = inventory_tasks(plan.source, one.operator, one.rules, target_bytes=1 << 20)
-    found = option_notes(plan, total(task.take() for task in tasks))
+    inventory = total(task.take() for task in tasks)
+    found = option_notes(plan, inventory, ages(plan, inventory))
     assert set(option_notes(plan)) <= set(found)
     return found
 
@@ -97,6 +102,39 @@ FLAGGED = {"flag": FLAG}
             "--drop-unrepresentable-nulls had no effect: each new state can hold null values",
         ),
         (PLAIN, FLAGGED, {"keep_legacy": True}, None),
+        (TIMED.with_changes(flags={"hot": OLD}), FLAGGED | WITH_TTL, {"keep_expired": True}, None),
+        (
+            TIMED,
+            FLAGGED | WITH_TTL,
+            {"accept_expired": "60%"},
+            "--accept-expired had no effect: without it the run would",
+        ),
+        (MOSTLY_EXPIRED, FLAGGED | WITH_TTL, {"accept_expired": "60%"}, None),
+        (
+            MOSTLY_EXPIRED,
+            FLAGGED | WITH_TTL,
+            {"accept_expired": "60%", "keep_expired": True},
+            "--accept-expired had no effect: without it the run would not have stopped either",
+        ),
+        (
+            PLAIN,
+            FLAGGED,
+            {"accept_expired": "60%"},
+            "--accept-expired had no effect: no legacy state with a time to live",
+        ),
+        (
+            PLAIN,
+            FLAGGED,
+            {"clock_tolerance_ms": "1h"},
+            "--clock-tolerance had no effect: no legacy state with a time to",
+        ),
+        (TIMED, FLAGGED | WITH_TTL, {"clock_tolerance_ms": "1h"}, "--clock-tolerance had no effect: without it"),
+        (
+            TIMED.with_changes(blobs={"cold": ({"a": 1}, NOW + DAY // 48)}),
+            FLAGGED | WITH_TTL,
+            {"clock_tolerance_ms": "1h"},
+            None,
+        ),
     ],
 )
 def test_an_option_is_said_to_have_no_effect_where_it_has_none(
@@ -160,7 +198,7 @@ def test_a_time_to_live_for_a_migrated_state_without_one_is_refused(tmp_path: Pa
     notes_ = option_notes(resolved(stamped, WITH_TTL, keep_expired=True))
     assert notes_ == [
         f"--ttl had no effect: {LEGACY} of main is already migrated, the savepoint has {NEW} alone",
-        "--keep-expired had no effect: no legacy state with a time to live is there any more",
+        "--keep-expired had no effect: no legacy state with a time to live is there",
     ]
     # Nothing is migrated, so nobody has to know it.
     assert nothing_to_do_lines(resolved(stamped, {}))[0].startswith("nothing to do")

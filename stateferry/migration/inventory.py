@@ -36,8 +36,6 @@ from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
-from stateferry.serializers.walker import Positions
-from stateferry.ttl import expired_array
 
 
 @dataclass(slots=True)
@@ -103,7 +101,6 @@ class InventoryTask:
                     rows = read_rows(section, rules)
                     aged(rows.timestamps)
                     standing(rows, rules, sets[rules.legacy.name], met)
-                    met["rows kept although expired"] += _kept_although_expired(rows.timestamps, rules)
                 elif state.name == rules.flag_name and state.ttl:
                     with section.locating():
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
@@ -131,15 +128,8 @@ def _examine(
     aged(blobs.timestamps, blobs.counts)
     stops = rules.on_contradiction is Contradiction.STOP
     keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
-    met["blobs kept although expired"] += _kept_although_expired(blobs.timestamps, rules)
     if rules.legacy.ttl and null_under_ttl(rules.map_type.value) is None:
         met["unrepresentable nulls"] += int((keep & blobs.nulls()).sum())
-
-
-def _kept_although_expired(timestamps: Positions, rules: Rules) -> int:
-    if rules.ttl is None or not rules.keep_expired:
-        return 0
-    return int(expired_array(timestamps, rules.ttl, rules.now).sum())
 
 
 def inventory_tasks(

@@ -22,7 +22,7 @@ from itertools import islice
 
 from stateferry.durations import MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
 from stateferry.errors import RejectedError
-from stateferry.runs.plan import MigrationPlan
+from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
 from stateferry.runs.state_ages import FoundAges, Holds, StateAges
@@ -69,6 +69,18 @@ def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
     too_many = {one: reason for one in found.states if (reason := _why_too_many(plan, one))}
     if too_many:
         raise TooManyExpireError(_words(plan, found, too_many))
+
+
+def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
+    """Options that allow what this run would do without them too; it hasn't been stopped."""
+    if plan.accept_expired is not None:
+        without = plan.model_copy(update={"accept_expired": None})
+        if plan.keep_expired or not any(_why_too_many(without, one) for one in found.states):
+            yield "--accept-expired"
+    if plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS:
+        usual = plan.model_copy(update={"clock_tolerance_ms": DEFAULT_CLOCK_TOLERANCE_MS})
+        if not any(_contradicted(usual, found)):
+            yield "--clock-tolerance"
 
 
 def _green_runs(plan: MigrationPlan) -> Iterator[Run]:

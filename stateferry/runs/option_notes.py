@@ -8,20 +8,24 @@ from collections.abc import Iterator
 from stateferry.migration.inventory import Inventory
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
 from stateferry.migration.unnamed_flags import possible_flags
-from stateferry.runs.plan import StatePlan
+from stateferry.runs.expiry_guard import needless
+from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, StatePlan
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.state_ages import FoundAges
 
 
-def option_notes(resolved: ResolvedPlan, inventory: Inventory | None = None) -> list[str]:
-    """In sentences. Without the inventory only what the savepoint's descriptions show: whether anything has expired,
-    for example, isn't known before all of it was read."""
+def option_notes(
+    resolved: ResolvedPlan, inventory: Inventory | None = None, ages: FoundAges | None = None
+) -> list[str]:
+    """In sentences. Without inventory and ages only what the savepoint's descriptions show: whether anything has
+    expired, for example, isn't known before all of it was read."""
     notes: list[str] = []
     for one in resolved.operators:
         for state in one.migrated_before:
             notes += _of_a_migrated_state(one, state, resolved.nothing_to_do)
         for rules in one.rules:
             notes += _of_a_flag(one, rules, inventory)
-    return [*notes, *_of_the_layout(resolved), *_of_the_rules(resolved, inventory)]
+    return [*notes, *_of_the_layout(resolved), *_of_time(resolved, ages), *_of_the_rules(resolved, inventory)]
 
 
 def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
@@ -83,24 +87,37 @@ def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
         yield f"--max-parallelism {plan.max_parallelism} had no effect: it is that of every operator already"
 
 
+def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
+    plan = resolved.plan
+    if not any(rules.legacy.ttl for one in resolved.operators for rules in one.rules):
+        given = {
+            "--keep-expired": plan.keep_expired,
+            "--accept-expired": plan.accept_expired is not None,
+            "--clock-tolerance": plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS,
+        }
+        for option, is_given in given.items():
+            if is_given:
+                yield f"{option} had no effect: no legacy state with a time to live is there"
+    elif ages is not None:
+        if plan.keep_expired and not any(state.expired for state in ages.states):
+            yield "--keep-expired had no effect: nothing has expired"
+        for option in needless(plan, ages):
+            yield f"{option} had no effect: without it the run would not have stopped either"
+
+
 def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[str]:
     plan = resolved.plan
     every = [(one, rules) for one in resolved.operators for rules in one.rules]
 
-    def met(*names: str) -> bool:
+    def met(name: str) -> bool:
         """Whether there is any of it; taken for granted as long as nothing was counted."""
         if inventory is None:
             return True
         counters = [inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every]
-        return any(counts[name] for counts in counters if counts for name in names)
+        return any(counts[name] for counts in counters if counts)
 
     if plan.keep_legacy and not every:
         yield "--keep-legacy had no effect: no legacy state is there any more"
-    if plan.keep_expired:
-        if not any(rules.legacy.ttl for _, rules in every):
-            yield "--keep-expired had no effect: no legacy state with a time to live is there any more"
-        elif not met("blobs kept although expired", "rows kept although expired"):
-            yield "--keep-expired had no effect: nothing has expired"
     if plan.on_contradiction != Contradiction.STOP.value:
         option = f"--on-contradiction {plan.on_contradiction}"
         if not any(rules.flag_name in one.states for one, rules in every):

@@ -38,6 +38,7 @@ from stateferry.shares import parse_share
 
 HOME_VARIABLE = "STATEFERRY_HOME"
 DEFAULT_HOME = "~/.stateferry"
+DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
 _CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
 # What another request for the same work may have otherwise.
@@ -183,7 +184,7 @@ class MigrationPlan(_Model):
     # How far timestamps may be ahead of `now`: clocks differ.
     clock_tolerance_ms: Annotated[
         StrictInt, Field(ge=0, le=MAX_MILLISECONDS), BeforeValidator(_milliseconds), ADDED
-    ] = 10 * MILLISECONDS_PER_UNIT["m"]
+    ] = DEFAULT_CLOCK_TOLERANCE_MS
     # Whether `now` is that of a clock (or told), the end of a backfilled day, or the savepoint's newest timestamp.
     now_from: Annotated[Literal["clock", "backfill", "savepoint"], ADDED] = "clock"
     # These three have defaults as well, below: the latter two follow from the first.
