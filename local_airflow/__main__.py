@@ -11,6 +11,8 @@ from types import FrameType
 from local_airflow import demo
 from local_airflow.server import NotStartedError, Server
 from local_airflow.settings import REPOSITORY, Settings, free_port, is_free
+from stateferry.errors import UsageError
+from stateferry.private_files import private_files
 
 _CACHE = REPOSITORY / ".cache"
 _PORT_FILE = _CACHE / "airflow" / "port"
@@ -25,8 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _carry_out(options)
-    except (NotStartedError, demo.DemoError, TimeoutError) as error:
+        with private_files():
+            return _carry_out(options)
+    except (NotStartedError, demo.DemoError, TimeoutError, UsageError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     except KeyboardInterrupt:

@@ -31,6 +31,7 @@ from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE, Run
 from stateferry.runs.space import check_room, estimate
 from stateferry.runs.state_ages import AGES
+from stateferry.runs.target_access import TargetAccess
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.own_files import drafts
@@ -215,11 +216,13 @@ class Pipeline:
         }
 
     def rescale(self) -> Facts:
-        claimed = self.run.facts("claim") is not None
+        claim = self.run.facts("claim")
         if not self.run.plan.rehearse:
             check_apart(self.run.plan)
-            target_content(self.run.plan.target, claimed=claimed)
-            self.run.finish("claim", {"target": self.run.plan.target})
+            target_content(self.run.plan.target, claimed=claim is not None)
+            source = self.resolved.source
+            access = TargetAccess.like(source.folder, source.metadata, self.files, TargetAccess.of_facts(claim))
+            self.run.finish("claim", {"target": self.run.plan.target, **access.facts()})
         self._remove_leftovers()
         # Of an attempt that was stopped or found wanting: its files are about to be others.
         self.run.staged.child(METADATA).remove()

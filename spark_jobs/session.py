@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,11 +22,13 @@ from pyspark.sql import SparkSession
 from spark_jobs import class_archive, java, lost
 from spark_jobs.worker_daemon import Nursery
 from stateferry.errors import PassingError
+from stateferry.temporary_folder import make_temporary_folder
 
 LOOPBACK = "127.0.0.1"
 # How often a task is given to another worker when its own was lost.
 ATTEMPTS = 4
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_SOCKETS = "spark.python.unix.domain.socket.dir"
 _stopping: list[threading.Thread] = []
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -38,8 +41,6 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     # Over loopback each task waits 40 ms for an acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
-    # A socket's path has room for a hundred letters, which a folder for temporary files may have itself.
-    "spark.python.unix.domain.socket.dir": "/tmp",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     # Without it no filter reaches the data source, and every query reads the whole state.
@@ -58,9 +59,11 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
 
     java.check()
     builder = SparkSession.builder.appName(application)
-    for name, value in (_local(cores) | SETTINGS | given).items():
+    folder = make_temporary_folder()
+    for name, value in (_local(cores) | SETTINGS | _inside(folder, SETTINGS[_JAVA_OPTIONS]) | given).items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with _started_in(folder):
+        spark = builder.getOrCreate()
     savepoint_source.register(spark)
     return spark
 
@@ -80,7 +83,8 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
     java.check()
     # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
     options = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
-    settings = _local(f"{slots()},{ATTEMPTS}") | SETTINGS | {_JAVA_OPTIONS: options}
+    folder = make_temporary_folder()
+    settings = _local(f"{slots()},{ATTEMPTS}") | SETTINGS | _inside(folder, options)
     lost.say_it_once()
     nursery = Nursery()
     started: SparkContext | None = None
@@ -91,7 +95,7 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         nursery.close()
 
     try:
-        with _ended_afterwards(), lost.losses_told():
+        with _ended_afterwards(), lost.losses_told(), _started_in(folder):
             _start_jvm(_conf(settings))
             meanwhile()
             started = _context(application, settings)
@@ -150,6 +154,39 @@ def _ended_afterwards() -> Iterator[None]:
         caught[number](number, None)
 
 
+def _inside(folder: str, java_options: str) -> dict[str, str]:
+    """Settings by which a session leaves its temporary files there and nowhere else."""
+    return {
+        "spark.local.dir": folder,
+        _SOCKETS: folder,
+        # The JVM's own figures of itself go to /tmp whatever it is told, and nobody reads them.
+        _JAVA_OPTIONS: f"-Djava.io.tmpdir={folder} -XX:-UsePerfData {java_options}",
+    }
+
+
+@contextmanager
+def _started_in(folder: str) -> Iterator[None]:
+    """For what takes no settings: Spark's launcher, which is a JVM too, and pyspark while it waits for both."""
+    # In the environment it would count for more than the setting.
+    wanted = {"SPARK_LOCAL_DIRS": folder, "SPARK_LAUNCHER_OPTS": _with(os.environ.get("SPARK_LAUNCHER_OPTS", ""))}
+    before = {name: os.environ.get(name) for name in wanted}
+    tempdir, tempfile.tempdir = tempfile.tempdir, folder
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = tempdir
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _with(options: str) -> str:
+    return f"{options} -XX:-UsePerfData".strip()
+
+
 def wait_until_stopped() -> None:
     """For the session of this process that was left last."""
     while _stopping:
@@ -163,7 +200,12 @@ def submitted_session(application: str) -> Iterator[SparkContext]:
     lost.say_it_once()
     settings = {name: value for name, value in SETTINGS.items() if name.startswith("spark.python.")}
     with lost.losses_told():
-        started = _context(application, settings)
+        # Before it nobody knows what spark-submit was told.
+        SparkContext._ensure_initialized()
+        master = SparkConf().get("spark.master") or "local"
+        # Executors elsewhere have no folder of ours, and one of theirs may have too long a name for a socket.
+        sockets = make_temporary_folder() if master.partition("[")[0] == "local" else "/tmp"
+        started = _context(application, settings | {_SOCKETS: sockets})
         try:
             yield started
         finally:

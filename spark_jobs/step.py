@@ -21,7 +21,9 @@ from spark_jobs.pipeline import Pipeline, now_ms
 from spark_jobs.session import submitted_session
 from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of, if_interrupted
+from stateferry.private_files import private_files
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, Lease
+from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.plan_check import ResolvedPlan, resolve
@@ -40,6 +42,7 @@ def main(step: str, argv: Sequence[str] | None = None) -> int:
     return exit_code_of(lambda: _run(step, argv))
 
 
+@private_files()
 def _run(step: str, argv: Sequence[str] | None) -> int:
     run = _run_of(_parser(step).parse_args(argv))
     with Control(run.plan.catalog_uri) as control:
@@ -59,6 +62,7 @@ def _do(run: Run, step: str, control: Control) -> int:
             for line in nothing_to_do_lines(resolved):
                 _say(line)
             return 0
+        TemporaryFolders(run.folder).take_over()
         with submitted_session(f"stateferry {step} {run.plan.run_id}") as spark:
             Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say).carry_out_step(step)
     _say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")

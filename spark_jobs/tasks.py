@@ -13,6 +13,7 @@ from pyspark.accumulators import Accumulator
 
 from spark_jobs.watching import Watch, watched
 from stateferry.errors import PassingError, StateferryError
+from stateferry.private_files import private_files, wanted_umask
 from stateferry.savepoint.stores import reaching
 
 Work = TypeVar("Work")
@@ -56,7 +57,7 @@ def run_tasks(
     done = done or Done({}, 0.0)
     rest = [(number, piece) for number, piece in enumerate(work) if number not in done.facts]
     amount = spark.accumulator(sum(map(measure.of, done.facts.values())) if measure else 0)
-    task = _Task(do, measure, amount, _attempts(spark))
+    task = _Task(do, measure, amount, _attempts(spark), wanted_umask())
 
     def job() -> list[tuple[int, Fact | _Failure]]:
         return spark.parallelize(rest, len(rest)).map(task).collect() if rest else []
@@ -100,11 +101,13 @@ class _Task(Generic[Work, Fact]):
     measure: Measure[Fact] | None
     amount: Accumulator[int]
     attempts: int
+    umask: int
 
     def __call__(self, numbered: tuple[int, Work]) -> tuple[int, Fact | _Failure]:
         number, work = numbered
         try:
-            fact = self._done(work)
+            with private_files(self.umask):
+                fact = self._done(work)
         except PassingError as error:
             # What this machine can't reach another one may, as long as Spark gives the task to another.
             if _attempt() < self.attempts:

@@ -7,25 +7,27 @@ starts, by a process of its own (`Nursery`); what Spark starts then hands its pi
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
+from itertools import count
 from zipimport import zipimporter
 
 from spark_jobs import memory
+from stateferry.temporary_folder import make_temporary_folder, remove_temporary_folder
 
 _SOCKET = "STATEFERRY_NURSERY"
 _PIPES = (0, 1, 2)
 _LONGEST_PID = 20
 _AHEAD = "--ahead-of-spark"
+_numbers = count(1)
 # What tasks need; not the catalog's libraries, which only the driver does.
 _PRELOADED = (
     "numpy.ma",
@@ -45,9 +47,8 @@ class Nursery:
     comes, with this process."""
 
     def __init__(self) -> None:
-        # A socket's path has room for a hundred letters, which a folder for temporary files may have itself.
-        path = f"{tempfile.mkdtemp(prefix='stateferry-', dir='/tmp')}/nursery"
-        command = [sys.executable, "-m", "spark_jobs.worker_daemon", _AHEAD, path]
+        path = f"{make_temporary_folder()}/nursery-{next(_numbers)}"
+        command = [sys.executable, "-m", "spark_jobs.worker_daemon", _AHEAD, path, str(os.getpid())]
         # As Spark starts its daemon: with one order of hashes for all, and not to be interrupted from the terminal.
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         # Where we have no output ourselves, it needs one all the same: that of Spark's pipes takes its place.
@@ -145,9 +146,19 @@ def _hand_over(path: str) -> bool:
     return True
 
 
-def _wait(path: str) -> None:
-    """Gets ready, and serves whoever comes first. The socket's folder goes with the wait for it, even if whoever made
-    that has been killed."""
+def _wait(path: str, maker: int) -> None:
+    """Gets ready, and serves whoever comes first. Whoever started this process removes its own temporary folder; if it
+    has been killed, this process does."""
+    me = os.getpid()
+    try:
+        _serve_first(path)
+    finally:
+        # Workers are forked from here.
+        if os.getpid() == me and os.getppid() != maker:
+            remove_temporary_folder(os.path.dirname(path))
+
+
+def _serve_first(path: str) -> None:
     try:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
@@ -158,7 +169,8 @@ def _wait(path: str) -> None:
                 return
             peer, _ = listener.accept()
     finally:
-        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
     _, pipes, _, _ = socket.recv_fds(peer, 1, len(_PIPES))
     with peer.makefile("rb") as said:
         environment = json.loads(said.read())
@@ -175,7 +187,7 @@ def _wait(path: str) -> None:
 def main(argv: list[str]) -> None:
     # Spark names the module whose workers it wants: the only one there is for tasks.
     if argv[:1] == [_AHEAD]:
-        _wait(argv[1])
+        _wait(argv[1], int(argv[2]))
     elif not ((path := os.environ.get(_SOCKET)) and _hand_over(path)):
         _get_ready()
         _serve()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.places import add_place_options, catalog_of
 
 if TYPE_CHECKING:
-    from stateferry.runs.cleaning import Cleaning
+    from stateferry.runs.cleaning import Cleaning, Removal
 
 _DESCRIPTION = """\
 Remove runs by a retention rule, with their staged savepoints and the state files of targets that they never made a
 savepoint, and of their jobs' tables old snapshots and files that no snapshot names. Nothing that is published goes,
-nor what a rollback would bring back, and nothing while a run is at work.
+nor what a rollback would bring back, and nothing while a run is at work: only what killed processes of the jobs' runs
+left in the folder for temporary files goes in any case.
 """
 
 
@@ -75,22 +77,28 @@ def run(options: argparse.Namespace) -> int:
 def _clean(cleaning: Cleaning) -> None:
     from stateferry.runs.plan import new_run_id
 
+    removed = list(_show(cleaning, cleaning.remove_temporary_folders()))
     if cleaning.dry_run:
-        _show(cleaning)
+        _sum_up(cleaning, [*removed, *_show(cleaning, cleaning.clean())])
         return
     lease = cleaning.control.acquire(cleaning.job, f"clean-{new_run_id()}")
     try:
-        _show(cleaning)
+        _sum_up(cleaning, [*removed, *_show(cleaning, cleaning.clean())])
     finally:
         cleaning.control.release(lease)
 
 
-def _show(cleaning: Cleaning) -> None:
-    done = "would remove" if cleaning.dry_run else "removed"
-    count = size = 0
-    for removal in cleaning.clean():
-        count += 1
-        size += removal.size
-        sys.stdout.write(f"{done} {removal.what} {removal.name}\n")
-    sys.stdout.write(f"job {cleaning.job}: {done} {count} things, {size:,} bytes\n")
+def _show(cleaning: Cleaning, removals: Iterable[Removal]) -> Iterator[Removal]:
+    for removal in removals:
+        sys.stdout.write(f"{_done(cleaning)} {removal.what} {removal.name}\n")
+        yield removal
+
+
+def _sum_up(cleaning: Cleaning, removals: Sequence[Removal]) -> None:
+    size = sum(removal.size for removal in removals)
+    sys.stdout.write(f"job {cleaning.job}: {_done(cleaning)} {len(removals)} things, {size:,} bytes\n")
     sys.stdout.flush()
+
+
+def _done(cleaning: Cleaning) -> str:
+    return "would remove" if cleaning.dry_run else "removed"

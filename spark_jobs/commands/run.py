@@ -107,6 +107,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from spark_jobs import snapshot
     from spark_jobs.session import session, slots
     from stateferry.exit_codes import if_interrupted
+    from stateferry.runs.left_behind import TemporaryFolders
 
     goes_on = f"run {run.plan.run_id} goes on where it was when the same command is given again"
     lease = control.acquire(run.plan.job, run.plan.run_id)
@@ -114,6 +115,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
         _say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
         # Read while Spark starts.
         threading.Thread(target=importlib.import_module, args=("spark_jobs.pipeline",), daemon=True).start()
+        TemporaryFolders(run.folder).take_over()
         ahead = snapshot.Ahead(resolved, slots()) if run.facts("snapshot") is None else None
         start = ahead.start if ahead else lambda: None
         with if_interrupted(goes_on), session(f"stateferry {run.plan.run_id}", start) as spark:

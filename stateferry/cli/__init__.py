@@ -31,6 +31,7 @@ from stateferry.exit_codes import (
     USAGE,
     exit_code_of,
 )
+from stateferry.private_files import private_files
 
 __all__ = [
     "DAMAGED_OR_REFUSED",
@@ -103,7 +104,8 @@ def _run(arguments: list[str]) -> int:
         # What a terminal can't show must not end an answer half way.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        code: int = options.run(options)
+        with private_files():
+            code: int = options.run(options)
     finally:
         # What was found before an error comes before its line.
         sys.stdout.flush()

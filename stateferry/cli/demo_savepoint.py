@@ -10,6 +10,7 @@ from typing import Any
 from stateferry.cli.progress import progress_bar
 from stateferry.durations import parse_duration
 from stateferry.errors import UsageError
+from stateferry.private_files import usual_files
 
 _METADATA_VERSIONS = {"2.3": 6, "1.20": 4}
 
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         compressed=options.compressed,
         metadata_version=_METADATA_VERSIONS[options.flink],
     )
-    with progress_bar("writing", state.size) as written:
+    with usual_files(), progress_bar("writing", state.size) as written:
         write_demo_savepoint(options.folder, state, written)
     sys.stdout.write(
         f"wrote {folder.shown}: {state.keys:,} keys with {state.entries:,} entries each, "

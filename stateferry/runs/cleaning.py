@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stateferry.runs.control import Control
+from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.retention import Retention, removable
 from stateferry.runs.runs import Run, RunSummary, runs_of
 from stateferry.savepoint.own_files import drafts, is_state_file
@@ -25,6 +26,7 @@ from stateferry.savepoint.reader import METADATA
 from stateferry.savepoint.storage import Location
 from stateferry.tables.cleaning import TableCleaning, tables_of
 from stateferry.tables.commits import TableHome
+from stateferry.temporary_folder import remove_temporary_folder, size_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,15 @@ class Cleaning:
     rule: Retention
     now: int
     dry_run: bool = False
+
+    def remove_temporary_folders(self) -> Iterator[Removal]:
+        """What killed processes of the job's runs left on this machine, however young; needs no lease."""
+        for run in runs_of(self.home, self.job):
+            for folder in TemporaryFolders(run.folder).left_behind():
+                size = size_of(folder)
+                if not self.dry_run:
+                    remove_temporary_folder(folder)
+                yield Removal("temporary folder", folder, size)
 
     def clean(self) -> Iterator[Removal]:
         """Removes one thing after the other, and says what it was."""

@@ -27,6 +27,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from stateferry.databases import tell
 from stateferry.errors import MissingHereError, UsageError
+from stateferry.private_files import private_files
 from stateferry.savepoint.stores import reaching
 
 # A transaction here takes milliseconds; who waits this long for the others waits for somebody who is stuck.
@@ -83,8 +84,10 @@ standing = Table(
 def engine_for(catalog_uri: str) -> Engine:
     """For whoever writes: a SQLite database that isn't there yet is made."""
     if (file := sqlite_file(catalog_uri)) is not None:
-        with reaching(str(file.parent), "made"):
+        with reaching(str(file), "made"), private_files():
             file.parent.mkdir(parents=True, exist_ok=True)
+            # SQLite would give the group less than the umask does; what it writes beside the file has the file's mode.
+            file.touch()
     # A transaction that reads first and writes later would fail if another one wrote in between.
     return _engine(catalog_uri, "BEGIN IMMEDIATE")
 

@@ -35,9 +35,18 @@ class Process:
     def shown(self) -> str:
         return f"process {self.id} on {self.host}"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known to have ended: of another machine's processes nothing is known."""
+        return self._is_here and not self.surely_runs()
+
+    @property
+    def _is_here(self) -> bool:
+        return self.host == socket.gethostname() and self.id > 0
+
     def surely_runs(self) -> bool:
         """Whether it is known to run: of another machine's processes nothing is known."""
-        if self.host != socket.gethostname() or self.id <= 0:
+        if not self._is_here:
             return False
         started = _start_of(self.id)
         if started is None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateferry.errors import PlanError, StateferryError, UsageError
+from stateferry.private_files import private_files
 from stateferry.runs.plan import MigrationPlan, plan_of_json
 from stateferry.runs.run_states import (
     ENDED,
@@ -74,8 +75,7 @@ class Run:
                     "give another run_id, or leave it out"
                 )
         else:
-            folder.make_folder()
-            file.write_atomically(plan.to_json().encode())
+            _write(file, plan.to_json())
         if not run.changes():
             run.enter(RunState.PLANNED, now)
         return run
@@ -130,7 +130,7 @@ class Run:
 
     def _change(self, change: StateChange, *, check: bool) -> None:
         # Two processes may do this at once: neither loses what the other wrote.
-        with self.folder.child(_LOCK).locked():
+        with private_files(), self.folder.child(_LOCK).locked():
             changes = self.changes()
             last = changes[-1] if changes else None
             if last is not None and (last.state, last.reason) == (change.state, change.reason):
@@ -138,7 +138,7 @@ class Run:
             check_reason(change.state, change.reason)
             if check:
                 check_change(last, change.state)
-            self.folder.child(_STATE).write_atomically(changes_to_json((*changes, change)).encode())
+            _write(self.folder.child(_STATE), changes_to_json((*changes, change)))
 
     def facts(self, step: str) -> dict[str, Any] | None:
         """What the step said when it was done; None if it isn't, or if it was done for another plan."""
@@ -154,9 +154,7 @@ class Run:
     def finish(self, step: str, facts: Mapping[str, Any]) -> None:
         """Makes the step done; all that it wrote must be on disk by now."""
         content = {"step": step, "plan": self.plan.fingerprint, "facts": dict(facts)}
-        file = self._step(step)
-        file.parent.make_folder()
-        file.write_atomically(f"{json.dumps(content, indent=2, allow_nan=False)}\n".encode())
+        _write(self._step(step), f"{json.dumps(content, indent=2, allow_nan=False)}\n")
 
     def forget(self, step: str) -> None:
         """The step has to be done again."""
@@ -227,6 +225,13 @@ def _summary(job_folder: str, folder: Location) -> RunSummary:
         return RunSummary(run.plan.job, run.plan.run_id, folder, run.plan, run.changes())
     except StateferryError as error:
         return RunSummary(job_folder, folder.name, folder, None, (), str(error))
+
+
+def _write(file: Location, text: str) -> None:
+    # Airflow's processes have a umask of their own.
+    with private_files():
+        file.parent.make_folder()
+        file.write_atomically(text.encode())
 
 
 def _read_changes(folder: Location) -> tuple[StateChange, ...]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stateferry.private_files import private_files, usual_files
 from stateferry.runs.publication import Publication
 from stateferry.runs.runs import Run, runs_of
+from stateferry.runs.target_access import TargetAccess
 from stateferry.savepoint.own_files import METADATA, drafts, is_draft_of_metadata
 from stateferry.savepoint.storage import Location
 
@@ -21,8 +23,9 @@ class ToPublish:
         return self.run.folder.child("to-publish").child(METADATA)
 
     def keep(self, metadata: bytes) -> None:
-        self._file.parent.make_folder()
-        self._file.write_atomically(metadata)
+        with private_files():
+            self._file.parent.make_folder()
+            self._file.write_atomically(metadata)
 
     def metadata(self) -> bytes:
         return self._file.read()
@@ -36,13 +39,22 @@ class ToPublish:
         metadata = target.child(METADATA)
         if not metadata.exists():
             try:
-                metadata.write_atomically(self.metadata())
+                self._publish(target)
             except OSError:
                 if not metadata.exists():
                     raise
         # Since the name stands, its drafts are of no use, not even to who is writing one.
         for draft in filter(is_draft_of_metadata, drafts(target)):
             draft.remove()
+
+    def _publish(self, target: Location) -> None:
+        access = TargetAccess.of_facts(self.run.facts("claim"))
+        if access is None:
+            with usual_files():
+                target.child(METADATA).write_atomically(self.metadata())
+        else:
+            access.open(target, self.run.plan.home)
+            target.child(METADATA).write_atomically(self.metadata(), access.metadata.give_to)
 
 
 def published_run(home: str, publication: Publication) -> Run | None:

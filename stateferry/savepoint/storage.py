@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,12 +120,12 @@ class Location:
                 return PassingOutput(self.path)
             return NamedFile(self.filesystem.open_output_stream(self.path), self.shown)
 
-    def write_atomically(self, data: bytes) -> None:
-        """The file appears whole and on disk, or not at all."""
+    def write_atomically(self, data: bytes, before: Callable[[str], None] = lambda _: None) -> None:
+        """The file appears whole and on disk, or not at all; `before` that, a local one is shown where it lies."""
         with reaching(self.shown, "written"):
-            self._write_atomically(data)
+            self._write_atomically(data, before)
 
-    def _write_atomically(self, data: bytes) -> None:
+    def _write_atomically(self, data: bytes, before: Callable[[str], None]) -> None:
         if not self.is_local:
             with self.create() as stream:  # one put
                 stream.write(data)
@@ -136,6 +136,7 @@ class Location:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            before(draft.path)
             draft.replace(self)
         except BaseException:
             with contextlib.suppress(OSError):
