@@ -12,6 +12,7 @@ from local_airflow import demo
 from local_airflow.server import NotStartedError, Server
 from local_airflow.settings import REPOSITORY, Settings, free_port, is_free
 from stateferry.errors import UsageError
+from stateferry.printable import printable_lines, say
 from stateferry.private_files import private_files
 
 _CACHE = REPOSITORY / ".cache"
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with private_files():
             return _carry_out(options)
     except (NotStartedError, demo.DemoError, TimeoutError, UsageError) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{printable_lines(str(error))}\n")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -46,7 +47,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         return demo.run(server)
     server = Server(_settings(free_port()))
     try:
-        _say("starting Airflow on this machine")
+        say("starting Airflow on this machine")
         server.start()
         return demo.run(server)
     finally:
@@ -59,7 +60,7 @@ def _up(port: int) -> int:
         if not is_free(port):
             raise NotStartedError(f"port {port} is in use: end what listens there, or `make up PORT=...`")
         server = Server(_settings(port))
-        _say("starting Airflow on this machine")
+        say("starting Airflow on this machine")
         try:
             server.start()
         except BaseException:
@@ -67,9 +68,9 @@ def _up(port: int) -> int:
             raise
         _PORT_FILE.write_text(f"{port}\n")
     demo.write_savepoint(server.settings)
-    _say(f"Airflow is up: {server.settings.url}")
-    _say(f"log in as admin with the password {server.api.password()}")
-    _say("state_migration, triggered with its form as it is, migrates a demo savepoint; `make down` stops Airflow")
+    say(f"Airflow is up: {server.settings.url}")
+    say(f"log in as admin with the password {server.api.password()}")
+    say("state_migration, triggered with its form as it is, migrates a demo savepoint; `make down` stops Airflow")
     return 0
 
 
@@ -85,7 +86,7 @@ def _down() -> int:
     there = bool(server.processes())
     server.stop()
     _PORT_FILE.unlink(missing_ok=True)
-    _say("Airflow is stopped" if there else "Airflow wasn't running")
+    say("Airflow is stopped" if there else "Airflow wasn't running")
     return 0
 
 
@@ -99,11 +100,6 @@ def _port() -> int:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

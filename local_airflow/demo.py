@@ -10,6 +10,7 @@ from typing import Any
 from local_airflow.api import Api
 from local_airflow.server import Server
 from local_airflow.settings import Settings
+from stateferry.printable import say
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report
 from stateferry.savepoint.storage import Location
@@ -27,7 +28,7 @@ def run(server: Server) -> int:
     write_savepoint(server.settings)
     api = server.api
     run_id = api.trigger(DAG, {"approval": False})
-    _say(f"run {run_id} of the DAG {DAG}")
+    say(f"run {run_id} of the DAG {DAG}")
     _follow(api, run_id)
     state = api.wait_for_end(DAG, run_id, _SECONDS)
     if state != "success":
@@ -55,7 +56,7 @@ def _follow(api: Api, run_id: str) -> None:
         for task in sorted(ended, key=lambda task: str(task["end_date"])):
             said.add(task["task_id"])
             took = f" in {task['duration']:.0f} s" if task["duration"] else ""
-            _say(f"  {task['task_id']}: {task['state']}{took}")
+            say(f"  {task['task_id']}: {task['state']}{took}")
         return state in ("success", "failed")
 
     api.wait(DAG, run_id, look, _SECONDS)
@@ -68,22 +69,17 @@ def _why(api: Api, run_id: str) -> str:
 
 
 def _show(settings: Settings, conclusion: Mapping[str, Any], published: Mapping[str, Any]) -> None:
-    _say("")
+    say("")
     show_report(Report.read(Location.of(conclusion["report"])), sys.stdout)
     target = published["target"]
-    _say("")
-    _say(f"the new savepoint:  {target}")
-    _say(f"the tables:         {', '.join(published['tables'])}")
-    _say(f"                    in {settings.stateferry_home / 'warehouse'}")
-    _say("")
-    _say("to look on:")
-    _say(f"  .venv/bin/stateferry inspect {target}")
-    _say(f"  .venv/bin/stateferry dump {target} --operator main --state newMainState --limit 3")
-    _say(f"  .venv/bin/stateferry status --home {settings.stateferry_home}")
-    _say("  docs/query-your-state.md: the tables in SQL")
-    _say("  make up: Airflow, with this run and its logs")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    say("")
+    say(f"the new savepoint:  {target}")
+    say(f"the tables:         {', '.join(published['tables'])}")
+    say(f"                    in {settings.stateferry_home / 'warehouse'}")
+    say("")
+    say("to look on:")
+    say(f"  .venv/bin/stateferry inspect {target}")
+    say(f"  .venv/bin/stateferry dump {target} --operator main --state newMainState --limit 3")
+    say(f"  .venv/bin/stateferry status --home {settings.stateferry_home}")
+    say("  docs/query-your-state.md: the tables in SQL")
+    say("  make up: Airflow, with this run and its logs")

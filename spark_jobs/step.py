@@ -21,6 +21,7 @@ from spark_jobs.pipeline import Pipeline, now_ms
 from spark_jobs.session import submitted_session
 from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of, if_interrupted
+from stateferry.printable import say
 from stateferry.private_files import private_files
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, Lease
 from stateferry.runs.left_behind import TemporaryFolders
@@ -49,7 +50,7 @@ def _run(step: str, argv: Sequence[str] | None) -> int:
         check_not_ended(run, control)
         if run.state is RunState.PUBLISHED:
             ToPublish(run).roll_forward()
-            _say(f"nothing to do: run {run.plan.run_id} is published")
+            say(f"nothing to do: run {run.plan.run_id} is published")
             return 0
         return _do(run, step, control)
 
@@ -60,12 +61,12 @@ def _do(run: Run, step: str, control: Control) -> int:
         resolved = _resolved(run)
         if resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
-                _say(line)
+                say(line)
             return 0
         TemporaryFolders(run.folder).take_over()
         with submitted_session(f"stateferry {step} {run.plan.run_id}") as spark:
-            Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say).carry_out_step(step)
-    _say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")
+            Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), say).carry_out_step(step)
+    say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")
     return 0
 
 
@@ -114,8 +115,3 @@ def _run_of(options: argparse.Namespace) -> Run:
     if missing:
         raise UsageError(f"{options.plan}: {' and '.join(missing)} missing: all steps of a run must agree on them")
     return Run.create(plan, now_ms())
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

@@ -13,6 +13,7 @@ from types import FrameType
 
 from stateferry import os_errors
 from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError, UsageError
+from stateferry.printable import printable_lines, say
 
 THE_ANSWER_IS_NO = 1
 USAGE = 2
@@ -45,7 +46,7 @@ def exit_code_of(work: Callable[[], int], *, debug: bool = False) -> int:
         if (interruption := _interruption(error)) is not None:
             return _say_end(interruption)
         if debug:
-            traceback.print_exc()
+            sys.stderr.write(printable_lines(traceback.format_exc()))
         return _say(*_judged(error))
 
 
@@ -91,7 +92,7 @@ def _say_end(end: KeyboardInterrupt) -> int:
 
 
 def _say(code: int, text: str) -> int:
-    sys.stderr.write(f"stateferry: {' '.join(text.split())}\n")
+    say(f"stateferry: {' '.join(text.split())}", sys.stderr)
     return code
 
 

@@ -9,6 +9,8 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
+from stateferry.printable import printable
+
 # A file or a pipe has no width: wide enough for any table.
 _WIDTH_OF_A_FILE = 240
 
@@ -25,4 +27,4 @@ def console_on(file: TextIO) -> Iterator[Console]:
 
 def plain(text: str, style: str = "") -> Text:
     """Names come from the savepoint: what they contain is neither markup nor control sequences."""
-    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), style)
+    return Text(printable(text), style)

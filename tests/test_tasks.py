@@ -47,7 +47,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def task(do: Callable[[int], int], attempts: int = 1) -> tasks._Task[int, int]:
     amount: Any = SimpleNamespace(add=lambda _: None)
-    return tasks._Task(do, tasks.Measure("B", abs, 0o077), amount, attempts)
+    return tasks._Task(do, tasks.Measure("B", abs), amount, attempts, 0o077)
 
 
 def failing(times: int, error: Exception) -> Callable[[int], int]:

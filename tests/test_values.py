@@ -86,7 +86,7 @@ WRITTEN_BY_FLINK: list[tuple[FlinkType, str, Any, str]] = [
     (Scalar.STRING, "04610062", "a\0b", r'"a\u0000b"'),
     (Scalar.STRING, "037f8001", "\x7f\x80", r'"\u007f\u0080"'),
     (Scalar.STRING, "04ff0fff7f808001", "\u07ff\u3fff\u4000", '"\u07ff\u3fff\u4000"'),
-    (Scalar.STRING, "02ffff03", "\uffff", '"\uffff"'),
+    (Scalar.STRING, "02ffff03", "\uffff", '"\\uffff"'),
     (Scalar.STRING, "03bdb00380bc03", "😀", '"😀"'),
     (Scalar.STRING, "0280b003", "\ud800", r'"\ud800"'),
     (Scalar.STRING, "8701" + "78" * 134, "x" * 134, '"' + "x" * 134 + '"'),

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from state_migration.summary import report_summary
 from state_migration.the_run import check_not_returned, now_ms, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
+from stateferry.printable import printable
 from stateferry.runs.control import Control
 from stateferry.runs.rejecting import approve, reject
 from stateferry.runs.report import Report
@@ -69,7 +70,7 @@ class ApproveRun(Asking):
             skip(self.log, "approval is switched off")
         with refused_in_words():
             body = report_summary(Report.read(run.report), run.plan)
-        self.ask(context, f"Cut over job {run.plan.job}?", body, request.approval_timeout)
+        self.ask(context, f"Cut over job {printable(run.plan.job)}?", body, request.approval_timeout)
 
     def approved(self, context: Context, who: str) -> None:
         _approve(run_of(context), f"approved by {who}")

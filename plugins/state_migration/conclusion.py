@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from state_migration.request import MigrationRequest
 from state_migration.the_run import PLAN_TASK, RETURNED, planned_by, skip
 from stateferry.errors import PassingError, StateferryError
+from stateferry.printable import printable
 from stateferry.runs.prediction import part_times
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report, time_line
@@ -43,9 +44,9 @@ class Conclude(BaseOperator):
         self.log.info("%s", time_line(times))
         problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
         if problem:
-            raise AirflowFailException(problem)
+            raise AirflowFailException(printable(problem))
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
-        self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, done)
+        self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
         said = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
         return {**said, "times": {time.part: {"seconds": time.seconds, "predicted": time.predicted} for time in times}}
 

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator, Variable
 from state_migration.planning import VARIABLE, Occasion, planned, requested_by_form, requested_nightly
 from state_migration.request import MigrationRequest
 from state_migration.the_run import refused_in_words, skip
+from stateferry.printable import printable
 from stateferry.runs.runs import run_folder
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class PlanOperator(BaseOperator):
             plan, run = planned(request, occasion)
         folder = run.folder if run is not None else run_folder(plan.home, plan.job, plan.run_id)
         for name, value in plan.model_dump(mode="json", exclude={"catalog_uri"}).items():
-            self.log.info("%s: %s", name, value)
+            self.log.info("%s: %s", name, printable(str(value)))
         return {
             "job": plan.job,
             "run_id": plan.run_id,

@@ -23,6 +23,7 @@ from state_migration.the_run import (
     wait_for_lease,
 )
 from stateferry.exit_codes import DAMAGED_OR_REFUSED, THE_ANSWER_IS_NO, USAGE
+from stateferry.printable import printable
 from stateferry.runs.control import BEING_WORKED_ON, Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE
@@ -71,10 +72,10 @@ class StepOperator(SparkSubmitOperator):
             self._wait_for_lease(run)
             last = run.changes()[-1]
             if last.state in (RunState.FAILED, RunState.REJECTED) and run.changes() != before:
-                raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {last.reason}") from None
+                raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {printable(last.reason)}") from None
             refusal = _refusal(str(error))
             if refusal:
-                raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {refusal}") from None
+                raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {printable(refusal)}") from None
             raise
         return self._done(context, run)
 

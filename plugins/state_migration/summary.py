@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stateferry.printable import printable
 from stateferry.runs.plan import MigrationPlan
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import fact_lines
@@ -19,9 +20,9 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
     verdict = "green" if report.is_green else "red"
     yield f"**The report is {verdict}**: {passed} checks passed, {failed} failed, {unsure} could not tell."
     yield ""
-    yield f"- from `{report.source.path}` (checkpoint {report.source.checkpoint_id})"
-    yield f"- to `{plan.target}`"
-    yield f"- run `{report.run_id}` of job `{report.job}`"
+    yield f"- from `{_code(report.source.path)}` (checkpoint {report.source.checkpoint_id})"
+    yield f"- to `{_code(plan.target)}`"
+    yield f"- run `{_code(report.run_id)}` of job `{_code(report.job)}`"
     if report.predictions:
         parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
         yield f"- a cut-over is likely to take: {parts}"
@@ -36,7 +37,7 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
     yield ""
     yield "```"
     for step, facts in report.facts.items():
-        yield from (line.replace("`", "'") for line in fact_lines(step, facts))
+        yield from map(_code, fact_lines(step, facts))
     yield "```"
     yield ""
     if plan.rehearse:
@@ -46,4 +47,9 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     """Names come from the savepoint: what they contain is no markup."""
-    return "".join(f"\\{c}" if c in "|\\`*_<>[]" else c if c.isprintable() else " " for c in text)
+    return "".join(f"\\{c}" if c in "|\\`*_<>[]&" else c for c in printable(text))
+
+
+def _code(text: str) -> str:
+    """Between backquotes everything is text, but for one of them."""
+    return printable(text).replace("`", "'")

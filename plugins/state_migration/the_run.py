@@ -14,6 +14,7 @@ from airflow.sdk.timezone import utcnow
 
 from state_migration.request import MigrationRequest
 from stateferry.errors import PassingError, StateferryError
+from stateferry.printable import printable
 from stateferry.runs.control import Control, LeaseHeldError
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.runs import Run
@@ -54,8 +55,8 @@ def now_ms() -> int:
 
 def skip(log: Any, reason: str) -> NoReturn:
     """Airflow itself doesn't show why a task was skipped."""
-    log.info("skipped: %s", reason)
-    raise AirflowSkipException(reason)
+    log.info("skipped: %s", printable(reason))
+    raise AirflowSkipException(printable(reason))
 
 
 def check_not_returned(run: Run) -> None:
@@ -84,7 +85,7 @@ def check_published(run: Run) -> None:
 
 def wait_for_lease(why: str) -> NoReturn:
     """Gives up the worker, and has the task start again in a while; that is no failure, and no other try."""
-    _log.warning("waiting: %s", why)
+    _log.warning("waiting: %s", printable(why))
     raise AirflowRescheduleException(utcnow() + _LOOK_AGAIN)  # type: ignore[no-untyped-call]
 
 
@@ -99,4 +100,4 @@ def refused_in_words() -> Iterator[None]:
     except PassingError:
         raise
     except StateferryError as error:
-        raise AirflowFailException(str(error)) from None
+        raise AirflowFailException(printable(str(error))) from None

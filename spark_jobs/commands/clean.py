@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.printable import say
 
 if TYPE_CHECKING:
     from stateferry.runs.cleaning import Cleaning, Removal
@@ -55,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
     rule = Retention(options.keep, parse_duration(options.older_than))
     home, catalog_uri = catalog_of(options)
     if not runs_of(home) and Control.if_there(catalog_uri) is None:
-        sys.stdout.write(f"nothing to clean: no job is known in {home}\n")
+        say(f"nothing to clean: no job is known in {home}")
         return 0
     at_work: list[str] = []
     with Control(catalog_uri) as control:
         known = sorted({*control.jobs(), *(one.job for one in runs_of(home))})
         if not known and options.job is None:
-            sys.stdout.write(f"nothing to clean: no job is known in {home}\n")
+            say(f"nothing to clean: no job is known in {home}")
         for job in known if options.job is None else [options.job]:
             tables = TableHome(catalog_uri, f"{home}/warehouse")
             cleaning = Cleaning(home, job, control, tables, rule, now_ms(), options.dry_run)
@@ -90,14 +90,13 @@ def _clean(cleaning: Cleaning) -> None:
 
 def _show(cleaning: Cleaning, removals: Iterable[Removal]) -> Iterator[Removal]:
     for removal in removals:
-        sys.stdout.write(f"{_done(cleaning)} {removal.what} {removal.name}\n")
+        say(f"{_done(cleaning)} {removal.what} {removal.name}")
         yield removal
 
 
 def _sum_up(cleaning: Cleaning, removals: Sequence[Removal]) -> None:
     size = sum(removal.size for removal in removals)
-    sys.stdout.write(f"job {cleaning.job}: {_done(cleaning)} {len(removals)} things, {size:,} bytes\n")
-    sys.stdout.flush()
+    say(f"job {cleaning.job}: {_done(cleaning)} {len(removals)} things, {size:,} bytes")
 
 
 def _done(cleaning: Cleaning) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from stateferry.printable import say
+
 if TYPE_CHECKING:
     from spark_jobs.watching import Progress
 
@@ -22,8 +24,7 @@ class ProgressLines:
         if not progress.ended and now - self._last < _SECONDS_BETWEEN:
             return
         self._last = now
-        self._file.write(f"{progress_line(progress)}\n")
-        self._file.flush()
+        say(progress_line(progress), self._file)
 
 
 def progress_line(progress: Progress) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.printable import say
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
@@ -31,6 +31,6 @@ def run(options: argparse.Namespace) -> int:
     with Control(catalog_uri) as control:
         rolled_back = WayBack(home, control, options.job).go()
     undone = rolled_back.undone
-    sys.stdout.write(f"rolled back publication {undone.sequence} (run {undone.record.run_id})\n")
-    sys.stdout.write(f"restore the job from {rolled_back.restore_from}\n")
+    say(f"rolled back publication {undone.sequence} (run {undone.record.run_id})")
+    say(f"restore the job from {rolled_back.restore_from}")
     return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.options import add_plan_options, plan_of_options
 from stateferry.errors import PassingError
+from stateferry.printable import say
 
 if TYPE_CHECKING:
     from spark_jobs.pipeline import Pipeline
@@ -55,14 +56,14 @@ def run(options: argparse.Namespace) -> int:
         if before is not None:
             check_not_ended(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
-            _say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
+            say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
             return 0
         if before is not None and before.state is RunState.PUBLISHED:
             before = None
         resolved = resolve(before.plan if before else plan, Savepoint.open(plan.source))
         if resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
-                _say(line)
+                say(line)
             return 0
         _check_target(before, resolved)
         _check_age(resolved, control)
@@ -112,7 +113,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     goes_on = f"run {run.plan.run_id} goes on where it was when the same command is given again"
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
-        _say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
+        say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
         # Read while Spark starts.
         threading.Thread(target=importlib.import_module, args=("spark_jobs.pipeline",), daemon=True).start()
         TemporaryFolders(run.folder).take_over()
@@ -122,7 +123,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
             from spark_jobs.commands.progress_lines import ProgressLines
             from spark_jobs.pipeline import Pipeline
 
-            pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), _say, ahead)
+            pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), say, ahead)
             try:
                 report = pipeline.carry_out()
             finally:
@@ -152,15 +153,10 @@ def _say_end(pipeline: Pipeline) -> None:
     from stateferry.runs.report_text import time_line
 
     run = pipeline.run
-    _say(time_line(part_times(run)))
+    say(time_line(part_times(run)))
     if run.plan.rehearse:
-        _say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
+        say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
     else:
-        _say(f"published: restore the new job from {run.plan.target}")
-        _say(f"to go back: stateferry rollback --job {run.plan.job}")
-    _say(f"report: {run.report.shown}")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+        say(f"published: restore the new job from {run.plan.target}")
+        say(f"to go back: stateferry rollback --job {run.plan.job}")
+    say(f"report: {run.report.shown}")

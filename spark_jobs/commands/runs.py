@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.printable import say
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
@@ -42,9 +43,9 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return 0
     if not found:
-        sys.stdout.write(f"there is no run{f' of job {options.job}' if options.job else ''} in {home}\n")
+        say(f"there is no run{f' of job {options.job}' if options.job else ''} in {home}")
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one["changed_at"] / 1000))
         reason = f": {one['reason']}" if one["reason"] else ""
-        sys.stdout.write(f"{one['run_id']}  {one['job']}  {one['state']}  {when} UTC{reason}\n")
+        say(f"{one['run_id']}  {one['job']}  {one['state']}  {when} UTC{reason}")
     return 0

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.printable import say
 
 if TYPE_CHECKING:
     from stateferry.runs.control import Control
@@ -51,8 +52,10 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(jobs, indent=2) + "\n")
         return 0
     if not jobs:
-        sys.stdout.write(f"no job is known in {home}: none has published anything, none is at work\n")
-    sys.stdout.writelines(f"{line}\n" for job, facts in jobs.items() for line in _lines(job, facts))
+        say(f"no job is known in {home}: none has published anything, none is at work")
+    for job, facts in jobs.items():
+        for line in _lines(job, facts):
+            say(line)
     return 0
 
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from spark_jobs.commands.options import add_plan_options, plan_of_options
+from stateferry.printable import say
 
 _DESCRIPTION = """\
 Hold DST against SRC as the options say it was to become, from the bytes of both. Exit code 1 if it isn't so or DST is
@@ -49,5 +50,5 @@ def run(options: argparse.Namespace) -> int:
         checks = validate.run(spark, resolved, plan.target, watch=ProgressLines(sys.stderr))
     show_checks(checks, sys.stdout)
     for note in option_notes(resolved):
-        sys.stdout.write(f"note: {note}\n")
+        say(f"note: {note}")
     return 1 if any(check.outcome is Outcome.FAILED for check in checks) else 0

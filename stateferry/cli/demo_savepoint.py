@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import Any
 
 from stateferry.cli.progress import progress_bar
 from stateferry.durations import parse_duration
 from stateferry.errors import UsageError
+from stateferry.printable import say
 from stateferry.private_files import usual_files
 
 _METADATA_VERSIONS = {"2.3": 6, "1.20": 4}
@@ -71,10 +71,11 @@ def run(options: argparse.Namespace) -> int:
     )
     with usual_files(), progress_bar("writing", state.size) as written:
         write_demo_savepoint(options.folder, state, written)
-    sys.stdout.write(
+    say(
         f"wrote {folder.shown}: {state.keys:,} keys with {state.entries:,} entries each, "
-        f"{state.migrated_keys:,} of the keys moved already\ntry: stateferry inspect {options.folder}\n"
+        f"{state.migrated_keys:,} of the keys moved already"
     )
+    say(f"try: stateferry inspect {options.folder}")
     if state.ttl is not None:
-        sys.stdout.write(f"its ages count from this moment: to migrate it another day, run with --now {state.now}\n")
+        say(f"its ages count from this moment: to migrate it another day, run with --now {state.now}")
     return 0

@@ -1,14 +1,13 @@
 """Single values as JSON text, in the shape that `stateferry dump` prints.
 
 Text and not Python objects to be dumped later: integers stay exact at any length, a `Float` keeps its shortest form.
-Every text is one line of valid JSON; characters beyond ASCII stay readable, but lone surrogates and control characters
-are escaped.
+Every text is one line of valid JSON; letters beyond ASCII stay readable, but what isn't to be seen, or would steer a
+terminal, is escaped, and so are lone surrogates.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from base64 import b64encode
 from collections.abc import Callable
 from functools import lru_cache
@@ -52,9 +51,6 @@ JsonText = Callable[[Any], str]
 # Of a POJO that is of a subclass; no field of Java's is called that.
 CLASS = "@class"
 
-# Surrogates have no UTF-8; the others would end a line or steer a terminal.
-_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-
 
 def value_json(type_: FlinkType, value: Any) -> str:
     return json_text(type_)(value)
@@ -68,7 +64,15 @@ def json_text(type_: FlinkType) -> JsonText:
 
 
 def string_json(value: str) -> str:
-    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", encode_basestring(value))
+    text = encode_basestring(value)
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def object_json(members: dict[str, str]) -> str:

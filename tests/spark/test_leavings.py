@@ -115,11 +115,14 @@ def test_what_a_killed_driver_started_removes_the_folder_for_it(ferry: Ferry) ->
     ferry.wait_until(lambda: ferry.left == [])
 
 
-def test_a_session_to_look_with_leaves_nothing(ferry: Ferry) -> None:
+def test_a_session_to_look_with_leaves_nothing_and_logs_nothing_that_steers(ferry: Ferry) -> None:
     code = f"""
 from spark_jobs.session import local_session
 source = local_session("look", cores=2).read.format("flink_savepoint").option("path", {str(ferry.folder / "source")!r})
 assert source.option("operator", "main").option("state", "mainState").load().count() == 1400
+logger = source._spark._jvm.org.slf4j.LoggerFactory.getLogger("strange")
+logger.error("日本\\x1b[31m\\x9b\\u202e\\ufeff\\x7f\\nnext line")
 """
     assert ferry.start("-c", code).wait(_LONGEST) == 0, ferry.said()
+    assert "日本?[31m????\nnext line\n" in ferry.said()
     assert ferry.left == []

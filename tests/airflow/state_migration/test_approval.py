@@ -12,7 +12,9 @@ from state_migration.approval import ApproveRun
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 from state_migration.summary import report_summary
+from state_migration.the_run import refused_in_words
 
+from stateferry.errors import RefusedError
 from stateferry.runs.control import Control
 from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
 from stateferry.runs.run_states import RunState
@@ -100,3 +102,27 @@ def test_the_summary_says_what_one_has_to_know_and_takes_no_name_for_markup(run:
     assert "- note: --flag-state is\\<b\\>Moved had no effect" in text
     assert "| main/a\\|b: rows | passed | 10 | 10 |" in text
     assert "<script>" not in text
+
+
+def test_a_strange_name_neither_steers_nor_leaves_its_place(run: Run) -> None:
+    strange = "日本`\n\x1b[31m\u202e# a heading\n```\n"
+    check = Check(f"{strange}: rows", Outcome.PASSED, strange, strange)
+    savepoint = SavepointFingerprint(strange, 7, {"_metadata": FileFingerprint(1, "00" * 8)})
+    report = Report(strange, strange, "f", 0, savepoint, savepoint, (check,), {"snapshot": {"states": {strange: {}}}})
+    lines = report_summary(report, run.plan).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("#") for line in lines)
+    assert lines.count("```") == 2
+    assert sum("日本" in line for line in lines) == 3
+
+
+def test_a_refusal_shows_what_is_strange_in_it() -> None:
+    with pytest.raises(AirflowFailException) as refused, refused_in_words():
+        raise RefusedError("operator 日本\x1b[31m\u202e")
+    assert str(refused.value) == "operator 日本\\x1b[31m\\u202e"
+
+
+def test_what_airflow_writes_of_a_run_only_its_user_reads(run: Run) -> None:
+    answer(run, {"chosen_options": ["Approve"], "params_input": {}, **ANSWERED})
+    assert {entry.stat().st_mode & 0o777 for entry in Path(run.folder.path).iterdir()} == {0o600}
+    assert Path(run.folder.path).stat().st_mode & 0o777 == 0o700
