@@ -17,9 +17,9 @@ import pytest
 
 from stateferry.cli import main
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-_LONGEST = 120
+_LONGEST = 280
 
 
 @dataclass(frozen=True)
