@@ -18,6 +18,7 @@ from spark_jobs.lost import losses_told
 from spark_jobs.watching import Watch
 from stateferry.errors import PassingError, RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
+from stateferry.runs import source_check
 from stateferry.runs.apart import check_apart
 from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
 from stateferry.runs.expiry_guard import check_ages
@@ -33,6 +34,7 @@ from stateferry.runs.space import check_room, estimate
 from stateferry.runs.state_ages import AGES
 from stateferry.runs.target_access import TargetAccess
 from stateferry.runs.to_publish import ToPublish
+from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.own_files import drafts
 from stateferry.savepoint.reader import METADATA, Savepoint
@@ -131,6 +133,13 @@ class Pipeline:
         # What is wrong may be mended: the next time the staged savepoint is made and looked at anew.
         self.run.forget("rescale")
         self.run.forget("validate")
+        for check in report.failed:
+            if check.name == source_check.NAME:
+                raise RejectedError(
+                    f"{check.actual}: what was converted is not what the snapshot read, so nothing is published. Find "
+                    "out who writes to the savepoint, then start a run of its own: give another --target, or trigger a "
+                    f"new DAG run ({self.run.report.shown})"
+                )
         failed = ", ".join(check.name for check in report.failed)
         raise RejectedError(f"the staged savepoint is not what it should be: {failed} ({self.run.report.shown})")
 
@@ -179,6 +188,7 @@ class Pipeline:
         inventory, seconds = snapshot.run(self.spark, self.resolved, self.watch, self.ahead)
         ages = snapshot.ages(self.resolved, inventory)
         check_ages(self.run.plan, ages)
+        source_check.note_metadata(self.resolved.source, inventory.read)
         labels = {one.hex_id: one.label for one in self.resolved.source.metadata.operators}
         totals: dict[str, dict[str, int]] = {}
         for name, counter in (("entries", inventory.entries), ("bytes", inventory.sizes)):
@@ -189,7 +199,14 @@ class Pipeline:
         notes = option_notes(self.resolved, inventory, ages)
         for note in notes:
             self.say(f"note: {note}")
-        return {"states": totals, "met": met, AGES: ages.to_facts(), "notes": notes, _SECONDS: seconds}
+        return {
+            "states": totals,
+            "met": met,
+            AGES: ages.to_facts(),
+            "notes": notes,
+            source_check.READ: source_check.to_facts(inventory.read),
+            _SECONDS: seconds,
+        }
 
     def _check_room(self) -> None:
         room = estimate(self.resolved)
@@ -256,7 +273,11 @@ class Pipeline:
 
     def validate(self) -> Facts:
         tables = migrate.accounts(self.resolved)
-        checks = validate.run(self.spark, self.resolved, self.run.staged.path, tables, self.watch)
+        read = BytesRead()
+        checks = validate.run(self.spark, self.resolved, self.run.staged.path, tables, self.watch, read)
+        source_check.note_metadata(self.resolved.source, read)
+        facts = {step: self.run.facts(step) or {} for step in ("snapshot", "migrate", "rescale")}
+        checks.append(source_check.check_source(facts["snapshot"].pop(source_check.READ, None), read))
         report = Report(
             self.run.plan.job,
             self.run.plan.run_id,
@@ -265,7 +286,7 @@ class Pipeline:
             cut_over.fingerprint_of_metadata(self.resolved.source),
             cut_over.fingerprint(self.spark, Savepoint.open(self.run.staged.path), self.watch, self._written()),
             tuple(checks),
-            {step: self.run.facts(step) or {} for step in ("snapshot", "migrate", "rescale")},
+            facts,
             predict(self.run),
         )
         report.write(self.run.report)

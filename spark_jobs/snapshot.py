@@ -13,7 +13,15 @@ from pyspark import SparkContext
 from spark_jobs.tasks import Done, Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.errors import StateferryError
-from stateferry.migration.inventory import Inventory, InventoryTask, inventory_tasks, total
+from stateferry.migration.inventory import (
+    CarriedTask,
+    Inventory,
+    InventoryTask,
+    carried_tasks,
+    inventory_tasks,
+    take,
+    total,
+)
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
 from stateferry.migration.unnamed_flags import unnamed_flag
 from stateferry.runs.plan_check import ResolvedPlan
@@ -42,7 +50,7 @@ class Ahead:
                 return
             # What goes wrong here goes wrong as a task of Spark's too, and is said there.
             with contextlib.suppress(Exception):
-                self._taken[number] = task.take()
+                self._taken[number] = take(task)
                 self._seconds = time.monotonic() - began
 
     def end(self) -> Done[Inventory]:
@@ -57,7 +65,7 @@ def run(
     """The inventory, and how many seconds of it were ahead of Spark."""
     tasks = ahead.tasks if ahead else _tasks(resolved, spark.defaultParallelism)
     done = ahead.end() if ahead else None
-    inventory = total(run_tasks(spark, "snapshot", tasks, InventoryTask.take, watch, _BYTES, done))
+    inventory = total(run_tasks(spark, "snapshot", tasks, take, watch, _BYTES, done))
     for stopping in _stopping(resolved, inventory):
         raise stopping
     return inventory, done.seconds if done else 0.0
@@ -94,9 +102,9 @@ def _holds(state: str, rules: Rules) -> Holds:
     return Holds.ROWS if state == rules.new_name else Holds.FLAGS
 
 
-def _tasks(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask]:
+def _tasks(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask | CarriedTask]:
     rules = {one.operator.id: one.rules for one in resolved.operators}
-    return [
+    keyed = [
         task
         for operator in resolved.source.keyed_operators()
         for task in inventory_tasks(
@@ -107,6 +115,7 @@ def _tasks(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask]:
             at_least=at_least,
         )
     ]
+    return [*keyed, *carried_tasks(resolved.source)]
 
 
 def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryError]:

@@ -10,10 +10,11 @@ from pyspark import SparkContext
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.tables.account import AccountSpec, table_accounts, table_facts
 from stateferry.validation.check_result import Check
-from stateferry.validation.checks import open_staged, run_check, validate
-from stateferry.validation.keyed_check import Facts
+from stateferry.validation.checks import CheckSpec, open_staged, run_check, validate
+from stateferry.validation.keyed_check import READ, Facts
 from stateferry.validation.promise import Promise
 
 _BYTES: Measure[Facts] = Measure("B", lambda facts: int(facts.get("size", 0)))
@@ -25,19 +26,29 @@ def run(
     staged: str,
     tables: Sequence[AccountSpec] = (),
     watch: Watch = lambda _: None,
+    read: BytesRead | None = None,
 ) -> list[Check]:
-    """`tables` are what they have to say in the matter, in pieces of work."""
+    """`tables` are what they have to say in the matter, in pieces of work. In `read` is noted which bytes of the source
+    were read."""
     opened = open_staged(staged)
     if isinstance(opened, Check):
         return [opened]
     promise = Promise(
         resolved.layout, {one.operator.id: one.rules for one in resolved.operators}, resolved.plan.keep_legacy
     )
+
+    def on_spark(specs: Sequence[CheckSpec]) -> list[Facts]:
+        facts = run_tasks(spark, "validate", specs, run_check, watch, _BYTES)
+        for one in facts:
+            if read is not None and one.get(READ) is not None:
+                read.take(one[READ])
+        return facts
+
     return validate(
         resolved.source,
         opened,
         promise,
-        run=lambda specs: run_tasks(spark, "validate", specs, run_check, watch, _BYTES),
+        run=on_spark,
         tables=table_accounts(tables, run_tasks(spark, "validate tables", tables, table_facts, watch)),
         target_bytes=resolved.plan.chunk_bytes,
     )

@@ -9,12 +9,13 @@ and how old the entries are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
+from stateferry.file_hash import hasher_of
 from stateferry.migration.ages import Ages, Integers
 from stateferry.migration.rules import (
     Contradiction,
@@ -29,26 +30,29 @@ from stateferry.migration.rules import (
     standing,
 )
 from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
+from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.chunks import Chunk, plan_chunks
 from stateferry.savepoint.grouped import GroupSections
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
-from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.metadata import InlineBytes, Operator, StreamHandle
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
 
 
 @dataclass(slots=True)
 class Inventory:
     """Entries and bytes by operator id, state and key group; counts of what a migration meets by operator and state,
     and of what speaks for a flag by operator, legacy state and possible flag; ages by operator, legacy state and state:
-    the legacy state itself, the new one and the flag, under time to live."""
+    the legacy state itself, the new one and the flag, under time to live; and which bytes these were."""
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     met: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     flag_signs: dict[tuple[str, str, str], Counter[str]] = field(default_factory=dict)
     ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
+    read: BytesRead = field(default_factory=BytesRead)
 
     def add(self, other: Inventory) -> None:
         self.entries.update(other.entries)
@@ -59,6 +63,7 @@ class Inventory:
             self.flag_signs.setdefault(flag, Counter()).update(counts)
         for aged, ages in other.ages.items():
             self.ages.setdefault(aged, Ages()).add(ages)
+        self.read.take(other.read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,8 @@ class InventoryTask:
         inventory = Inventory()
         window = np.empty(WINDOW, np.uint8)
         for part in self.chunk.parts:
-            with KeyGroupFile(self.folder, part.handle, self.chunk.max_parallelism, part.subtask) as file:
+            width = self.chunk.max_parallelism
+            with KeyGroupFile(self.folder, part.handle, width, part.subtask, inventory.read) as file:
                 states = keyed_states(file.header, file.name)
                 for key_group in part.key_groups:
                     self._count(GroupSections(file, key_group, states, window), inventory)
@@ -118,6 +124,38 @@ class InventoryTask:
         if rules.ttl is not None and len(timestamps):
             ages = inventory.ages.setdefault((self.operator, rules.legacy.name, state), Ages())
             ages.count(timestamps, np.ones_like(timestamps) if counts is None else counts, rules.ttl, rules.now)
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTask:
+    """Files of one operator that are carried over: all that isn't managed keyed state. They are only read."""
+
+    folder: Location
+    streams: tuple[StreamHandle, ...]
+
+    def take(self) -> Inventory:
+        inventory = Inventory()
+        for stream in self.streams:
+            file, _, _ = open_stream(self.folder, stream)
+            with file:
+                inventory.read.note(stream, WHOLE, hasher_of(file))
+        return inventory
+
+
+def take(task: InventoryTask | CarriedTask) -> Inventory:
+    return task.take()
+
+
+def carried_tasks(source: Savepoint) -> list[CarriedTask]:
+    carried = (tuple(_carried(operator)) for operator in source.metadata.operators)
+    return [CarriedTask(source.folder, streams) for streams in carried if streams]
+
+
+def _carried(operator: Operator) -> Iterator[StreamHandle]:
+    for subtask in operator.subtasks:
+        for handle in (subtask.managed_operator, subtask.raw_operator, subtask.raw_keyed):
+            if handle is not None and not isinstance(handle.stream, InlineBytes):
+                yield handle.stream
 
 
 def _examine(

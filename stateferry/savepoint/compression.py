@@ -34,10 +34,10 @@ class Source(Protocol):
 
 
 class PlainSource:
-    """The bytes `start` to `end` of a file."""
+    """The bytes `start` to `end` of a file. `hasher` hears of all that is read."""
 
-    def __init__(self, file: Any, name: str, start: int, end: int) -> None:
-        self._file, self._name, self._position, self._end = file, name, start, end
+    def __init__(self, file: Any, name: str, start: int, end: int, hasher: Any = None) -> None:
+        self._file, self._name, self._position, self._end, self._hasher = file, name, start, end, hasher
         file.seek(start)
 
     def fill(self, buffer: Buffer) -> int:
@@ -49,15 +49,17 @@ class PlainSource:
             raise DamagedError(
                 f"{self._end - self._position} more bytes", "the end", file=self._name, offset=self._position
             )
+        if self._hasher is not None:
+            self._hasher.update(buffer[:got].data)
         self._position += got
         return got
 
 
 class SnappySource:
-    """The content of the framed snappy stream in the bytes `start` to `end` of a file."""
+    """The content of the framed snappy stream in the bytes `start` to `end` of a file. `hasher` hears of these."""
 
-    def __init__(self, file: Any, name: str, start: int, end: int) -> None:
-        self._input = PlainSource(file, name, start, end)
+    def __init__(self, file: Any, name: str, start: int, end: int, hasher: Any = None) -> None:
+        self._input = PlainSource(file, name, start, end, hasher)
         self._name, self._base = name, start
         self._buffer = np.empty(_READ + LARGEST_CHUNK, np.uint8)
         self._begin = self._end = 0

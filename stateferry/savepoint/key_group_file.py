@@ -21,9 +21,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stateferry.errors import DamagedError
+from stateferry.file_hash import new_hasher
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents
 from stateferry.savepoint import kernels
+from stateferry.savepoint.bytes_read import HEADER, BytesRead
 from stateferry.savepoint.compression import Buffer, PlainSource, SnappySource, Source
 from stateferry.savepoint.header import KeyedHeader, parse_header
 from stateferry.savepoint.membership import Membership
@@ -92,10 +94,17 @@ class Section:
 
 
 class KeyGroupFile:
-    """One subtask's keyed state, open for reading; use as a context manager."""
+    """One subtask's keyed state, open for reading; use as a context manager. In `read` is noted what is read of it."""
 
-    def __init__(self, folder: Location, handle: KeyedHandle, max_parallelism: int, subtask: int) -> None:
-        self.handle = handle
+    def __init__(
+        self,
+        folder: Location,
+        handle: KeyedHandle,
+        max_parallelism: int,
+        subtask: int,
+        read: BytesRead | None = None,
+    ) -> None:
+        self.handle, self.read = handle, read
         self.prefix = key_group_prefix_bytes(max_parallelism)
         self.file, self.name, self.size = open_stream(folder, handle.stream)
         try:
@@ -121,7 +130,12 @@ class KeyGroupFile:
         if end > _LARGEST_HEADER:
             raise DamagedError(f"a header of at most {_LARGEST_HEADER} bytes", f"{end}", file=self.name)
         self.file.seek(0)
-        return parse_header(bytes(self.file.read(end)), self.name, end=end)
+        data = bytes(self.file.read(end))
+        if self.read is not None:
+            hasher = new_hasher()
+            hasher.update(data)
+            self.read.note(self.handle.stream, HEADER, hasher)
+        return parse_header(data, self.name, end=end)
 
     def sections(self, key_group: int, window: Buffer | None = None) -> Iterator[Section]:
         """The key group's sections in the file's order; none if it has no data. `window` is a buffer to use again."""
@@ -155,7 +169,8 @@ class _GroupReader:
     def __init__(self, file: KeyGroupFile, extent: KeyGroupExtent, buffer: Buffer) -> None:
         self.file, self.extent, self.buffer = file, extent, buffer
         kind = SnappySource if file.header.compressed else PlainSource
-        self.source: Source = kind(file.file, file.name, extent.start, extent.end)
+        self.hasher = new_hasher() if file.read is not None else None
+        self.source: Source = kind(file.file, file.name, extent.start, extent.end, self.hasher)
         self.position = self.end = 0
         # Of the file's room for positions: sections take one part after another, and begin anew when all is taken.
         self.taken = 0
@@ -172,6 +187,8 @@ class _GroupReader:
             state = yield from self._state(state)
         if self.position < self.end or self._more():
             raise self._damaged("the end of the key group", "more bytes", self.position)
+        if self.file.read is not None:
+            self.file.read.note(self.file.handle.stream, self.extent.key_group, self.hasher)
 
     def _check_state(self, state: int, seen: set[int]) -> None:
         states = self.file.header.states

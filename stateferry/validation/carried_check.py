@@ -11,13 +11,15 @@ from itertools import pairwise
 from typing import Any
 
 from stateferry.errors import DamagedError, RefusedError
+from stateferry.file_hash import new_hasher
 from stateferry.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
+from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.header import StateMeta
 from stateferry.savepoint.metadata import KeyedHandle, Operator, OperatorHandle, Subtask
 from stateferry.savepoint.operator_rescale import parse_operator_header
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
-from stateferry.validation.keyed_check import Facts, damage
+from stateferry.validation.keyed_check import READ, Facts, damage
 
 _READ = 4 << 20
 _LARGEST_HEADER = 64 << 20
@@ -48,10 +50,11 @@ class CarriedSpec:
     def run(self) -> Facts:
         began = time.monotonic()
         facts: Facts = {"side": "source", "operator": self.operator, "size": self.size, "damage": None, "carried": []}
+        facts[READ] = BytesRead()
         try:
-            expected = _expected(self.source, self.old, self.new.parallelism)
+            expected = _expected(self.source, self.old, self.new.parallelism, facts[READ])
             facts["side"] = "staged"
-            found = _as_they_are(self.staged, self.new)
+            found = _as_they_are(self.staged, self.new, BytesRead())
             if self.new.parallelism != self.old.parallelism:
                 expected, found = _unions_gathered(expected), _unions_gathered(found)
             facts["carried"] = list(_differences(expected, found))
@@ -102,20 +105,24 @@ class _File:
         }
 
 
-def _read(folder: Location, handle: OperatorHandle) -> _File:
+def _read(folder: Location, handle: OperatorHandle, read: BytesRead) -> _File:
     file, name, size = open_stream(folder, handle.stream)
     with file:
         offsets = sorted({offset for state in handle.states for offset in state.offsets})
         bounds = [*offsets, size]
         if not 0 < bounds[0] <= _LARGEST_HEADER or (offsets and offsets[-1] >= size):
             raise DamagedError(f"offsets of elements inside the file's {size} bytes", f"{offsets[:10]}", file=name)
-        header = parse_operator_header(bytes(file.read(bounds[0])), name)
-        elements = {start: _digest(file, name, start, end) for start, end in pairwise(bounds)}
+        data, hasher = bytes(file.read(bounds[0])), new_hasher()
+        hasher.update(data)
+        header = parse_operator_header(data, name)
+        elements = {start: _digest(file, name, start, end, hasher) for start, end in pairwise(bounds)}
+        read.note(handle.stream, WHOLE, hasher)
     lists = (_Described(meta, is_broadcast=False) for meta in header.lists)
     return _File((*lists, *(_Described(meta, is_broadcast=True) for meta in header.broadcasts)), elements)
 
 
-def _digest(file: Any, name: str, start: int, end: int) -> bytes:
+def _digest(file: Any, name: str, start: int, end: int, hasher: Any) -> bytes:
+    """`hasher` hears of these bytes as well."""
     digest, position = blake2b(digest_size=16), start
     file.seek(start)
     while position < end:
@@ -123,37 +130,42 @@ def _digest(file: Any, name: str, start: int, end: int) -> bytes:
         if not piece:
             raise DamagedError(f"{end - position} more bytes", "the end", file=name, offset=position)
         digest.update(piece)
+        hasher.update(piece)
         position += len(piece)
     return digest.digest()
 
 
-def _as_they_are(folder: Location, operator: Operator) -> dict[int, _Subtask]:
-    return {subtask.index: _as_it_is(folder, subtask) for subtask in operator.subtasks if _carried_streams(subtask)}
+def _as_they_are(folder: Location, operator: Operator, read: BytesRead) -> dict[int, _Subtask]:
+    return {
+        subtask.index: _as_it_is(folder, subtask, read) for subtask in operator.subtasks if _carried_streams(subtask)
+    }
 
 
-def _as_it_is(folder: Location, subtask: Subtask) -> _Subtask:
+def _as_it_is(folder: Location, subtask: Subtask, read: BytesRead) -> _Subtask:
     if subtask.managed_operator is None:
-        return _Subtask({}, (), _raw(folder, subtask))
-    file = _read(folder, subtask.managed_operator)
-    return _Subtask(file.states(subtask.managed_operator), file.metas, _raw(folder, subtask))
+        return _Subtask({}, (), _raw(folder, subtask, read))
+    file = _read(folder, subtask.managed_operator, read)
+    return _Subtask(file.states(subtask.managed_operator), file.metas, _raw(folder, subtask, read))
 
 
-def _raw(folder: Location, subtask: Subtask) -> dict[str, object]:
+def _raw(folder: Location, subtask: Subtask, read: BytesRead) -> dict[str, object]:
     """Raw state by kind: where its parts begin, and a digest of all of it."""
     found: dict[str, object] = {}
     for kind, handle in (("raw operator state", subtask.raw_operator), ("raw keyed state", subtask.raw_keyed)):
         if handle is not None:
             file, name, size = open_stream(folder, handle.stream)
+            hasher = new_hasher()
             with file:
-                digest = _digest(file, name, 0, size)
+                digest = _digest(file, name, 0, size, hasher)
+            read.note(handle.stream, WHOLE, hasher)
             parts = (handle.range, handle.offsets) if isinstance(handle, KeyedHandle) else handle.states
             found[kind] = (parts, digest)
     return found
 
 
-def _expected(folder: Location, old: Operator, parallelism: int) -> dict[int, _Subtask]:
+def _expected(folder: Location, old: Operator, parallelism: int, read: BytesRead) -> dict[int, _Subtask]:
     """What each new subtask must have."""
-    there = _as_they_are(folder, old)
+    there = _as_they_are(folder, old, read)
     if parallelism == old.parallelism:
         return there
     metas = tuple(meta for subtask in there.values() for meta in subtask.metas)

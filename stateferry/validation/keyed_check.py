@@ -20,6 +20,7 @@ import numpy as np
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.savepoint import kernels
+from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import GroupSections
@@ -38,6 +39,8 @@ from stateferry.validation.sample_text import MOST_SAMPLES, describe
 from stateferry.validation.sampling import KeySample, SampleSpec
 
 Facts = dict[str, Any]
+# Among the facts: which bytes of the source were read.
+READ = "read"
 
 
 class Side(Enum):
@@ -212,6 +215,8 @@ class _Found:
 class _Reading:
     def __init__(self, spec: KeyedSpec) -> None:
         self._spec, self._found, self._entries = spec, _Found(), 0
+        # A probe reads but a part, once more.
+        self._read = BytesRead() if spec.side is Side.SOURCE and spec.probe is None else None
         self._sink: _Accounts | _Slices | _Items
         if spec.probe is None:
             # A staged savepoint may say another max parallelism than it was to have.
@@ -240,6 +245,7 @@ class _Reading:
             "counts": counts,
             "entries": self._entries,
             "plain": {name: self._plain(name, sample) for name, sample in self._samples.items()},
+            READ: self._read,
         }
 
     def _plain(self, name: str, sample: KeySample) -> Facts:
@@ -249,7 +255,8 @@ class _Reading:
     def read(self) -> None:
         spec, window = self._spec, np.empty(WINDOW, np.uint8)
         for part in spec.chunk.parts:
-            with KeyGroupFile(spec.folder, part.handle, spec.chunk.max_parallelism, part.subtask) as file:
+            width = spec.chunk.max_parallelism
+            with KeyGroupFile(spec.folder, part.handle, width, part.subtask, self._read) as file:
                 if spec.side is Side.STAGED:
                     # Checked here, where what is wrong gets a name.
                     file.membership = _AnyMember(file.header, spec.chunk.max_parallelism, file.prefix)

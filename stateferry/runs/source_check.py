@@ -1,0 +1,86 @@
+"""Whether the source's bytes are still those that the snapshot read, as far as the validation has read them again.
+
+The result is held against the source as it is at the validation. Since that is the source as it was at the snapshot,
+what was converted in between is what the snapshot counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stateferry.errors import RejectedError
+from stateferry.file_hash import digest_of, new_hasher
+from stateferry.runs.report import MOST_SAMPLES
+from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
+from stateferry.savepoint.metadata import parse_metadata
+from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.validation.check_result import Check, Outcome
+
+NAME = "source: unchanged since the snapshot"
+# Where the facts of the snapshot step have what it read.
+READ = "read"
+
+
+def note_metadata(source: Savepoint, read: BytesRead) -> None:
+    """Notes `_metadata`, which must be what the savepoint was opened with."""
+    file = source.folder.child(METADATA)
+    data = file.read()
+    if parse_metadata(data, file.shown) != source.metadata:
+        raise RejectedError(
+            f"{file.shown} has changed since this step began: somebody writes to the savepoint. Find out who, then "
+            "start a new run of it"
+        )
+    hasher = new_hasher()
+    hasher.update(data)
+    read.add(METADATA, WHOLE, digest_of(hasher))
+
+
+def to_facts(read: BytesRead) -> dict[str, str]:
+    """A line for each file: `part:digest`, one after the other."""
+    return {
+        file: " ".join(f"{part}:{digest}" for part, digest in sorted(parts.items()))
+        for file, parts in sorted(read.files.items())
+    }
+
+
+def of_facts(facts: Mapping[str, Any]) -> BytesRead:
+    read = BytesRead()
+    for file, line in facts.items():
+        for one in str(line).split():
+            part, _, digest = one.rpartition(":")
+            read.add(file, int(part), digest)
+    return read
+
+
+def check_source(facts: Mapping[str, Any] | None, now: BytesRead) -> Check:
+    """`facts` are what the snapshot kept: nothing in a run whose snapshot was taken by an earlier version."""
+    if facts is None:
+        return Check(NAME, Outcome.COULD_NOT_TELL, "as the snapshot read it", "the snapshot kept no digests of it")
+    snapshot = of_facts(facts)
+    parts = [(file, part) for file, digests in sorted(snapshot.files.items()) for part in sorted(digests)]
+    expected = f"{_in_words(snapshot)} as the snapshot read them"
+    changed = [(file, part) for file, part in parts if _of(now, file, part) not in (None, _of(snapshot, file, part))]
+    unread = [(file, part) for file, part in parts if _of(now, file, part) is None]
+    if changed:
+        texts = [f"{_place(*one)}: other bytes than at the snapshot" for one in changed]
+        actual = f"the source changed since the snapshot, in {len(changed)} places; the first is {_place(*changed[0])}"
+        groups = tuple(sorted({part for _, part in changed if part >= 0}))
+        return Check(NAME, Outcome.FAILED, expected, actual, groups, tuple(texts[:MOST_SAMPLES]))
+    if unread:
+        actual = f"{len(unread)} places were not read again; the first is {_place(*unread[0])}"
+        return Check(NAME, Outcome.COULD_NOT_TELL, expected, actual)
+    return Check(NAME, Outcome.PASSED, expected, _in_words(now))
+
+
+def _of(read: BytesRead, file: str, part: int) -> str | None:
+    return read.files.get(file, {}).get(part)
+
+
+def _in_words(read: BytesRead) -> str:
+    groups = sum(part >= 0 for parts in read.files.values() for part in parts)
+    return f"{len(read.files)} files with {groups} key groups"
+
+
+def _place(file: str, part: int) -> str:
+    return f"{file}, key group {part}" if part >= 0 else f"{file}, its header" if part == HEADER else file
