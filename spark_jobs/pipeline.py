@@ -240,7 +240,8 @@ class Pipeline:
             source = self.resolved.source
             access = TargetAccess.like(source.folder, source.metadata, self.files, TargetAccess.of_facts(claim))
             self.run.finish("claim", {"target": self.run.plan.target, **access.facts()})
-        self._remove_leftovers()
+        self._remove_drafts()
+        self.exchange.remove()
         # Of an attempt that was stopped or found wanting: its files are about to be others.
         self.run.staged.child(METADATA).remove()
         movements = movement.movement(self.resolved)
@@ -248,6 +249,7 @@ class Pipeline:
         for line in movement.movement_lines(movements):
             self.say(f"rescale plan: {line}")
         staged = rescale.run(self.spark, self.resolved, self.files.path, self.exchange, self.watch)
+        self._remove_drafts()
         if self.run.plan.rehearse:
             described = staged.metadata
         else:
@@ -263,13 +265,12 @@ class Pipeline:
             "counts": {state: dict(counts) for state, counts in staged.counts.items()},
         }
 
-    def _remove_leftovers(self) -> None:
-        """Of drivers before this one, which can't commit any more. This is done before anything is written: nothing of
-        this driver's own tasks goes, nor of a later driver's. `stateferry clean` removes what comes later."""
+    def _remove_drafts(self) -> None:
+        """Before anything is written, and when all of it is: what is there is of drivers before this one, which can't
+        commit any more, or of tasks that nobody waits for. A driver that has lost the lease removes nothing."""
         self.check_lease()
         for draft in drafts(self.files):
             draft.remove()
-        self.exchange.remove()
 
     def validate(self) -> Facts:
         tables = migrate.accounts(self.resolved)

@@ -83,12 +83,36 @@ def test_a_twin_that_is_still_writing_when_the_step_ends_can_end_as_well(
     world.do("rescale", "validate", "cut_over")
     (twin,) = twins
     whole = (world.root / "target" / KEYED).read_bytes()
-    assert len(drafts(target)) == 1
+    assert drafts(target) == []
     twin.write(whole)
     twin.finish()
     twin.close()
     assert drafts(target) == []
     assert (world.root / "target" / KEYED).read_bytes() == whole
+
+
+def test_a_driver_that_lost_the_lease_removes_nothing_of_the_next_ones(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world.pictures[RunState.RUNNING].restore(world.root)
+    world.do("migrate")
+    target = Location.of(str(world.root / "target"))
+    heirs: list[WriteBehind] = []
+    assemble = staging.assemble
+
+    def robbed(*arguments: Any) -> Any:
+        with world.control as control:
+            control.acquire("orders", "one", force=True)
+        heirs.append(WriteBehind(target.child(KEYED)))
+        return assemble(*arguments)
+
+    monkeypatch.setattr(rescale, "assemble", robbed)
+    assert asked(world, "rescale") == 1
+    (heir,) = heirs
+    assert len(drafts(target)) == 1
+    heir.close()
+    assert world.run.facts("rescale") is None
 
 
 def test_what_drivers_before_left_behind_goes_before_the_step_writes_anything(

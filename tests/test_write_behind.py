@@ -68,6 +68,25 @@ def test_a_file_that_was_not_finished_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_draft_that_is_gone_is_no_matter_if_the_whole_file_stands(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for before in (b"ab", b"another size", None):
+        if before is not None:
+            path.write_bytes(before)
+        stream = WriteBehind(Location.of(str(path)))
+        stream.write(b"ab")
+        (draft,) = tmp_path.glob("*.draft")
+        draft.unlink()
+        if before == b"ab":
+            stream.finish()
+        else:
+            with pytest.raises(FileNotFoundError):
+                stream.finish()
+        stream.close()
+        path.unlink(missing_ok=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_closing_again_does_nothing(tmp_path: Path) -> None:
     stream = WriteBehind(Location.of(str(tmp_path / "file")))
     stream.close()

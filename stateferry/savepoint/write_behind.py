@@ -60,9 +60,14 @@ class WriteBehind:
         """Ends the file; it is on disk when this returns."""
         self._wait()
         self._stream.close()
-        self._written.sync_file()
-        if self._location.is_local:
-            self._written.replace(self._location)
+        try:
+            self._written.sync_file()
+            if self._location.is_local:
+                self._written.replace(self._location)
+        except FileNotFoundError:
+            # Who removed the draft had the whole file already, of the same bytes: nobody waits for this one.
+            if not self._location.is_file() or self._location.size() != self.position:
+                raise
         self._finished = True
 
     def close(self) -> None:
