@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -35,11 +36,6 @@ STEPS: dict[str, ModuleType] = {
     "cut_over": cut_over,
 }
 GOES_ON, NO = 0, 1
-
-
-class Session(LocalSpark):
-    def stop(self) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World(folder / "world", {})
     with pytest.MonkeyPatch.context() as patch:
         without_spark(patch)
-        patch.setattr(step, "submitted_session", lambda _: Session())
+        patch.setattr(step, "submitted_session", lambda _: nullcontext(LocalSpark()))
         patch.setenv("STATEFERRY_HOME", str(folder / "world" / "home"))
         _take_pictures(world)
         yield world

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stateferry.errors import StateferryError
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.write_behind import WriteBehind
 
@@ -80,7 +81,7 @@ def test_a_draft_that_is_gone_is_no_matter_if_the_whole_file_stands(tmp_path: Pa
         if before == b"ab":
             stream.finish()
         else:
-            with pytest.raises(FileNotFoundError):
+            with pytest.raises(StateferryError, match="No such file"):
                 stream.finish()
         stream.close()
         path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stateferry.errors import StateferryError
 from stateferry.private_files import private_files, usual_files
 from stateferry.runs.publication import Publication
 from stateferry.runs.runs import Run, runs_of
@@ -40,7 +41,7 @@ class ToPublish:
         if not metadata.exists():
             try:
                 self._publish(target)
-            except OSError:
+            except (OSError, StateferryError):
                 if not metadata.exists():
                     raise
         # Since the name stands, its drafts are of no use, not even to who is writing one.

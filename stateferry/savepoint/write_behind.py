@@ -16,6 +16,7 @@ import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from stateferry.errors import StateferryError
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.named_file import naming
 from stateferry.savepoint.storage import Location
@@ -64,11 +65,15 @@ class WriteBehind:
             self._written.sync_file()
             if self._location.is_local:
                 self._written.replace(self._location)
-        except FileNotFoundError:
-            # Who removed the draft had the whole file already, of the same bytes: nobody waits for this one.
-            if not self._location.is_file() or self._location.size() != self.position:
+        except (OSError, StateferryError):
+            if not self._is_needless():
                 raise
         self._finished = True
+
+    def _is_needless(self) -> bool:
+        """Whether the draft is gone: who removed it had the whole file already, of the same bytes."""
+        gone = self._location.is_local and not self._written.exists()
+        return gone and self._location.is_file() and self._location.size() == self.position
 
     def close(self) -> None:
         """Lets go of the file, whether it is finished or not. What isn't finished never has the file's name."""
