@@ -94,8 +94,8 @@ check-python:
 	  exit 1; }
 
 check-jre:
-	@"$(JAVA)" -version 2>&1 | grep -q 'version "17\.' || { \
-	  echo "Spark needs Java 17; '$(JAVA) -version' says: $$("$(JAVA)" -version 2>&1 | head -1)." >&2; \
+	@"$(JAVA)" -version 2>&1 | grep -qE 'version "(1[7-9]|2[0-9])' || { \
+	  echo "Spark needs Java 17 or later; '$(JAVA) -version' says: $$("$(JAVA)" -version 2>&1 | head -1)." >&2; \
 	  echo "Install it (Debian: openjdk-17-jre-headless) and point JAVA_HOME or PATH at it." >&2; \
 	  exit 1; }
 

@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from spark_jobs.tasks import Measure, run_tasks
 from spark_jobs.watching import Watch
 from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.savepoint.stores import reaching
 from stateferry.tables.account import AccountSpec
 from stateferry.tables.chunk import Facts
 from stateferry.tables.current_view import put_current_view
@@ -52,19 +53,23 @@ def _states(spark: SparkContext, resolved: ResolvedPlan, watch: Watch) -> Iterat
     plan = resolved.plan
     for one in resolved.operators:
         for rules in one.rules:
-            step = plan_migrate(
-                table_home(resolved),
-                plan.job,
-                plan.run_id,
-                resolved.source,
-                one.operator,
-                rules,
-                vanish_threshold=plan.vanish_threshold,
-                chunk_bytes=plan.chunk_bytes,
-                at_least=spark.defaultParallelism,
-            )
+            at_least = spark.defaultParallelism
+            with reaching(plan.warehouse):
+                step = plan_migrate(
+                    table_home(resolved),
+                    plan.job,
+                    plan.run_id,
+                    resolved.source,
+                    one.operator,
+                    rules,
+                    vanish_threshold=plan.vanish_threshold,
+                    chunk_bytes=plan.chunk_bytes,
+                    at_least=at_least,
+                )
             facts = run_tasks(spark, "migrate", step.chunks, migrate_chunk, watch, _ROWS)
-            yield MigratedState(step.tables, commit_migrate(step, facts), step.rebuild)
+            with reaching(plan.warehouse, "written"):
+                snapshots = commit_migrate(step, facts)
+            yield MigratedState(step.tables, snapshots, step.rebuild)
 
 
 def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
@@ -87,9 +92,10 @@ def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:
     already."""
     home = table_home(resolved)
     rules = {tables_of(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
-    moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
-    for tables in moved:
-        put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
+    with reaching(resolved.plan.warehouse, "written"):
+        moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
+        for tables in moved:
+            put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
     return moved == states
 
 

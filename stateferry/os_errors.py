@@ -1,7 +1,7 @@
 """Errors of the operating system and of stores as errors of Stateferry: which file they are about, and which may pass.
 
-An error with a number is judged by its number. Drivers of object stores give text alone: it is taken for one that may
-pass unless the text names a reason that stays, such as a login that is refused.
+An error with a number is judged by its number. Drivers of object stores give text alone, as does whoever decodes a
+file: it may pass if the text speaks of a network or of a service that is busy, and of no refusal.
 """
 
 from __future__ import annotations
@@ -27,15 +27,20 @@ _PASSING_NUMBERS = frozenset(
     if (number := getattr(errno, name, None)) is not None
 )
 
-# As the drivers of S3, Google's store, Azure's and HDFS name what no other try betters.
-_STAYS = re.compile(
-    r"access.?denied|permission.?denied|forbidden|unauthori[sz]ed|unauthenticated|authenticat|authoriz"
-    r"|no.?such.?(bucket|key|host.?name)|bucket.?not.?found|container.?not.?found|does not exist|not found"
-    r"|invalid.?(access.?key|client|credential|token|argument|uri|bucket)|signature|unrecognized.?client"
-    r"|credential|not.?supported|not.?implemented|is a directory|not a directory|already exists"
-    r"|\bhttp(?: status| response code)?:? 4(?!08|29)\d\d\b",
+# As the drivers of S3, Google's store, Azure's and HDFS name what may pass, and what stays whatever else they say.
+_PASSES = re.compile(
+    r"time.?d?.?out|timeout|curlcode|network|connect|unreachable|resolv|temporar|deadline.?exceeded|unavailable"
+    r"|slow.?down|throttl|too many requests|resource.?exhausted|internal.?(error|failure)|server (is )?busy|try again"
+    r"|\bhttp(?: status| response code)?:? (?:408|429|5\d\d)\b",
     re.IGNORECASE,
 )
+_STAYS = re.compile(
+    r"access.?denied|permission.?denied|forbidden|unauthori[sz]ed|unauthenticated|invalid.?(access.?key|client|token)"
+    r"|signature|unrecognized.?client|no.?such.?(bucket|key)|not.?found|does not exist",
+    re.IGNORECASE,
+)
+# What Hadoop's library answers for every failure that has no number of its own.
+_HADOOPS_OWN = 255
 _LIBRARIES = ("libjvm", "libhdfs")
 
 
@@ -44,12 +49,12 @@ def may_pass(error: Exception) -> bool:
     if not isinstance(error, OSError):
         return False
     if error.errno is not None:
-        return error.errno in _PASSING_NUMBERS
+        return error.errno in _PASSING_NUMBERS or error.errno == _HADOOPS_OWN
     if isinstance(error, (ConnectionError, TimeoutError)):
         return True
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
         return False
-    return _STAYS.search(str(error)) is None
+    return _PASSES.search(str(error)) is not None and _STAYS.search(str(error)) is None
 
 
 def told(error: Exception, place: str = "", what: str = "reached") -> StateferryError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -74,7 +75,7 @@ def test_an_atomic_write_replaces_all_or_nothing(tmp_path: Path, monkeypatch: py
     assert files_of(tmp_path) == {"file": b"second"}
 
     def fail(*_: object) -> None:
-        raise OSError("no room")
+        raise OSError(errno.ENOSPC, "no room")
 
     for step in ("os.fsync", "os.replace"):
         with monkeypatch.context() as patched:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stateferry.errors import PlanError, StateferryError, UsageError
+from stateferry.errors import PassingError, PlanError, StateferryError, UsageError
 from stateferry.private_files import private_files
 from stateferry.runs.plan import MigrationPlan, plan_of_json
 from stateferry.runs.run_states import (
@@ -223,6 +223,9 @@ def _summary(job_folder: str, folder: Location) -> RunSummary:
     try:
         run = Run.open(folder)
         return RunSummary(run.plan.job, run.plan.run_id, folder, run.plan, run.changes())
+    except PassingError:
+        # A run that can't be looked at now may be the one to go on with.
+        raise
     except StateferryError as error:
         return RunSummary(job_folder, folder.name, folder, None, (), str(error))
 
