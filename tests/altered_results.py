@@ -12,7 +12,7 @@ from stateferry.savepoint.rewrite import Layout
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import open_staged, validate
 from tests.alterations import HARMFUL, HARMLESS, NotApplicableError, Place, Scene
-from tests.test_checks import GOLDEN, Case, migrated
+from tests.test_checks import Case, migrated
 
 DAY = 86_400_000
 
@@ -26,10 +26,10 @@ class Result:
     layout: Layout = field(default_factory=Layout)
     keep_legacy: bool = False
 
-    def made(self, folder: Path) -> Case:
-        return migrated(
-            GOLDEN / self.golden, folder, self.uid, self.layout, self.keep_legacy, keep_expired="-ttl" in self.golden
-        )
+
+def made_of(source: Path, result: Result, folder: Path) -> Case:
+    expires = "-ttl" in result.golden
+    return migrated(source, folder, result.uid, result.layout, result.keep_legacy, keep_expired=expires)
 
 
 RESULTS = {

@@ -16,9 +16,9 @@ import pytest
 from stateferry.savepoint.metadata import RelativeFile
 from stateferry.validation.check_result import Outcome
 from tests.alterations import HARMFUL, HARMLESS, NotApplicableError
-from tests.altered_results import RESULTS, alter, draw
+from tests.altered_results import RESULTS, alter, draw, made_of
 from tests.saboteur import Saboteur
-from tests.test_checks import Case
+from tests.test_checks import GOLDEN, Case
 
 COUNT = int(os.environ.get("STATEFERRY_ALTERATIONS", "50"))
 SEED = int(os.environ.get("STATEFERRY_ALTERATION_SEED", "1"))
@@ -29,7 +29,10 @@ NOT_IN_THE_GOLDEN_ONES = {"a bit of raw state", "raw state gone"}
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     folder = tmp_path_factory.mktemp("results")
-    return {name: result.made(folder / str(number)) for number, (name, result) in enumerate(RESULTS.items())}
+    return {
+        name: made_of(GOLDEN / result.golden, result, folder / str(number))
+        for number, (name, result) in enumerate(RESULTS.items())
+    }
 
 
 def test_what_was_not_altered_is_green(results: dict[str, Case]) -> None:
