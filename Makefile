@@ -8,19 +8,20 @@ AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-
   asyncpg mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 PORT ?= 8080
 KILLS ?= 300
+ALTERATIONS ?= 1000
 SEED ?= $(shell date +%s)
 # As Spark does: JAVA_HOME if there is one, else whatever is on PATH.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-kill test-airflow lint format bench bench-large demo up down clean \
+.PHONY: help setup test test-fast test-kill test-saboteur test-airflow lint format bench bench-large demo up down clean \
   check-python check-java check-jre
 # A recipe that fails must not leave behind a stamp that says it was done.
 .DELETE_ON_ERROR:
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow
 	$(BIN)/python -m stateferry.warm
@@ -38,6 +39,10 @@ test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## The tests that r
 
 test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
 	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s tests/test_killed.py tests/spark/test_sigkill.py
+
+test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
+	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \
+	  $(BIN)/pytest -s tests/test_saboteur.py tests/flink/test_judge_alterations.py
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Style, format, types and import rules
 	$(BIN)/ruff check .
