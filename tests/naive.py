@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from stateferry.serializers.types import (
+    FLINK_EITHER,
+    SCALA_EITHER,
+    SCALA_TRY,
     ArrayType,
+    AvroArrayType,
+    AvroBranch,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -17,6 +26,7 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
@@ -24,6 +34,7 @@ from stateferry.serializers.types import (
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
 )
@@ -34,6 +45,7 @@ from stateferry.values.java_values import (
     LocalDate,
     LocalDateTime,
     LocalTime,
+    OptionValue,
     PojoValue,
     RowKind,
     RowValue,
@@ -42,6 +54,7 @@ from stateferry.values.java_values import (
     TimerValue,
     TimeWindow,
     TtlValue,
+    UnionValue,
     Variant,
 )
 from stateferry.values.values import decode
@@ -94,6 +107,10 @@ _SCALARS: dict[Scalar, SearchStrategy[Any]] = {
     Scalar.VOID_NAMESPACE: st.just(Singleton.VOID_NAMESPACE),
     Scalar.TIME_WINDOW: st.builds(TimeWindow, _LONG, _LONG),
     Scalar.GLOBAL_WINDOW: st.just(Singleton.GLOBAL_WINDOW),
+    Scalar.UNIT: st.just(Singleton.UNIT),
+    Scalar.NOTHING: st.nothing(),
+    Scalar.AVRO_NULL: st.nothing(),
+    Scalar.AVRO_STRING: st.text(max_size=12),
 }
 
 _OWN_NULL = {
@@ -126,7 +143,7 @@ _PRIMITIVES = (
 
 def values_of(type_: FlinkType) -> SearchStrategy[Any]:
     """What the type's serializer takes, null included where it has a form for it."""
-    if type_ is Scalar.VOID:
+    if type_ in (Scalar.VOID, Scalar.AVRO_NULL):
         return st.none()
     takes_null = type_ in _OWN_NULL or isinstance(type_, PojoType | NullableType)
     return st.none() | present_values(type_) if takes_null else present_values(type_)
@@ -145,8 +162,20 @@ def present_values(type_: FlinkType) -> SearchStrategy[Any]:
             return _BLOCK
         case ListType(element) | PrimitiveArrayType(element):
             return st.lists(values_of(element), max_size=4)
-        case SetType(element) | ArrayType(element):
+        case SetType(element) | ArrayType(element) | TraversableType(element):
             return st.lists(_or_null(element), max_size=4)
+        case AvroArrayType(element):
+            return st.lists(values_of(element), max_size=4)
+        case AvroMapType(value):
+            return st.lists(st.tuples(_SCALARS[Scalar.AVRO_STRING], values_of(value)), max_size=4)
+        case AvroFixedType(_, size):
+            return st.binary(min_size=size, max_size=size)
+        case AvroUnionType():
+            return _union_values(type_)
+        case AvroRecordType(class_name, parts):
+            drawn = st.tuples(*(values_of(part.type) for part in parts))
+            part_names = [part.name for part in parts]
+            return drawn.map(lambda values: PojoValue(class_name, dict(zip(part_names, values, strict=True))))
         case MapType(key, value):
             return st.lists(st.tuples(values_of(key), _or_null(value)), max_size=4)
         case TupleType(fields):
@@ -165,6 +194,8 @@ def present_values(type_: FlinkType) -> SearchStrategy[Any]:
         case EitherType(left, right):
             sides = (st.builds(EitherValue, values_of(left), st.just(True)), values_of(right))
             return sides[0] | st.builds(EitherValue, sides[1], st.just(False))
+        case OptionType(value):
+            return st.builds(OptionValue, values_of(value), st.just(True)) | st.just(OptionValue(None, False))
         case EnumType(_, names):
             return st.sampled_from(names)
         case TtlType(value):
@@ -173,6 +204,16 @@ def present_values(type_: FlinkType) -> SearchStrategy[Any]:
             return st.builds(TimerValue, _LONG, values_of(key), values_of(namespace))
         case OpaqueType():
             raise ValueError(f"{type_.class_name} has no values here")
+
+
+def _union_values(type_: AvroUnionType) -> SearchStrategy[Any]:
+    if type_.nullable is not None:
+        return st.none() | values_of(type_.nullable)
+    drawn: list[SearchStrategy[Any]] = [
+        st.none() if branch.type is Scalar.AVRO_NULL else st.builds(UnionValue, st.just(number), values_of(branch.type))
+        for number, branch in enumerate(type_.branches)
+    ]
+    return st.one_of(drawn)
 
 
 def _composites(parts: SearchStrategy[FlinkType]) -> SearchStrategy[FlinkType]:
@@ -186,10 +227,47 @@ def _composites(parts: SearchStrategy[FlinkType]) -> SearchStrategy[FlinkType]:
         st.builds(RowType, st.lists(parts, max_size=9).map(tuple), st.booleans()),
         st.builds(_pojo, few, few, few),
         st.builds(NullableType, parts, st.integers(0, 9)),
-        st.builds(EitherType, parts, parts),
+        st.builds(EitherType, parts, parts, st.sampled_from((FLINK_EITHER, SCALA_EITHER, SCALA_TRY))),
+        st.builds(OptionType, parts),
+        st.builds(TraversableType, parts, st.just("implicitly[CanBuildFrom]")),
+        _avro_records(),
         st.builds(TtlType, parts),
         st.builds(TimerType, parts, parts),
     )
+
+
+def _branches(
+    parts: SearchStrategy[FlinkType], names: str, *, least: int = 0
+) -> SearchStrategy[tuple[AvroBranch, ...]]:
+    few = st.lists(parts, min_size=least, max_size=4)
+    return few.map(lambda types: tuple(AvroBranch(f"{names}{at}", type_) for at, type_ in enumerate(types)))
+
+
+_AVRO_LEAVES: SearchStrategy[FlinkType] = st.one_of(
+    st.sampled_from((Scalar.AVRO_NULL, Scalar.AVRO_STRING, Scalar.BOOLEAN, Scalar.INTEGER, Scalar.LONG, Scalar.DOUBLE)),
+    st.sampled_from(
+        (PrimitiveArrayType(Scalar.BYTE), AvroFixedType("com.acme.Md5", 3), AvroFixedType("com.acme.No", 0))
+    ),
+    st.just(EnumType("com.acme.Suit", ("HEARTS", "SPADES"))),
+)
+
+
+def _avro_composites(parts: SearchStrategy[FlinkType]) -> SearchStrategy[FlinkType]:
+    filled = parts.filter(lambda type_: type_ is not Scalar.AVRO_NULL and not isinstance(type_, AvroUnionType))
+    or_null = filled.map(lambda type_: (AvroBranch("null", Scalar.AVRO_NULL), AvroBranch("other", type_)))
+    several = _branches(filled, "com.acme.B", least=1)
+    with_null = several.map(lambda branches: (*branches, AvroBranch("null", Scalar.AVRO_NULL)))
+    return st.one_of(
+        st.builds(AvroArrayType, parts),
+        st.builds(AvroMapType, parts),
+        st.builds(AvroUnionType, or_null | several | with_null),
+        st.builds(AvroRecordType, st.just("com.acme.Inner"), _branches(parts, "field")),
+    )
+
+
+def _avro_records() -> SearchStrategy[FlinkType]:
+    parts = st.recursive(_AVRO_LEAVES, _avro_composites, max_leaves=4)
+    return st.builds(AvroRecordType, st.just("com.acme.Outer"), _branches(parts, "field"))
 
 
 def _pojo(fields: tuple[FlinkType, ...], registered: tuple[FlinkType, ...], others: tuple[FlinkType, ...]) -> FlinkType:
@@ -205,9 +283,11 @@ def _pojo(fields: tuple[FlinkType, ...], registered: tuple[FlinkType, ...], othe
 def flink_types(*, max_leaves: int = 8) -> SearchStrategy[FlinkType]:
     """Every kind of type except opaque ones."""
     leaves: SearchStrategy[FlinkType] = st.one_of(
-        st.sampled_from(Scalar),
+        # Of a Nothing there are no values to draw.
+        st.sampled_from([scalar for scalar in Scalar if scalar is not Scalar.NOTHING]),
         st.builds(PrimitiveArrayType, st.sampled_from(_PRIMITIVES)),
         st.just(EnumType("com.acme.Color", ("RED", "GREEN", "BLUE"))),
+        st.just(EnumType("com.acme.Weekday$", ("MON", "TUE", "SUN"), (1, 2, -7))),
     )
     return st.recursive(leaves, _composites, max_leaves=max_leaves)
 

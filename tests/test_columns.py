@@ -17,12 +17,23 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from stateferry.columns import arrays as column_arrays
-from stateferry.columns.arrow_types import ROW_KINDS, known_subclasses, pojo_fields, subclass_field
+from stateferry.columns.arrow_types import (
+    ROW_KINDS,
+    known_subclasses,
+    pojo_fields,
+    subclass_field,
+    union_fields,
+)
 from stateferry.columns.columns import arrow_type, decode, decode_list_state
 from stateferry.columns.scalars import blocks_array
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.serializers.types import (
     ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -30,6 +41,7 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
@@ -37,9 +49,11 @@ from stateferry.serializers.types import (
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
 )
+from stateferry.serializers.walker import least_size
 from stateferry.values import java_text, values
 from stateferry.values.java_values import Instant, LocalDate, LocalDateTime, LocalTime, PojoValue, SqlTimestamp
 from tests.naive import flink_types, values_of
@@ -48,7 +62,10 @@ Positions = npt.NDArray[np.int64]
 
 STRING_TO_LONG = MapType(Scalar.STRING, Scalar.LONG)
 KRYO = OpaqueType("com.acme.Thing", "written by Kryo")
-SILENT = (Scalar.VOID, Scalar.NULL_VALUE, Scalar.VOID_NAMESPACE, Scalar.GLOBAL_WINDOW, Scalar.TUPLE0)
+SILENT = (
+    *(Scalar.VOID, Scalar.NULL_VALUE, Scalar.VOID_NAMESPACE, Scalar.GLOBAL_WINDOW, Scalar.TUPLE0),
+    *(Scalar.UNIT, Scalar.AVRO_NULL),
+)
 
 
 class NotRepresentableError(Exception):
@@ -89,8 +106,22 @@ def expected(type_: FlinkType, value: Any) -> Any:
             return {"value": value.value, "metadata": value.metadata}
         case Scalar.TIME_WINDOW:
             return {"start": value.start, "end": value.end}
-        case Scalar() | EnumType() | PrimitiveArrayType(Scalar.BYTE):
+        case Scalar() | EnumType() | PrimitiveArrayType(Scalar.BYTE) | AvroFixedType():
             return value
+        case TraversableType(element):
+            return [expected(element, item) for item in value]
+        case OptionType(inner):
+            return expected(inner, value.value)
+        case AvroArrayType(element):
+            if least_size(element) == 0:
+                unrepresentable()
+            return [expected(element, item) for item in value]
+        case AvroMapType(item):
+            return [(each, expected(item, other)) for each, other in value]
+        case AvroUnionType():
+            return expected_union(type_, value)
+        case AvroRecordType(_, described):
+            return {part.name: expected(part.type, value.fields[part.name]) for part in described}
         case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
             return [expected(element, item) for item in value]
         case MapType(key, item):
@@ -111,7 +142,7 @@ def expected(type_: FlinkType, value: Any) -> Any:
             if value.value is None:
                 unrepresentable()
             sides = (expected(left, value.value), None) if value.is_left else (None, expected(right, value.value))
-            return dict(zip(("left", "right"), sides, strict=True))
+            return dict(zip(type_.sides, sides, strict=True))
         case TtlType(inner):
             return {"timestamp": value.timestamp, "value": expected(inner, value.value)}
         case TimerType(key, namespace):
@@ -119,6 +150,16 @@ def expected(type_: FlinkType, value: Any) -> Any:
             return {"timestamp": value.timestamp} | parts
         case OpaqueType():
             raise AssertionError
+
+
+def expected_union(type_: AvroUnionType, value: Any) -> Any:
+    if type_.nullable is not None:
+        return expected(type_.nullable, value)
+    numbered = [(at, branch.type) for at, branch in enumerate(type_.branches) if branch.type is not Scalar.AVRO_NULL]
+    return {
+        name: expected(branch, value.value) if at == value.branch else None
+        for name, (at, branch) in zip(union_fields(type_), numbered, strict=True)
+    }
 
 
 def expected_pojo(type_: PojoType, value: PojoValue) -> dict[str, Any]:
@@ -419,7 +460,7 @@ def test_the_error_says_where_and_what() -> None:
         column(Scalar.BOOLEAN, b"\1", b"\7")
     with pytest.raises(DamagedError, match=r"offset 0: expected a count in Long\[\].* 8 bytes.*found 2|long\[\]"):
         column(PrimitiveArrayType(Scalar.LONG), bytes.fromhex("00000002") + bytes(8))
-    with pytest.raises(DamagedError, match=r"offset 4: expected an ordinal below 2 of Color, found 2"):
+    with pytest.raises(DamagedError, match=r"offset 4: expected the number of one of 2 constants of Color, found 2"):
         column(EnumType("com.acme.Color", ("RED", "BLUE")), bytes(4), bytes.fromhex("00000002"))
 
 

@@ -22,7 +22,15 @@ from stateferry.serializers.snapshots import (
     ttl_snapshot,
 )
 from stateferry.serializers.types import (
+    SCALA_EITHER,
+    SCALA_TRY,
     ArrayType,
+    AvroArrayType,
+    AvroBranch,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -30,6 +38,7 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
@@ -37,11 +46,13 @@ from stateferry.serializers.types import (
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
     opaque_parts,
 )
 from stateferry.serializers.unknown_ends import Rest
+from stateferry.values.values import encode
 from tests.samples import list_snapshot, timer_snapshot
 
 BASE = "org.apache.flink.api.common.typeutils.base."
@@ -49,6 +60,8 @@ RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
 STATE = "org.apache.flink.runtime.state."
 OPERATORS = "org.apache.flink.streaming.api.operators."
 WINDOWS = "org.apache.flink.streaming.api.windowing.windows."
+SCALA = "org.apache.flink.api.scala.typeutils."
+AVRO_CLASS = "org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot"
 
 
 def utf(text: str) -> bytes:
@@ -147,6 +160,8 @@ SIMPLE: dict[str, FlinkType] = {
     WINDOWS + "TimeWindow$Serializer$TimeWindowSerializerSnapshot": Scalar.TIME_WINDOW,
     WINDOWS + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": Scalar.GLOBAL_WINDOW,
     STATE + "VoidNamespaceSerializer$VoidNamespaceSerializerSnapshot": Scalar.VOID_NAMESPACE,
+    SCALA + "UnitSerializer$UnitSerializerSnapshot": Scalar.UNIT,
+    SCALA + "NothingSerializerSnapshot": Scalar.NOTHING,
     RUNTIME + "Tuple0SerializerSnapshot": Scalar.TUPLE0,
 }
 
@@ -177,7 +192,87 @@ CAT_TYPE = PojoType("com.acme.Cat", (NAME_FIELD,))
 DOG_TYPE = PojoType("com.acme.Dog", (PojoField("bites", Scalar.LONG), NAME_FIELD))
 MAP_TYPE = MapType(Scalar.STRING, Scalar.LONG)
 
+SCHEMA = (
+    '{"type":"record","name":"Order","namespace":"com.acme","fields":['
+    '{"name":"id","type":"long"},{"name":"note","type":["null","string"],"default":null},'
+    '{"name":"lines","type":{"type":"array","items":{"type":"record","name":"Line","fields":['
+    '{"name":"suit","type":{"type":"enum","name":"Suit","symbols":["HEARTS","SPADES"]}},'
+    '{"name":"hash","type":{"type":"fixed","name":"Md5","namespace":"org.other","size":16}}]}}},'
+    '{"name":"best","type":["Line","null","int",{"type":"map","values":"com.acme.Suit"}]},'
+    '{"name":"at","type":{"type":"int","logicalType":"date"}},{"name":"raw","type":"bytes"}]}'
+)
+SUIT = EnumType("com.acme.Suit", ("HEARTS", "SPADES"))
+LINE = AvroRecordType(
+    "com.acme.Line", (AvroBranch("suit", SUIT), AvroBranch("hash", AvroFixedType("org.other.Md5", 16)))
+)
+ORDER = AvroRecordType(
+    "com.acme.Order",
+    (
+        AvroBranch("id", Scalar.LONG),
+        AvroBranch(
+            "note", AvroUnionType((AvroBranch("null", Scalar.AVRO_NULL), AvroBranch("string", Scalar.AVRO_STRING)))
+        ),
+        AvroBranch("lines", AvroArrayType(LINE)),
+        AvroBranch(
+            "best",
+            AvroUnionType(
+                (
+                    AvroBranch("com.acme.Line", LINE),
+                    AvroBranch("null", Scalar.AVRO_NULL),
+                    AvroBranch("int", Scalar.INTEGER),
+                    AvroBranch("map", AvroMapType(SUIT)),
+                )
+            ),
+        ),
+        AvroBranch("at", Scalar.INTEGER),
+        AvroBranch("raw", PrimitiveArrayType(Scalar.BYTE)),
+    ),
+)
+
+
+def avro(schema: str, version: int = 3) -> bytes:
+    if version == 3:
+        return snapshot(AVRO_CLASS, 3, encode(Scalar.STRING, "com.acme.Order") + encode(Scalar.STRING, schema))
+    return snapshot(AVRO_CLASS, version, (utf("com.acme.Order") if version == 2 else b"") + utf(schema))
+
+
 STRUCTURED: dict[str, tuple[bytes, FlinkType]] = {
+    "case class": (
+        composite(SCALA + "ScalaCaseClassSerializerSnapshot", 2, utf("com.acme.Purchase"), LONG, STRING),
+        TupleType((Scalar.LONG, Scalar.STRING), "com.acme.Purchase"),
+    ),
+    "scala tuple": (
+        composite(SCALA + "Tuple2CaseClassSerializerSnapshot", 2, utf("scala.Tuple2"), LONG, STRING),
+        TupleType((Scalar.LONG, Scalar.STRING), "scala.Tuple2"),
+    ),
+    "option": (composite(SCALA + "ScalaOptionSerializerSnapshot", 2, b"", LONG), OptionType(Scalar.LONG)),
+    "scala either": (
+        composite(SCALA + "ScalaEitherSerializerSnapshot", 1, b"", LONG, STRING),
+        EitherType(Scalar.LONG, Scalar.STRING, SCALA_EITHER),
+    ),
+    "try": (
+        composite(SCALA + "ScalaTrySerializerSnapshot", 2, b"", LONG, KRYO),
+        EitherType(Scalar.LONG, OpaqueType("com.acme.Thing", "serialized by Kryo"), SCALA_TRY),
+    ),
+    "traversable": (
+        composite(SCALA + "TraversableSerializerSnapshot", 2, utf("implicitly[Cbf]"), LONG),
+        TraversableType(Scalar.LONG, "implicitly[Cbf]"),
+    ),
+    "scala enumeration": (
+        snapshot(
+            SCALA + "ScalaEnumSerializerSnapshot",
+            3,
+            utf("com.acme.Suit$") + i32(2) + utf("HEARTS") + i32(7) + utf("SPADES") + i32(-1),
+        ),
+        EnumType("com.acme.Suit$", ("HEARTS", "SPADES"), (7, -1)),
+    ),
+    "avro": (avro(SCHEMA), ORDER),
+    "avro of version 2": (avro(SCHEMA, 2), ORDER),
+    "avro of version 1": (avro(SCHEMA, 1), ORDER),
+    "avro, wide text": (
+        avro('{"type":"record","name":"Ö","fields":[{"name":"日","type":"int"}]}'),
+        AvroRecordType("Ö", (AvroBranch("日", Scalar.INTEGER),)),
+    ),
     "map": (MAP, MAP_TYPE),
     "list": (composite(BASE + "ListSerializerSnapshot", 1, b"", STRING), ListType(Scalar.STRING)),
     "array list": (composite(STATE + "ArrayListSerializerSnapshot", 1, b"", STRING), ListType(Scalar.STRING)),
@@ -260,7 +355,44 @@ def test_simple_snapshots(class_name: str, type_: FlinkType) -> None:
 
 
 def test_every_scalar_has_a_snapshot() -> None:
-    assert {type_ for type_ in SIMPLE.values() if isinstance(type_, Scalar)} == set(Scalar)
+    parts_of_avro = {Scalar.AVRO_NULL, Scalar.AVRO_STRING}
+    assert {type_ for type_ in SIMPLE.values() if isinstance(type_, Scalar)} == set(Scalar) - parts_of_avro
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ('{"type":"record","name":"Node","fields":[{"name":"next","type":["null","Node"]}]}', "Node contains itself"),
+        ('{"type":"record","name":"A","fields":[{"name":"a","type":"B"}]}', "'B' is not defined in it"),
+        ('{"type":"record","name":"A"}', "it lacks fields"),
+        ('{"type":"fixed","name":"A","size":-1}', "it lacks the size"),
+        ('{"type":"enum","name":"A","symbols":[1]}', "it lacks a symbol"),
+        ("7", "'7' is no type"),
+        ('{"type":"array","items":' * 70 + '"int"' + "}" * 70, "more than 64 levels deep"),
+    ],
+)
+def test_a_schema_that_is_not_understood_leaves_the_value_opaque(schema: str, reason: str) -> None:
+    type_ = only_reading(avro(schema)).type
+    assert isinstance(type_, OpaqueType)
+    assert type_.class_name == "com.acme.Order"
+    assert reason in type_.reason
+
+
+def test_a_schema_cannot_grow_without_end() -> None:
+    """Each record holds the one before it twice: forty of them would be a million million parts."""
+    records = '{"type":"record","name":"R0","fields":[]}'
+    for level in range(1, 40):
+        twice = f'{{"name":"a","type":{records}}},{{"name":"b","type":"R{level - 1}"}}'
+        records = f'{{"type":"record","name":"R{level}","fields":[{twice}]}}'
+    type_ = only_reading(avro(records)).type
+    assert isinstance(type_, OpaqueType)
+    assert "more than 10000 parts" in type_.reason
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "", '{"type":}'])
+def test_a_schema_that_is_no_json_is_damage(text: str) -> None:
+    with pytest.raises(DamagedError, match="an Avro schema in JSON"):
+        only_reading(avro(text))
 
 
 @pytest.mark.parametrize("name", STRUCTURED)
@@ -315,6 +447,12 @@ DAMAGED: dict[str, bytes] = {
         BASE + "EnumSerializer$EnumSerializerSnapshot", 3, utf("C") + i32(2**31 - 1)
     ),
     "version 3 of": snapshot(BASE + "EnumSerializer$EnumSerializerSnapshot", 2, utf("C") + i32(0)),
+    f"version 3 of {SCALA}": snapshot(SCALA + "ScalaEnumSerializerSnapshot", 2, utf("C") + i32(0)),
+    "the number of an enumeration's constants": snapshot(
+        SCALA + "ScalaEnumSerializerSnapshot", 3, utf("C") + i32(2) + utf("A") + i32(1)
+    ),
+    f"version 1 to 3 of {AVRO_CLASS}": avro(SCHEMA).replace(b"Snapshot\0\0\0\3", b"Snapshot\0\0\0\4", 1),
+    "an Avro schema of at most": avro(SCHEMA)[:-1],
     "version 2 of": snapshot(RUNTIME + "PojoSerializerSnapshot", 3, ANIMAL[-200:]),
     "a serializer snapshot for 'a' of": pojo("A", [("a", LONG + b"\0")], [], []),
 }
@@ -355,8 +493,9 @@ def test_flips_are_errors_or_other_snapshots(name: str) -> None:
             continue
         assert found.raw == flipped[:end]
         carried += end == len(raw) and found.type == type_
-    # In a POJO its fields' declaring classes, in Kryo's snapshot all but the value's class.
-    assert (carried > 0) == ("pojo" in name or name == "kryo")
+    # In a POJO its fields' declaring classes, in Kryo's snapshot all but the value's class, in a schema what says
+    # nothing of the values.
+    assert (carried > 0) == ("pojo" in name or "avro" in name or name in ("kryo", "try"))
 
 
 UNKNOWN_CLASS = "com.acme.OwnSerializer$Snapshot"

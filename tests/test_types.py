@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.serializers.types import (
+    SCALA_TRY,
     ArrayType,
+    AvroArrayType,
+    AvroBranch,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -15,6 +22,7 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
@@ -22,6 +30,7 @@ from stateferry.serializers.types import (
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
     children,
@@ -55,6 +64,18 @@ TUPLE2 = "org.apache.flink.api.java.tuple.Tuple2"
         (KRYO, "Thing"),
         (NullableType(Scalar.LONG, 8), "Long"),
         (EitherType(Scalar.LONG, Scalar.STRING), "Either<Long,String>"),
+        (EitherType(Scalar.LONG, KRYO, SCALA_TRY), "Try<Long>"),
+        (OptionType(Scalar.LONG), "Option<Long>"),
+        (TraversableType(Scalar.LONG, ""), "Traversable<Long>"),
+        (TupleType((Scalar.LONG,), "com.acme.Job$Purchase"), "Purchase<Long>"),
+        (EnumType("com.acme.Suit$", ("HEARTS",), (4,)), "Suit"),
+        (AvroRecordType("com.acme.Order", ()), "Order"),
+        (AvroArrayType(AvroMapType(Scalar.AVRO_STRING)), "array<map<string>>"),
+        (
+            AvroUnionType((AvroBranch("null", Scalar.AVRO_NULL), AvroBranch("int", Scalar.INTEGER))),
+            "union<null,Integer>",
+        ),
+        (AvroFixedType("com.acme.Md5", 16), "Md5"),
         (TtlType(Scalar.LONG), "Ttl<Long>"),
         (TimerType(Scalar.LONG, Scalar.VOID_NAMESPACE), "Timer<Long,VoidNamespace>"),
     ],
@@ -64,7 +85,7 @@ def test_names(type_: FlinkType, name: str) -> None:
 
 
 def test_simple_names() -> None:
-    assert [simple_name(name) for name in ("com.acme.A", "com.acme.A$B$C", "Bare")] == ["A", "C", "Bare"]
+    assert [simple_name(name) for name in ("com.acme.A", "com.acme.A$B$C", "a.B$", "Bare")] == ["A", "C", "B", "Bare"]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +108,10 @@ def test_simple_names() -> None:
         (RowType((), True), None),
         (PojoType("A", ()), None),
         (EitherType(Scalar.LONG, Scalar.LONG), None),
+        (OptionType(Scalar.LONG), None),
+        (TupleType((Scalar.UNIT, Scalar.LONG), "scala.Tuple2"), 9),
+        (TraversableType(Scalar.LONG, ""), None),
+        (AvroRecordType("A", (AvroBranch("a", Scalar.LONG),)), None),
     ],
 )
 def test_lengths_are_those_of_flinks_serializers(type_: FlinkType, length: int | None) -> None:

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
 from stateferry.serializers.types import (
+    SCALA_TRY,
     ArrayType,
+    AvroArrayType,
+    AvroBranch,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -22,6 +29,7 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
@@ -29,6 +37,7 @@ from stateferry.serializers.types import (
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
     children,
@@ -40,6 +49,7 @@ from stateferry.values.java_values import (
     LocalDate,
     LocalDateTime,
     LocalTime,
+    OptionValue,
     PojoValue,
     RowKind,
     RowValue,
@@ -48,12 +58,17 @@ from stateferry.values.java_values import (
     TimerValue,
     TimeWindow,
     TtlValue,
+    UnionValue,
     Variant,
 )
 from stateferry.values.value_json import value_json
 from stateferry.values.values import decode, decode_whole, decoder, encode
 from tests.naive import flink_types, list_elements, list_state_elements, map_entries, values_of
 
+NULL_OR_INT = AvroUnionType((AvroBranch("null", Scalar.AVRO_NULL), AvroBranch("int", Scalar.INTEGER)))
+THREE = AvroUnionType(
+    (AvroBranch("int", Scalar.INTEGER), AvroBranch("null", Scalar.AVRO_NULL), AvroBranch("string", Scalar.AVRO_STRING))
+)
 ANIMAL_FIELDS = (PojoField("legs", Scalar.INTEGER), PojoField("name", Scalar.STRING))
 DOG = PojoType("stateferry.flink.pojo.Dog", (PojoField("bites", Scalar.LONG), *ANIMAL_FIELDS))
 CAT = PojoType("com.acme.Cat", ANIMAL_FIELDS)
@@ -249,6 +264,30 @@ WRITTEN_BY_FLINK: list[tuple[FlinkType, str, Any, str]] = [
         PojoValue("com.acme.Cat", {"legs": 4, "name": None}),
         '{"@class":"com.acme.Cat","legs":4,"name":null}',
     ),
+    (Scalar.UNIT, "00", Singleton.UNIT, "{}"),
+    (OptionType(Scalar.LONG), "01" + "0000000000000007", OptionValue(7, True), '{"some":7}'),
+    (OptionType(Scalar.LONG), "00", OptionValue(None, False), "{}"),
+    (OptionType(Scalar.STRING), "0100", OptionValue(None, True), '{"some":null}'),
+    (OptionType(Scalar.NOTHING), "00", OptionValue(None, False), "{}"),
+    (EitherType(Scalar.BYTE, Scalar.STRING, SCALA_TRY), "0105", EitherValue(5, True), '{"success":5}'),
+    (EnumType("com.acme.Suit$", ("HEARTS", "SPADES"), (3, -1)), "ffffffff", "SPADES", '"SPADES"'),
+    (TraversableType(Scalar.BYTE, ""), "00000002" + "0105" + "00", [5, None], "[5,null]"),
+    (Scalar.AVRO_NULL, "", None, "null"),
+    (Scalar.AVRO_STRING, "00000004" + "c3a973" + "21", "és!", '"és!"'),
+    (AvroArrayType(Scalar.BOOLEAN), "02010000", [True, False], "[true,false]"),
+    (AvroArrayType(Scalar.BOOLEAN), "00", [], "[]"),
+    (AvroMapType(Scalar.BOOLEAN), "01" + "0000000161" + "01" + "00", [("a", True)], '{"a":true}'),
+    (AvroFixedType("com.acme.Pair", 2), "cafe", b"\xca\xfe", '"yv4="'),
+    (NULL_OR_INT, "00000000", None, "null"),
+    (NULL_OR_INT, "00000001" + "00000009", 9, "9"),
+    (THREE, "00000002" + "0000000161", UnionValue(2, "a"), '{"string":"a"}'),
+    (THREE, "00000001", None, "null"),
+    (
+        AvroRecordType("com.acme.Order", (AvroBranch("id", Scalar.INTEGER), AvroBranch("note", NULL_OR_INT))),
+        "00000005" + "00000000",
+        PojoValue("com.acme.Order", {"id": 5, "note": None}),
+        '{"id":5,"note":null}',
+    ),
 ]
 
 
@@ -269,7 +308,42 @@ def test_flinks_bytes_and_back(type_: FlinkType, raw: str, value: Any, shown: st
 def test_every_scalar_has_a_sample() -> None:
     sampled = {type_ for type_, _, _, _ in WRITTEN_BY_FLINK}
     aliases = {scalar for scalar in Scalar if scalar.name.endswith("_VALUE")} | {Scalar.SQL_TIME}
-    assert set(Scalar) - aliases <= sampled
+    assert set(Scalar) - aliases - {Scalar.NOTHING} <= sampled
+
+
+def test_of_nothing_there_is_no_value() -> None:
+    with pytest.raises(DamagedError, match="the type is Nothing, which has none"):
+        decode_whole(OptionType(Scalar.NOTHING), b"\x01\x00")
+    with pytest.raises(UsageError):
+        encode(Scalar.NOTHING, None)
+
+
+def test_an_array_of_avro_may_have_several_blocks() -> None:
+    array = AvroArrayType(Scalar.BYTE)
+    assert decode_whole(array, bytes.fromhex("0205060107" + "00")) == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("type_", "raw", "words"),
+    [
+        (Scalar.AVRO_STRING, "00000002c328", r"an Avro string in UTF-8.*c328"),
+        (Scalar.AVRO_STRING, "7fffffff61", r"the length of an Avro string"),
+        (AvroArrayType(Scalar.BYTE), "ffffffff0f", r"a count in a array<Byte> \(at most 0"),
+        (AvroArrayType(Scalar.BYTE), "80808080808000", r"a count of at most 5 bytes"),
+        (AvroArrayType(Scalar.AVRO_NULL), "ffffffff7f00", r"a count in a array<null> \(at most 2147483647"),
+        (NULL_OR_INT, "00000002", r"the number of one of 2 branches"),
+        (NULL_OR_INT, "ffffffff", r"the number of one of 2 branches"),
+        (EnumType("com.acme.Suit$", ("HEARTS",), (3,)), "00000000", r"the number of one of 1 constants of Suit"),
+    ],
+)
+def test_damage_to_what_scala_and_avro_wrote(type_: FlinkType, raw: str, words: str) -> None:
+    with pytest.raises(DamagedError, match=words):
+        decode_whole(type_, bytes.fromhex(raw))
+
+
+def test_elements_without_bytes_fill_no_memory() -> None:
+    with pytest.raises(RefusedError, match="that may have no bytes at all"):
+        decode_whole(AvroArrayType(Scalar.AVRO_NULL), bytes.fromhex("ffffffff0700"))
 
 
 @given(st.data())

@@ -14,15 +14,22 @@ from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.serializers import walker
 from stateferry.serializers.types import (
     ArrayType,
+    AvroArrayType,
+    AvroBranch,
+    AvroMapType,
+    AvroUnionType,
+    EnumType,
     FlinkType,
     ListType,
     MapType,
     OpaqueType,
+    OptionType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
     Scalar,
     SetType,
+    TraversableType,
     TupleType,
 )
 from stateferry.values.values import decode, encode
@@ -207,6 +214,34 @@ def test_damage_in_a_run_is_named() -> None:
     assert starts[2] <= (caught.value.offset or 0) <= limits[2]
 
 
+SUIT = EnumType("com.acme.Suit$", ("HEARTS", "SPADES", "CLUBS"), (3, -2, 11))
+NULL_OR_LONG = AvroUnionType((AvroBranch("null", Scalar.AVRO_NULL), AvroBranch("long", Scalar.LONG)))
+
+
+@pytest.mark.parametrize("number", [-2, 3, 11])
+def test_numbers_of_an_enumeration_have_gaps(number: int) -> None:
+    data, starts, limits = column(number.to_bytes(4, "big", signed=True))
+    assert walker.skip_each(SUIT, data, starts, limits).tolist() == limits.tolist()
+
+
+def avro_blocks(*blocks: list[bytes]) -> bytes:
+    return b"".join(bytes([len(block)]) + b"".join(block) for block in (*blocks, []))
+
+
+def test_elements_of_avros_arrays_and_maps_in_blocks() -> None:
+    array, ones = AvroArrayType(Scalar.AVRO_STRING), [encode(Scalar.AVRO_STRING, text) for text in ("a", "", "é")]
+    data, starts, limits = column(avro_blocks(ones[:2], ones[2:]), avro_blocks(), avro_blocks(ones))
+    found = walker.walk_blocks(array, data, starts, limits)
+    assert (found.counts.tolist(), found.stops.tolist()) == ([3, 0, 3], limits.tolist())
+    ends = walker.skip_each(Scalar.AVRO_STRING, data, found.starts, np.repeat(limits, found.counts))
+    assert slices(data, found.starts, ends) == ones * 2
+    entries = [key + encode(NULL_OR_LONG, value) for key, value in zip(ones, (5, None, 7), strict=True)]
+    data, starts, limits = column(avro_blocks(entries), avro_blocks(entries[:1], entries[1:]))
+    found = walker.walk_blocks(AvroMapType(NULL_OR_LONG), data, starts, limits)
+    assert found.counts.tolist() == [3, 3]
+    assert slices(data, found.starts, found.values) == ones * 2
+
+
 POJO = PojoType("P", (PojoField("f", Scalar.LONG),), (), ())
 
 
@@ -224,6 +259,22 @@ POJO = PojoType("P", (PojoField("f", Scalar.LONG),), (), ())
         (PrimitiveArrayType(Scalar.INTEGER), "0000000200000000", "a number of elements that fits"),
         (POJO, "03", "a POJO flag 1, 2, 4 or 8"),
         (POJO, "0800", "the tag of a registered subclass"),
+        (OptionType(Scalar.LONG), "02", "a flag 0 or 1"),
+        (OptionType(Scalar.NOTHING), "0100", "no value where Option<Nothing> has the type Nothing"),
+        (TraversableType(Scalar.LONG, ""), "7fffffff", "a number of elements that fits"),
+        (SUIT, "00000004", "the number of an enumeration's constant in Suit, found 4"),
+        (SUIT, "000000", "4 bytes of Suit"),
+        (EnumType("com.acme.None$", (), ()), "00000000", "the number of an enumeration's constant"),
+        (AvroArrayType(Scalar.LONG), "01", "a number of elements that fits"),
+        (AvroArrayType(Scalar.LONG), "8080", "3 bytes of"),
+        (AvroArrayType(Scalar.LONG), "ffffffffff00", "a number of elements that fits"),
+        (AvroArrayType(Scalar.AVRO_NULL), "ffffffff7f00", "a number of elements that fits"),
+        (AvroArrayType(Scalar.BYTE), "0105", "bytes of array<Byte>"),
+        (AvroMapType(Scalar.LONG), "01000000016100", "a number of elements that fits"),
+        (Scalar.AVRO_STRING, "00000005", "a number of elements that fits"),
+        (AvroUnionType(()), "00000000", "the number of a union's branch in union<>, found 0"),
+        (NULL_OR_LONG, "ffffffff", "the number of a union's branch in union<null,Long>, found -1"),
+        (NULL_OR_LONG, "0000000100", "8 bytes of"),
     ],
 )
 def test_damage_is_said_in_words(type_: FlinkType, raw: str, expected: str) -> None:

@@ -15,12 +15,18 @@
 | Map | map; a null key, which Arrow can't hold, is refused |
 | Tuple, Row | struct of f0, f1, ...; a row with a kind ends with `kind`: INSERT, UPDATE_AFTER and so on |
 | POJO | struct of its fields; with known subclasses also of theirs (null where a value has them not) and `class` |
-| Either | struct of left, right, one of them null |
+| Either | struct of left, right, one of them null; of a Scala `Try` success, failure |
+| Option | the value's own type; null for None |
+| Traversable | list |
+| Avro record | struct of its fields |
+| Avro string, fixed; array, map | string, binary; list, map |
+| Avro union | with null and one type: that type; else a struct of the branches but null, all but one of them null |
 | Variant | struct of value, metadata: binary, as Spark's own variants are |
 | Ttl | struct of timestamp (int64, milliseconds), value |
 | Timer | struct of timestamp (int64, milliseconds), key, namespace |
 | TimeWindow | struct of start, end: int64 milliseconds, for windows may reach to the end of time |
 | Void, NullValue, VoidNamespace, GlobalWindow, Tuple0 | bool, always null: tables can't store Arrow's null type |
+| Unit, Nothing, Avro null | the same |
 
 A date or time outside what its Arrow type can hold is refused with its place; `raw=true` reads it as bytes.
 """
@@ -32,6 +38,11 @@ import pyarrow as pa
 from stateferry.errors import RefusedError
 from stateferry.serializers.types import (
     ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -39,15 +50,18 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoType,
     PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
     opaque_parts,
+    simple_name,
 )
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -95,6 +109,10 @@ _SCALARS: dict[Scalar, pa.DataType] = {
     Scalar.VOID_NAMESPACE: pa.bool_(),
     Scalar.TIME_WINDOW: TIME_WINDOW,
     Scalar.GLOBAL_WINDOW: pa.bool_(),
+    Scalar.UNIT: pa.bool_(),
+    Scalar.NOTHING: pa.bool_(),
+    Scalar.AVRO_NULL: pa.bool_(),
+    Scalar.AVRO_STRING: pa.string(),
 }
 
 
@@ -105,6 +123,8 @@ def arrow_type(type_: FlinkType) -> pa.DataType:
         case PrimitiveArrayType(Scalar.BYTE):
             return pa.binary()
         case PrimitiveArrayType(element) | ListType(element) | SetType(element) | ArrayType(element):
+            return pa.list_(arrow_type(element))
+        case TraversableType(element) | AvroArrayType(element):
             return pa.list_(arrow_type(element))
         case MapType(key, value):
             return pa.map_(arrow_type(key), arrow_type(value))
@@ -117,10 +137,20 @@ def arrow_type(type_: FlinkType) -> pa.DataType:
             return pa.struct(pojo_fields(type_))
         case NullableType(value):
             return arrow_type(value)
+        case OptionType(value):
+            return arrow_type(value)
         case EitherType(left, right):
-            return pa.struct([("left", arrow_type(left)), ("right", arrow_type(right))])
+            return pa.struct(list(zip(type_.sides, map(arrow_type, (left, right)), strict=True)))
         case EnumType():
             return pa.string()
+        case AvroFixedType():
+            return pa.binary()
+        case AvroMapType(value):
+            return pa.map_(pa.string(), arrow_type(value))
+        case AvroUnionType():
+            return _union_type(type_)
+        case AvroRecordType(_, described):
+            return pa.struct([(field.name, arrow_type(field.type)) for field in described])
         case TtlType(value):
             return pa.struct([("timestamp", pa.int64()), ("value", arrow_type(value))])
         case TimerType(key, namespace):
@@ -128,6 +158,24 @@ def arrow_type(type_: FlinkType) -> pa.DataType:
             return pa.struct(parts)
         case OpaqueType(class_name, reason):
             raise RefusedError(f"{class_name} is {reason}: its values have no columns; read the state with raw=true")
+
+
+def _union_type(type_: AvroUnionType) -> pa.DataType:
+    if type_.nullable is not None:
+        return arrow_type(type_.nullable)
+    branches = list(zip(union_fields(type_), map(arrow_type, _filled(type_)), strict=True))
+    return pa.struct(branches) if branches else pa.bool_()
+
+
+def _filled(type_: AvroUnionType) -> list[FlinkType]:
+    return [branch.type for branch in type_.branches if branch.type is not Scalar.AVRO_NULL]
+
+
+def union_fields(type_: AvroUnionType) -> list[str]:
+    """What the columns of the branches but null are called: without packages, unless two were alike."""
+    names = [branch.name for branch in type_.branches if branch.type is not Scalar.AVRO_NULL]
+    simple = [simple_name(name) for name in names]
+    return simple if len(set(simple)) == len(names) else names
 
 
 def _numbered(fields: tuple[FlinkType, ...]) -> list[pa.Field]:

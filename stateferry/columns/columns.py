@@ -27,11 +27,16 @@ from stateferry.columns.arrays import (
 )
 from stateferry.columns.arrow_types import CLASS, ROW_KINDS, arrow_type, known_subclasses, pojo_fields, subclass_field
 from stateferry.columns.reads import damaged_where, read_flags, read_numbers, read_offsets
-from stateferry.columns.scalars import block_column, blocks_array, scalar_column
+from stateferry.columns.scalars import block_column, blocks_array, fixed_column, scalar_column
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.serializers import walker
 from stateferry.serializers.types import (
     ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -39,12 +44,14 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoType,
     PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
     fixed_length,
@@ -56,7 +63,10 @@ __all__ = ["arrow_type", "decode", "decode_list_state"]
 # Elements of no bytes can't be held against the bytes that follow their count.
 _MOST_EMPTY_ELEMENTS = 1_000_000
 # Present, and yet null in Arrow.
-_SILENT = (Scalar.NULL_VALUE, Scalar.VOID_NAMESPACE, Scalar.GLOBAL_WINDOW, Scalar.TUPLE0)
+_SILENT = (
+    *(Scalar.NULL_VALUE, Scalar.VOID_NAMESPACE, Scalar.GLOBAL_WINDOW, Scalar.TUPLE0),
+    *(Scalar.UNIT, Scalar.AVRO_NULL),
+)
 _NULL, _OWN, _NAMED, _TAGGED = 1, 2, 4, 8
 
 
@@ -100,7 +110,7 @@ class _Decoder:
                 return scalar_column(type_, self.data, starts, limits)
             case PrimitiveArrayType(Scalar.BYTE):
                 return block_column(type_, self.data, starts, limits)
-            case PrimitiveArrayType() | ListType() | SetType() | ArrayType():
+            case PrimitiveArrayType() | ListType() | SetType() | ArrayType() | TraversableType():
                 return self.lists(type_, starts, limits)
             case MapType():
                 return self.maps(type_, starts, limits)
@@ -118,8 +128,19 @@ class _Decoder:
                 return self.nullables(type_, starts, limits)
             case EitherType():
                 return self.eithers(type_, starts, limits)
+            case OptionType(value):
+                present = read_flags(type_, self.data, starts, limits)
+                return self.optional(value, starts + 1, limits, present, or_null=True)
             case EnumType():
                 return self.enums(type_, starts, limits), starts + 4
+            case AvroFixedType(_, size):
+                return fixed_column(type_, size, self.data, starts, limits)
+            case AvroArrayType() | AvroMapType():
+                return self.blocks(type_, starts, limits)
+            case AvroUnionType():
+                return self.unions(type_, starts, limits)
+            case AvroRecordType(_, parts):
+                return self.structs(type_, tuple(part.type for part in parts), starts, limits)
             case OpaqueType(class_name, reason):
                 raise RefusedError(
                     f"{class_name} is {reason}: its values have no columns; read the state with raw=true"
@@ -140,21 +161,28 @@ class _Decoder:
         return struct_array(arrow_type(type_), [pa.array(flipped), key, namespace], len(starts)), position
 
     def enums(self, type_: EnumType, starts: Positions, limits: Positions) -> pa.Array:
-        ordinals = read_numbers(type_, self.data, starts, limits, np.int32)
-        wrong = (ordinals < 0) | (ordinals >= len(type_.names))
-        damaged_where(wrong, starts, f"an ordinal below {len(type_.names)} of {type_name(type_)}", ordinals)
-        return pa.array(type_.names, pa.string()).take(pa.array(ordinals))
+        numbers = read_numbers(type_, self.data, starts, limits, np.int32)
+        known = np.array(list(type_.name_of), np.int64)
+        order = np.argsort(known)
+        places = np.searchsorted(known, numbers, sorter=order)
+        found = np.append(known[order], 2**63 - 1)[places] == numbers
+        damaged_where(~found, starts, f"the number of one of {len(known)} constants of {type_name(type_)}", numbers)
+        return pa.array(type_.names, pa.string()).take(pa.array(order[places]))
 
-    def optional(self, type_: FlinkType, starts: Positions, limits: Positions, present: Mask) -> Column:
-        """Values where `present`; elsewhere null, stopping where they start. A null that is present is damage: Flink
-        marks what is null, and writes nothing of it."""
+    def optional(
+        self, type_: FlinkType, starts: Positions, limits: Positions, present: Mask, *, or_null: bool = False
+    ) -> Column:
+        """Values where `present`; elsewhere null, stopping where they start. A null that is present is damage unless
+        `or_null`: Flink marks what is null, and writes nothing of it."""
         if present.all():
             array, stops = self.column(type_, starts, limits)
-            _refuse_nulls(type_, array, starts)
+            if not or_null:
+                _refuse_nulls(type_, array, starts)
             return array, stops
         rows = np.flatnonzero(present)
         array, inner_stops = self.column(type_, starts[rows], limits[rows])
-        _refuse_nulls(type_, array, starts[rows])
+        if not or_null:
+            _refuse_nulls(type_, array, starts[rows])
         stops = starts.copy()
         stops[rows] = inner_stops
         return spread(array, [rows], len(starts)), stops
@@ -197,11 +225,49 @@ class _Decoder:
             children.append(pa.array(ROW_KINDS).take(pa.array(kinds)))
         return struct_array(arrow_type(type_), children, len(starts)), position
 
+    def unions(self, type_: AvroUnionType, starts: Positions, limits: Positions) -> Column:
+        branches = read_numbers(type_, self.data, starts, limits, np.int32)
+        most = len(type_.branches)
+        damaged_where(
+            (branches < 0) | (branches >= most), starts, f"a branch below {most} of {type_name(type_)}", branches
+        )
+        stops, children = starts + 4, []
+        for number, branch in enumerate(type_.branches):
+            if branch.type is Scalar.AVRO_NULL:
+                continue
+            chosen = branches == number
+            values, ends = self.optional(branch.type, starts + 4, limits, chosen, or_null=True)
+            stops = np.where(chosen, ends, stops)
+            children.append(values)
+        if type_.nullable is not None:
+            return children[0], stops
+        if not children:
+            return pa.nulls(len(starts), pa.bool_()), stops
+        filled = np.array([branch.type is not Scalar.AVRO_NULL for branch in type_.branches])
+        return struct_array(arrow_type(type_), children, len(starts), filled[branches]), stops
+
+    def blocks(self, type_: AvroArrayType | AvroMapType, starts: Positions, limits: Positions) -> Column:
+        if walker.least_item_size(type_) == 0 and len(starts):
+            raise RefusedError(f"elements without bytes in {type_name(type_)}: they have no columns; use raw=true")
+        found = walker.walk_blocks(type_, self.source, starts, limits)
+        firsts, values = (np.ascontiguousarray(positions) for positions in (found.starts, found.values))
+        inner_limits = np.repeat(found.stops, found.counts)
+        offsets = running_sum(found.counts)
+        if isinstance(type_, AvroArrayType):
+            return list_array(offsets, self.column(type_.element, firsts, inner_limits)[0]), found.stops
+        keys, _ = self.column(Scalar.AVRO_STRING, firsts, inner_limits)
+        items, _ = self.column(type_.value, values, inner_limits)
+        return pa.MapArray.from_arrays(pa.array(narrow(offsets)), keys, items), found.stops
+
     def lists(
-        self, type_: PrimitiveArrayType | ListType | SetType | ArrayType, starts: Positions, limits: Positions
+        self,
+        type_: PrimitiveArrayType | ListType | SetType | ArrayType | TraversableType,
+        starts: Positions,
+        limits: Positions,
     ) -> Column:
         size = walker.least_size(type_.element)
-        of_one_size = size in (0, fixed_length(type_.element)) and not isinstance(type_, SetType | ArrayType)
+        flagged = isinstance(type_, SetType | ArrayType | TraversableType)
+        of_one_size = size in (0, fixed_length(type_.element)) and not flagged
         if not of_one_size:
             elements = walker.walk_elements(type_, self.source, starts, limits)
             firsts, present, stops = elements.starts, elements.present, elements.stops
@@ -305,7 +371,7 @@ def _refuse_nulls(type_: FlinkType, array: pa.Array, starts: Positions) -> None:
     inner = type_
     while isinstance(inner, NullableType):
         inner = inner.value
-    if array.null_count and inner not in _SILENT:
+    if array.null_count and inner not in _SILENT and not isinstance(inner, OptionType | AvroUnionType):
         place = int(starts[int(array.is_null().index(True).as_py())])
         raise DamagedError(f"a {type_name(type_)}, which is said to be present", "a null", offset=place)
 

@@ -23,7 +23,8 @@ from stateferry.columns.arrays import (
 from stateferry.columns.arrow_types import TIME_WINDOW, VARIANT
 from stateferry.columns.dates import date_column
 from stateferry.columns.reads import damaged_where, raise_if_damaged, read_flags, read_numbers, read_offsets
-from stateferry.serializers.types import FlinkType, Scalar
+from stateferry.errors import DamagedError
+from stateferry.serializers.types import FlinkType, Scalar, type_name
 from stateferry.values.big_numbers import decimal_text, integer_text
 
 _MOST_VARIANT = 1 << 24
@@ -53,7 +54,7 @@ _DATES = {
     Scalar.LOCAL_DATE_TIME,
 }
 _VARYING = pa.binary()
-_CONSTANTS = {Scalar.VOID: 0, Scalar.VOID_NAMESPACE: 0, Scalar.GLOBAL_WINDOW: 0, Scalar.TUPLE0: 42}
+_CONSTANTS = {Scalar.VOID: 0, Scalar.VOID_NAMESPACE: 0, Scalar.GLOBAL_WINDOW: 0, Scalar.TUPLE0: 42, Scalar.UNIT: 0}
 
 
 def scalar_column(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> Column:
@@ -81,8 +82,13 @@ def scalar_column(type_: Scalar, data: Bytes, starts: Positions, limits: Positio
         case Scalar.TIME_WINDOW:
             bounds = [pa.array(read_numbers(type_, data, starts + at, limits, np.int64)) for at in (0, 8)]
             return struct_array(TIME_WINDOW, bounds, len(starts)), starts + 16
-        case Scalar.NULL_VALUE:
+        case Scalar.NULL_VALUE | Scalar.AVRO_NULL:
             return pa.nulls(len(starts), pa.bool_()), starts
+        case Scalar.AVRO_STRING:
+            return _utf8_texts(type_, data, starts, limits)
+        case Scalar.NOTHING:
+            damaged_where(starts >= 0, starts, f"no value of {type_.label}, which has none", starts)
+            return pa.nulls(0, pa.bool_()), starts
         case _:
             found = read_numbers(type_, data, starts, limits, np.uint8)
             damaged_where(found != _CONSTANTS[type_], starts, f"the byte {_CONSTANTS[type_]} of a {type_.label}", found)
@@ -94,6 +100,28 @@ def block_column(type_: FlinkType, data: Bytes, starts: Positions, limits: Posit
     offsets = read_offsets(type_, data, starts, limits, 1)
     ends = starts + 4 + np.diff(offsets)
     return blocks_array(data, starts + 4, ends), ends
+
+
+def fixed_column(type_: FlinkType, size: int, data: Bytes, starts: Positions, limits: Positions) -> Column:
+    """So many bytes each, as binary."""
+    ends = starts + size
+    damaged_where(ends > limits, starts, f"{size} bytes of {type_name(type_)}", limits - starts)
+    return blocks_array(data, starts, ends), ends
+
+
+def _utf8_texts(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Column:
+    blocks, ends = block_column(type_, data, starts, limits)
+    try:
+        return blocks.cast(pa.string()), ends
+    except pa.ArrowInvalid:
+        for row, block in enumerate(blocks):
+            try:
+                block.as_py().decode("utf-8")
+            except UnicodeDecodeError as error:
+                place = int(starts[row]) + 4 + error.start
+                found = block.as_py()[error.start :][:4].hex()
+                raise DamagedError(f"a {type_name(type_)} in UTF-8", found, offset=place) from None
+        raise
 
 
 def blocks_array(data: Bytes, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:

@@ -27,7 +27,13 @@ from stateferry.errors import DamagedError, RefusedError
 from stateferry.hashing.kernels import Bytes, Codes, Positions
 from stateferry.hashing.scalars import HASHED_SCALARS, Hashes, Rows, hash_scalars
 from stateferry.serializers.types import (
+    FLINK_EITHER,
     ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -35,12 +41,14 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoType,
     PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
     children,
@@ -56,6 +64,12 @@ _ROWS_PER_BLOCK = 1 << 14
 def unstable_reason(type_: FlinkType) -> str | None:
     """Why the hash of such a key can't be told from its bytes, or None if it can."""
     match type_:
+        case AvroRecordType() | AvroFixedType() | AvroArrayType() | AvroMapType() | AvroUnionType():
+            return f"the hash of {type_name(type_)} is Avro's own or that of a class made by it"
+        case OptionType() | TraversableType() | EnumType(_, _, (_, *_)):
+            return f"the hash of {type_name(type_)} is Scala's own"
+        case EitherType(class_name=class_name) if class_name != FLINK_EITHER:
+            return f"the hash of {class_name} is Scala's own"
         case EnumType():
             return f"an enum ({type_.class_name}) hashes by identity, differently in every JVM"
         case ArrayType() | PrimitiveArrayType():

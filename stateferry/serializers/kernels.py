@@ -40,6 +40,10 @@ REMEMBER = 20  # register that gets the position
 SUFFIX = 21  # register with the position from which the length suffix counts
 UNLESS_END = 22  # where to go when the value's bytes are used up
 DELIMITER = 23
+ENUM_IDS = 24  # number of constants, then their ids from the lowest up
+AVRO_BLOCK = 25  # register, least size of an item, where to go behind the last block
+AVRO_UNION = 26  # number of branches, then where each begins
+NO_VALUES = 27
 
 # What a kernel found damaged.
 TRUNCATED = 1
@@ -57,6 +61,9 @@ SHORT_KEY = 12
 BAD_SUFFIX = 14
 BAD_DELIMITER = 15
 TOO_MANY_MARKS = 16
+BAD_ENUM_ID = 17
+BAD_BRANCH = 18
+HAS_NO_VALUES = 19
 
 _FAILED = -1
 HIGH_BITS = np.uint64(0x8080808080808080)
@@ -225,6 +232,40 @@ def _enter_pojo(code, pool, pc, registers, data, position, limit, failure):  # t
                 registers[0] = position + 3 + length
                 return code[entry + 2]
     return _fail(failure, UNKNOWN_SUBCLASS, position + 1, length)
+
+
+@_kernel
+def _is_constant(code, pc, number):  # type: ignore[no-untyped-def]
+    """Whether the number is one of the ids of an ENUM_IDS."""
+    low = pc + 2
+    high = low + code[pc + 1]
+    while low < high:
+        middle = (low + high) >> 1
+        if code[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low < pc + 2 + code[pc + 1] and code[low] == number
+
+
+@_kernel
+def _read_block_count(registers, data, position, limit, least, failure):  # type: ignore[no-untyped-def]
+    """A varint of 31 bits, believed as far as the bytes behind it allow; goes to register 0."""
+    start = position
+    count = np.int64(0)
+    shift = np.int64(0)
+    byte = np.int64(0x80)
+    while byte >= 0x80 and shift <= 28 and position < limit:
+        byte = np.int64(data[position])
+        position += 1
+        count |= (byte & 0x7F) << shift
+        shift += 7
+    if byte >= 0x80 and shift <= 28:
+        return _fail(failure, TRUNCATED, start, position - start + 1)
+    if byte >= 0x80 or count > 0x7FFFFFFF or count * least > limit - position:
+        return _fail(failure, BAD_COUNT, start, count)
+    registers[0] = count
+    return position
 
 
 @_kernel
@@ -463,6 +504,37 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                     return np.int64(index)
                 position += 1
                 pc += 1
+            elif op == AVRO_UNION:
+                if limit - position < 4:
+                    _fail(failure, TRUNCATED, position, 4)
+                    return np.int64(index)
+                branch = _i32(data, position)
+                if branch < 0 or branch >= code[pc + 1]:
+                    _fail(failure, BAD_BRANCH, position, branch)
+                    return np.int64(index)
+                position += 4
+                pc = code[pc + 2 + branch]
+            elif op == AVRO_BLOCK:
+                position = _read_block_count(registers, data, position, limit, code[pc + 2], failure)
+                if position < 0:
+                    return np.int64(index)
+                if registers[0] == 0:
+                    pc = code[pc + 3]
+                elif code[pc + 2] > 0:
+                    registers[code[pc + 1]] = registers[0]
+                    pc += 4
+            elif op == ENUM_IDS:
+                if limit - position < 4:
+                    _fail(failure, TRUNCATED, position, 4)
+                    return np.int64(index)
+                if not _is_constant(code, pc, _i32(data, position)):
+                    _fail(failure, BAD_ENUM_ID, position, _i32(data, position))
+                    return np.int64(index)
+                position += 4
+                pc += 2 + code[pc + 1]
+            elif op == NO_VALUES:
+                _fail(failure, HAS_NO_VALUES, position, 0)
+                return np.int64(index)
             else:
                 _fail(failure, OPAQUE_VALUE, position, 0)
                 return np.int64(index)

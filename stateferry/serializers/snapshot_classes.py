@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateferry.binary import ByteReader
+from stateferry.serializers.avro import read_avro
 from stateferry.serializers.types import (
+    SCALA_EITHER,
+    SCALA_TRY,
     ArrayType,
     EitherType,
+    EnumType,
     FlinkType,
     ListType,
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
 )
@@ -29,6 +35,7 @@ _RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
 _STATE = "org.apache.flink.runtime.state."
 _OPERATORS = "org.apache.flink.streaming.api.operators."
 _WINDOWS = "org.apache.flink.streaming.api.windowing.windows."
+_SCALA = "org.apache.flink.api.scala.typeutils."
 
 MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
 LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
@@ -96,6 +103,8 @@ SIMPLE_TYPES: dict[str, FlinkType] = {
     _own_class(_STATE, "VoidNamespaceSerializer"): Scalar.VOID_NAMESPACE,
     _WINDOWS + "TimeWindow$Serializer$TimeWindowSerializerSnapshot": Scalar.TIME_WINDOW,
     _WINDOWS + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": Scalar.GLOBAL_WINDOW,
+    _own_class(_SCALA, "UnitSerializer"): Scalar.UNIT,
+    _SCALA + "NothingSerializerSnapshot": Scalar.NOTHING,
 }
 
 
@@ -117,6 +126,10 @@ def _utf_class(reader: ByteReader, version: int) -> str:
     return reader.utf("a class name")
 
 
+def _utf_code(reader: ByteReader, version: int) -> str:
+    return reader.utf("the Scala code that builds a collection")
+
+
 def _padding(reader: ByteReader, version: int) -> int:
     padding = reader.i32("the null padding")
     if padding < 0:
@@ -133,6 +146,8 @@ def _ttl_of(_: None, parts: tuple[FlinkType, ...]) -> FlinkType:
         return OpaqueType(TTL_SNAPSHOT, "its timestamp is not a Long")
     return TtlType(parts[1])
 
+
+_CASE_CLASS = CompositeClass(2, None, _utf_class, lambda outer, parts: TupleType(parts, outer))
 
 COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     MAP_SNAPSHOT: CompositeClass(1, 2, _nothing, lambda _, parts: MapType(*parts)),
@@ -153,12 +168,52 @@ COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     _RUNTIME + "NullableSerializer$NullableSerializerSnapshot": CompositeClass(
         2, 1, _padding, lambda outer, parts: NullableType(parts[0], outer)
     ),
-    _RUNTIME + "JavaEitherSerializerSnapshot": CompositeClass(1, 2, _nothing, lambda _, parts: EitherType(*parts)),
+    _RUNTIME + "JavaEitherSerializerSnapshot": CompositeClass(
+        1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1])
+    ),
     _OPERATORS + "co.IntervalJoinOperator$BufferEntrySerializer$BufferEntrySerializerSnapshot": CompositeClass(
         2, 1, _nothing, lambda _, parts: TupleType((Scalar.BOOLEAN, *parts), "BufferEntry")
+    ),
+    _SCALA + "ScalaCaseClassSerializerSnapshot": _CASE_CLASS,
+    _SCALA + "Tuple2CaseClassSerializerSnapshot": _CASE_CLASS,
+    _SCALA + "ScalaOptionSerializerSnapshot": CompositeClass(2, 1, _nothing, lambda _, parts: OptionType(*parts)),
+    _SCALA + "ScalaEitherSerializerSnapshot": CompositeClass(
+        1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1], SCALA_EITHER)
+    ),
+    _SCALA + "ScalaTrySerializerSnapshot": CompositeClass(
+        2, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1], SCALA_TRY)
+    ),
+    _SCALA + "TraversableSerializerSnapshot": CompositeClass(
+        2, 1, _utf_code, lambda outer, parts: TraversableType(parts[0], outer)
     ),
 }
 
 ENUM_SNAPSHOT = _own_class(_BASE, "EnumSerializer")
 POJO_SNAPSHOT = _RUNTIME + "PojoSerializerSnapshot"
 KRYO_SNAPSHOT = _RUNTIME + "kryo.KryoSerializerSnapshot"
+
+
+_MOST_CONSTANTS = 0xFFFF
+
+
+def _scala_enum(reader: ByteReader, class_name: str, version: int) -> FlinkType:
+    """Each constant with a number of its own: they may have gaps."""
+    if version != 3:
+        raise reader.damaged(f"version 3 of {class_name}", f"{version}", position=reader.position - 4)
+    enum_class = reader.utf("an enumeration")
+    constants: dict[int, str] = {}
+    count_position = reader.position
+    count = reader.count("the number of an enumeration's constants", 2 + 4)
+    if count > _MOST_CONSTANTS:
+        raise reader.damaged(f"at most {_MOST_CONSTANTS} constants", f"{count}", position=count_position)
+    for _ in range(count):
+        name = reader.utf("a constant of an enumeration")
+        constants[reader.i32("the number of a constant")] = name
+    return EnumType(enum_class, tuple(constants.values()), tuple(constants))
+
+
+# Bodies that say how long they are and have no snapshots inside: what reads each, given its class and version.
+PLAIN_CLASSES: dict[str, Callable[[ByteReader, str, int], FlinkType]] = {
+    _SCALA + "ScalaEnumSerializerSnapshot": _scala_enum,
+    "org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot": read_avro,
+}

@@ -25,6 +25,7 @@ from stateferry.serializers.snapshot_classes import (
     ENUM_SNAPSHOT,
     KRYO_SNAPSHOT,
     MAP_SNAPSHOT,
+    PLAIN_CLASSES,
     POJO_SNAPSHOT,
     SIMPLE_TYPES,
     TTL_SNAPSHOT,
@@ -291,6 +292,7 @@ LEAF_READERS: dict[str, Callable[[ByteReader, str, int], FlinkType]] = {
     **dict.fromkeys(SIMPLE_TYPES, _simple),
     ENUM_SNAPSHOT: _enum,
     KRYO_SNAPSHOT: _kryo,
+    **PLAIN_CLASSES,
 }
 
 

@@ -46,6 +46,10 @@ class Scalar(Enum):
     VOID_NAMESPACE = ("VoidNamespace", 1)
     TIME_WINDOW = ("TimeWindow", 16)
     GLOBAL_WINDOW = ("GlobalWindow", 1)
+    UNIT = ("Unit", 1)
+    NOTHING = ("Nothing", None)
+    AVRO_NULL = ("null", None)
+    AVRO_STRING = ("string", None)
 
     def __init__(self, label: str, length: int | None) -> None:
         self.label = label
@@ -90,8 +94,17 @@ class ArrayType:
 
 
 @dataclass(frozen=True, slots=True)
+class TraversableType:
+    """A Scala collection: i32 size, each element behind a bool `isPresent`. `builder` is the Scala code that makes
+    one."""
+
+    element: FlinkType
+    builder: str
+
+
+@dataclass(frozen=True, slots=True)
 class TupleType:
-    """Fields one after another, none null."""
+    """Fields one after another, none null. A tuple of Flink's or a case class of Scala's."""
 
     fields: tuple[FlinkType, ...]
     class_name: str
@@ -132,19 +145,92 @@ class NullableType:
 
 
 @dataclass(frozen=True, slots=True)
+class OptionType:
+    """Scala's `Option`: bool `isSome`, then the value if it is one."""
+
+    value: FlinkType
+
+
+FLINK_EITHER = "org.apache.flink.types.Either"
+SCALA_EITHER = "scala.util.Either"
+SCALA_TRY = "scala.util.Try"
+
+
+@dataclass(frozen=True, slots=True)
 class EitherType:
-    """bool `isLeft`, then that side's value."""
+    """bool `isLeft`, then that side's value: an `Either` of Flink's or of Scala's, or a `Try`, whose left side is the
+    success."""
 
     left: FlinkType
     right: FlinkType
+    class_name: str = FLINK_EITHER
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        return ("success", "failure") if self.class_name == SCALA_TRY else ("left", "right")
 
 
 @dataclass(frozen=True, slots=True)
 class EnumType:
-    """i32 ordinal in the order of the snapshot's names."""
+    """i32 number of the constant: its place in the snapshot's names, or for Scala's enumerations the one of `ids` that
+    is at this place."""
 
     class_name: str
     names: tuple[str, ...]
+    ids: tuple[int, ...] | None = None
+
+    @property
+    def name_of(self) -> dict[int, str]:
+        return dict(zip(range(len(self.names)) if self.ids is None else self.ids, self.names, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFixedType:
+    """So many bytes."""
+
+    class_name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AvroArrayType:
+    """Blocks, each a varint count, low 7 bits first, and so many elements; a count of 0 ends it."""
+
+    element: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class AvroMapType:
+    """Blocks as in an array; each element is a string and a value."""
+
+    value: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class AvroBranch:
+    name: str
+    type: FlinkType
+
+
+@dataclass(frozen=True, slots=True)
+class AvroUnionType:
+    """i32 number of the branch, then its value."""
+
+    branches: tuple[AvroBranch, ...]
+
+    @property
+    def nullable(self) -> FlinkType | None:
+        """The type of the other branch, if there are two and one is null."""
+        others = [branch.type for branch in self.branches if branch.type is not Scalar.AVRO_NULL]
+        return others[0] if len(others) == 1 and len(self.branches) == 2 else None
+
+
+@dataclass(frozen=True, slots=True)
+class AvroRecordType:
+    """Fields one after another, in the order of the schema."""
+
+    class_name: str
+    fields: tuple[AvroBranch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +263,19 @@ FlinkType = (
     | MapType
     | PrimitiveArrayType
     | ArrayType
+    | TraversableType
     | TupleType
     | RowType
     | PojoType
     | NullableType
+    | OptionType
     | EitherType
     | EnumType
+    | AvroFixedType
+    | AvroArrayType
+    | AvroMapType
+    | AvroUnionType
+    | AvroRecordType
     | TtlType
     | TimerType
     | OpaqueType
@@ -190,8 +283,8 @@ FlinkType = (
 
 
 def simple_name(class_name: str) -> str:
-    """`Reading` for `com.acme.Reading` and for `com.acme.Job$Reading`."""
-    return class_name.replace("$", ".").rsplit(".", 1)[-1]
+    """`Reading` for `com.acme.Reading`, for `com.acme.Job$Reading` and for Scala's object `com.acme.Reading$`."""
+    return class_name.rstrip("$").replace("$", ".").rsplit(".", 1)[-1]
 
 
 _PRIMITIVE_NAMES = {Scalar.INTEGER: "int", Scalar.CHARACTER: "char", Scalar.STRING: "String"}
@@ -212,16 +305,28 @@ def type_name(type_: FlinkType) -> str:
             return f"{_PRIMITIVE_NAMES.get(element, element.label.lower())}[]"
         case ArrayType(element):
             return f"{type_name(element)}[]"
+        case TraversableType(element):
+            return f"Traversable<{type_name(element)}>"
         case TupleType(fields, class_name):
             return f"{simple_name(class_name)}<{','.join(map(type_name, fields))}>"
         case RowType(fields):
             return f"Row<{','.join(map(type_name, fields))}>"
-        case PojoType() | EnumType() | OpaqueType():
+        case PojoType() | EnumType() | OpaqueType() | AvroFixedType() | AvroRecordType():
             return simple_name(type_.class_name)
         case NullableType(value):
             return type_name(value)
+        case OptionType(value):
+            return f"Option<{type_name(value)}>"
+        case EitherType(value, _, class_name) if class_name == SCALA_TRY:
+            return f"Try<{type_name(value)}>"
         case EitherType(left, right):
             return f"Either<{type_name(left)},{type_name(right)}>"
+        case AvroArrayType(element):
+            return f"array<{type_name(element)}>"
+        case AvroMapType(value):
+            return f"map<{type_name(value)}>"
+        case AvroUnionType(branches):
+            return f"union<{','.join(type_name(branch.type) for branch in branches)}>"
         case TtlType(value):
             return f"Ttl<{type_name(value)}>"
         case TimerType(key, namespace):
@@ -255,9 +360,11 @@ def fixed_length(type_: FlinkType) -> int | None:
 def children(type_: FlinkType) -> tuple[FlinkType, ...]:
     """The types a value of this type may contain directly."""
     match type_:
-        case Scalar() | EnumType() | OpaqueType():
+        case Scalar() | EnumType() | OpaqueType() | AvroFixedType():
             return ()
         case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
+            return (element,)
+        case TraversableType(element) | AvroArrayType(element):
             return (element,)
         case MapType(key, value):
             return (key, value)
@@ -269,10 +376,14 @@ def children(type_: FlinkType) -> tuple[FlinkType, ...]:
                 *type_.registered_subclasses,
                 *(subclass for _, subclass in type_.other_subclasses),
             )
-        case NullableType(value) | TtlType(value):
+        case NullableType(value) | TtlType(value) | OptionType(value):
             return (value,)
         case EitherType(left, right):
             return (left, right)
+        case AvroMapType(value):
+            return (Scalar.AVRO_STRING, value)
+        case AvroUnionType(parts) | AvroRecordType(_, parts):
+            return tuple(part.type for part in parts)
         case TimerType(key, namespace):
             return (key, namespace)
 

@@ -13,6 +13,11 @@ from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.serializers import kernels
 from stateferry.serializers.types import (
     ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -20,12 +25,14 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoType,
     PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
     opaque_parts,
@@ -59,6 +66,9 @@ _SCALAR_CODE: dict[Scalar, tuple[int, ...]] = {
     Scalar.VARIANT: (kernels.VARIANT,),
     Scalar.BITMAP: (kernels.BLOCK, 1),
     Scalar.NULL_VALUE: (),
+    Scalar.NOTHING: (kernels.NO_VALUES,),
+    Scalar.AVRO_NULL: (),
+    Scalar.AVRO_STRING: (kernels.BLOCK, 1),
 }
 _SCALAR_LEAST = {
     Scalar.STRING: 1,
@@ -67,6 +77,9 @@ _SCALAR_LEAST = {
     Scalar.BIG_DECIMAL: 4,
     Scalar.VARIANT: 8,
     Scalar.BITMAP: 4,
+    # Not 0: a list of them must not look like a list of nothing.
+    Scalar.NOTHING: 1,
+    Scalar.AVRO_STRING: 4,
 }
 
 
@@ -96,7 +109,7 @@ class _Compiler:
                 self.loop(element, ())
             case SetType(element):
                 self.loop(element, (kernels.NULL_FLAG, 0))
-            case ArrayType(element):
+            case ArrayType(element) | TraversableType(element):
                 self.loop(element, (kernels.BRANCH,))
             case MapType(key, value):
                 self.map(key, value)
@@ -116,8 +129,21 @@ class _Compiler:
                 self.code[branch + 1] = len(self.code)
                 self.compile(right)
                 self.code[end + 1] = len(self.code)
-            case EnumType(_, names):
+            case OptionType(value):
+                self.guarded((kernels.BRANCH,), value)
+            case EnumType(_, names, None):
                 self.emit(kernels.ENUM, len(names))
+            case EnumType(_, names, ids):
+                self.emit(kernels.ENUM_IDS, len(names), *sorted(ids or ()))
+            case AvroFixedType(_, size):
+                self.emit(kernels.FIXED, size)
+            case AvroArrayType() | AvroMapType():
+                self.blocks(type_)
+            case AvroUnionType(branches):
+                self.union(tuple(branch.type for branch in branches))
+            case AvroRecordType(_, parts):
+                for part in parts:
+                    self.compile(part.type)
             case TtlType(value):
                 self.emit(kernels.FIXED, 8)
                 self.compile(value)
@@ -163,6 +189,29 @@ class _Compiler:
         self.emit(kernels.NEXT, register, at + 4)
         self.code[at + 3] = len(self.code)
 
+    def blocks(self, type_: AvroArrayType | AvroMapType, *, marks: bool = False) -> None:
+        register = self.register()
+        mark = (kernels.MARK,) if marks else ()
+        at = self.emit(kernels.AVRO_BLOCK, register, least_item_size(type_), 0, *mark)
+        if isinstance(type_, AvroMapType):
+            self.emit(*_SCALAR_CODE[Scalar.AVRO_STRING], *mark)
+            self.compile(type_.value)
+        else:
+            self.compile(type_.element)
+        self.emit(kernels.NEXT, register, at + 4)
+        self.emit(kernels.JUMP, at)
+        self.code[at + 3] = len(self.code)
+
+    def union(self, branches: tuple[FlinkType, ...]) -> None:
+        at = self.emit(kernels.AVRO_UNION, len(branches), *[0] * len(branches))
+        ends = []
+        for index, branch in enumerate(branches):
+            self.code[at + 2 + index] = len(self.code)
+            self.compile(branch)
+            ends.append(self.emit(kernels.JUMP, 0))
+        for end in ends:
+            self.code[end + 1] = len(self.code)
+
     def row(self, fields: tuple[FlinkType, ...], offset: int) -> None:
         register = self.register()
         self.emit(kernels.MASK, register, (len(fields) + offset + 7) // 8)
@@ -207,14 +256,20 @@ def least_size(type_: FlinkType) -> int:
     match type_:
         case Scalar():
             return _SCALAR_LEAST.get(type_, type_.length or 0)
-        case ListType() | SetType() | ArrayType() | MapType() | PrimitiveArrayType() | EnumType():
+        case ListType() | SetType() | ArrayType() | MapType() | PrimitiveArrayType() | EnumType() | TraversableType():
             return 4
         case TupleType(fields):
             return sum(map(least_size, fields))
         case RowType(fields, has_kind):
             return (len(fields) + (2 if has_kind else 0) + 7) // 8
-        case PojoType() | NullableType():
+        case PojoType() | NullableType() | OptionType() | AvroArrayType() | AvroMapType():
             return 1
+        case AvroFixedType(_, size):
+            return size
+        case AvroUnionType(branches):
+            return 4 + min((least_size(branch.type) for branch in branches), default=0)
+        case AvroRecordType(_, parts):
+            return sum(least_size(part.type) for part in parts)
         case EitherType(left, right):
             return 1 + min(least_size(left), least_size(right))
         case TtlType(value):
@@ -226,6 +281,11 @@ def least_size(type_: FlinkType) -> int:
             return 1
 
 
+def least_item_size(type_: AvroArrayType | AvroMapType) -> int:
+    """The fewest bytes of an element, or of an entry."""
+    return least_size(type_.element) if isinstance(type_, AvroArrayType) else 4 + least_size(type_.value)
+
+
 @lru_cache(maxsize=512)
 def compile_type(type_: FlinkType) -> Program:
     """The end of a value."""
@@ -234,11 +294,14 @@ def compile_type(type_: FlinkType) -> Program:
     return compiler.finish(type_)
 
 
+_FLAGS = {SetType: (kernels.NULL_FLAG, 0), ArrayType: (kernels.BRANCH,), TraversableType: (kernels.BRANCH,)}
+
+
 @lru_cache(maxsize=512)
-def _compile_elements(type_: ListType | SetType | ArrayType | PrimitiveArrayType) -> Program:
+def _compile_elements(type_: ListType | SetType | ArrayType | TraversableType | PrimitiveArrayType) -> Program:
     """Marks where each element begins, with its flag if it has one."""
     compiler = _Compiler()
-    flag = {SetType: (kernels.NULL_FLAG, 0), ArrayType: (kernels.BRANCH,)}.get(type(type_), ())
+    flag = _FLAGS.get(type(type_), ())
     compiler.loop(type_.element, flag, marks=True)
     return compiler.finish(type_)
 
@@ -248,6 +311,14 @@ def _compile_entries(type_: MapType) -> Program:
     """Marks where each entry begins and where its key ends."""
     compiler = _Compiler()
     compiler.map(type_.key, type_.value, marks=True)
+    return compiler.finish(type_)
+
+
+@lru_cache(maxsize=512)
+def _compile_blocks(type_: AvroArrayType | AvroMapType) -> Program:
+    """Marks where each element begins; or where each entry begins and its value does."""
+    compiler = _Compiler()
+    compiler.blocks(type_, marks=True)
     return compiler.finish(type_)
 
 
@@ -328,9 +399,12 @@ class Elements:
 
 
 def walk_elements(
-    type_: ListType | SetType | ArrayType | PrimitiveArrayType, data: Bytes, starts: Positions, limits: Positions
+    type_: ListType | SetType | ArrayType | TraversableType | PrimitiveArrayType,
+    data: Bytes,
+    starts: Positions,
+    limits: Positions,
 ) -> Elements:
-    flagged = isinstance(type_, (SetType, ArrayType))
+    flagged = type(type_) in _FLAGS
     least = 1 if flagged else least_size(type_.element)
     counts = read_counts(data, starts, limits, least)
     if least == 0:
@@ -363,6 +437,27 @@ def walk_entries(type_: MapType, data: Bytes, starts: Positions, limits: Positio
     filled = counts > 0
     ends[np.cumsum(counts[filled]) - 1] = stops[filled]
     return MapEntries(counts, entries, key_ends, ends, stops)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Elements of many arrays of Avro's, or entries of many maps, one after another: array i has the next `counts[i]`
+    and stops at `stops[i]`. An entry's value is at `values`."""
+
+    counts: Positions
+    starts: Positions
+    values: Positions
+    stops: Positions
+
+
+def walk_blocks(type_: AvroArrayType | AvroMapType, data: Bytes, starts: Positions, limits: Positions) -> Blocks:
+    """Of items that have bytes: nothing else says how many there are before all are walked."""
+    stops = skip_each(type_, data, starts, limits)
+    each = 2 if isinstance(type_, AvroMapType) else 1
+    most = each * (int((stops - starts).sum()) // max(least_item_size(type_), 1))
+    _, marks, mark_ends = _walk(_compile_blocks(type_), data, starts, stops, most)
+    marks = marks[: mark_ends[-1] if len(mark_ends) else 0]
+    return Blocks(np.diff(mark_ends, prepend=0) // each, marks[::each], marks[each - 1 :: each], stops)
 
 
 def walk_list_state(element: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Elements:
@@ -415,6 +510,9 @@ def failed(failure: Positions, data: Bytes, type_: FlinkType | None = None) -> S
         kernels.SHORT_KEY: ("a key behind the key group", f"a key length of {detail}"),
         kernels.BAD_SUFFIX: (f"the length {detail} behind a key or namespace", "another"),
         kernels.BAD_DELIMITER: ("the delimiter 44 between list elements", f"{detail}"),
+        kernels.BAD_ENUM_ID: (f"the number of an enumeration's constant in {what}", f"{detail}"),
+        kernels.BAD_BRANCH: (f"the number of a union's branch in {what}", f"{detail}"),
+        kernels.HAS_NO_VALUES: (f"no value where {what} has the type Nothing, which has none", "one"),
     }[code]
     return DamagedError(expected, found, offset=position)
 

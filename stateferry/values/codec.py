@@ -18,7 +18,7 @@ Encode = Callable[[Any], bytes]
 _I32 = struct.Struct(">i")
 
 # No bytes vouch for the count of values that have none, so nothing but this keeps a lie from filling the memory.
-_MOST_WITHOUT_BYTES = 1 << 20
+MOST_WITHOUT_BYTES = 1 << 20
 
 
 class Codec(NamedTuple):
@@ -160,10 +160,10 @@ def counted(item: Codec, what: str) -> Codec:
 
     def decode(data: bytes, position: int, limit: int) -> tuple[list[Any], int]:
         count = read_count(data, position, limit, f"the size of {what}", item.least)
-        if item.least == 0 and count > _MOST_WITHOUT_BYTES:
+        if item.least == 0 and count > MOST_WITHOUT_BYTES:
             raise RefusedError(
                 f"{what} of {count} elements that may have no bytes at all: "
-                f"more than {_MOST_WITHOUT_BYTES} of them are not read"
+                f"more than {MOST_WITHOUT_BYTES} of them are not read"
             )
         position += 4
         items = []

@@ -19,6 +19,7 @@ class Singleton(Enum):
     VOID_NAMESPACE = "VoidNamespace"
     GLOBAL_WINDOW = "GlobalWindow"
     NULL_VALUE = "NullValue"
+    UNIT = "Unit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,22 @@ class PojoValue:
 class EitherValue:
     value: Any
     is_left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptionValue:
+    """Scala's `Some(value)` or `None`: not null, though a Some may hold one."""
+
+    value: Any
+    is_some: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnionValue:
+    """A value of one of an Avro union's branches. A union of a type and null has the value alone, or None."""
+
+    branch: int
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@
 | LocalTime | i8 hour, i8 minute, i8 second, i32 nanosecond (-2^7, i16 -2^15, i32 -2^31: null) |
 | Variant | i32 length of the value, i32 length of the metadata, value, metadata |
 | Bitmap | i32 length, that many bytes |
+| Unit | one byte 0 |
+| string of Avro's | i32 length, that many bytes of UTF-8 |
 
 Flink writes zero, one and ten in short or long, depending on which object it holds: both are read, the short one is
 written. A null Timestamp is 12 bytes like any other, although Flink itself reads back only 8 of them.
@@ -24,6 +26,7 @@ import struct
 
 from stateferry.errors import DamagedError
 from stateferry.serializers.types import Scalar
+from stateferry.values.avro_codecs import null, string
 from stateferry.values.codec import (
     Codec,
     boolean,
@@ -258,6 +261,14 @@ def _encode_variant(variant: Variant) -> bytes:
     return lengths + variant.value + variant.metadata
 
 
+def _decode_nothing(data: bytes, position: int, limit: int) -> tuple[object, int]:
+    raise DamagedError("no value where the type is Nothing, which has none", "one", offset=position)
+
+
+def _encode_nothing(value: object) -> bytes:
+    raise ValueError("Nothing has no values")
+
+
 _BYTE, _SHORT, _INTEGER = number("b", "a Byte"), number("h", "a Short"), number("i", "an Integer")
 _LONG, _FLOAT, _DOUBLE = number("q", "a Long"), _floating("f", "a Float"), _floating("d", "a Double")
 
@@ -308,4 +319,8 @@ SCALAR_CODECS: dict[Scalar, Codec] = {
     Scalar.VOID_NAMESPACE: constant(b"\x00", Singleton.VOID_NAMESPACE, "a VoidNamespace"),
     Scalar.TIME_WINDOW: fields("qq", "a TimeWindow", TimeWindow, lambda value: (value.start, value.end)),
     Scalar.GLOBAL_WINDOW: constant(b"\x00", Singleton.GLOBAL_WINDOW, "a GlobalWindow"),
+    Scalar.UNIT: constant(b"\x00", Singleton.UNIT, "a Unit"),
+    Scalar.NOTHING: Codec(_decode_nothing, _encode_nothing, 1),
+    Scalar.AVRO_NULL: null(),
+    Scalar.AVRO_STRING: string(),
 }

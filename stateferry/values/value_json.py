@@ -18,6 +18,11 @@ import numpy as np
 
 from stateferry.serializers.types import (
     ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -25,12 +30,14 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoType,
     PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
 )
@@ -44,7 +51,16 @@ from stateferry.values.java_text import (
     millis_text,
     sql_timestamp_text,
 )
-from stateferry.values.java_values import EitherValue, PojoValue, RowKind, RowValue, Singleton, TimerValue, TtlValue
+from stateferry.values.java_values import (
+    EitherValue,
+    OptionValue,
+    PojoValue,
+    RowKind,
+    RowValue,
+    Singleton,
+    TimerValue,
+    TtlValue,
+)
 
 JsonText = Callable[[Any], str]
 
@@ -136,7 +152,11 @@ _SCALAR_TEXT: dict[Scalar, JsonText] = {
     Scalar.TUPLE0: lambda _: "[]",
     Scalar.TIME_WINDOW: _window,
     Scalar.GLOBAL_WINDOW: lambda _: "{}",
-    **dict.fromkeys((Scalar.VOID, Scalar.NULL_VALUE, Scalar.VOID_NAMESPACE), lambda _: "null"),
+    Scalar.AVRO_STRING: string_json,
+    Scalar.UNIT: lambda _: "{}",
+    **dict.fromkeys(
+        (Scalar.VOID, Scalar.NULL_VALUE, Scalar.VOID_NAMESPACE, Scalar.NOTHING, Scalar.AVRO_NULL), lambda _: "null"
+    ),
 }
 
 
@@ -149,6 +169,9 @@ def _text_of(type_: FlinkType) -> JsonText:
         case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
             item = json_text(element)
             return lambda values: _array(map(item, values))
+        case TraversableType(element) | AvroArrayType(element):
+            item = json_text(element)
+            return lambda values: _array(map(item, values))
         case MapType(key, value):
             return _map(key, json_text(value))
         case TupleType(fields):
@@ -159,10 +182,21 @@ def _text_of(type_: FlinkType) -> JsonText:
             return _pojo(type_)
         case NullableType(value):
             return json_text(value)
+        case OptionType(value):
+            return _option(json_text(value))
         case EitherType(left, right):
-            return _either(json_text(left), json_text(right))
+            return _either(json_text(left), json_text(right), type_.sides)
         case EnumType():
             return string_json
+        case AvroFixedType():
+            return _base64
+        case AvroMapType(value):
+            return _map(Scalar.AVRO_STRING, json_text(value))
+        case AvroUnionType():
+            return _union(type_)
+        case AvroRecordType(_, parts):
+            named = {part.name: json_text(part.type) for part in parts}
+            return lambda record: object_json({name: text(record.fields[name]) for name, text in named.items()})
         case TtlType(value):
             return _ttl(json_text(value))
         case TimerType(key, namespace):
@@ -174,7 +208,7 @@ def _text_of(type_: FlinkType) -> JsonText:
 def _map(key: FlinkType, value_text: JsonText) -> JsonText:
     key_text = json_text(key)
     bare_key = key.value if isinstance(key, NullableType) else key
-    may_be_object = bare_key in (Scalar.STRING, Scalar.STRING_VALUE)
+    may_be_object = bare_key in (Scalar.STRING, Scalar.STRING_VALUE, Scalar.AVRO_STRING)
 
     def text(pairs: list[tuple[Any, Any]]) -> str:
         if may_be_object:
@@ -215,9 +249,29 @@ def _pojo(type_: PojoType) -> JsonText:
     return text
 
 
-def _either(left: JsonText, right: JsonText) -> JsonText:
+def _option(value: JsonText) -> JsonText:
+    def text(option: OptionValue) -> str:
+        return object_json({"some": value(option.value)} if option.is_some else {})
+
+    return text
+
+
+def _either(left: JsonText, right: JsonText, sides: tuple[str, str]) -> JsonText:
     def text(either: EitherValue) -> str:
-        return object_json({"left": left(either.value)} if either.is_left else {"right": right(either.value)})
+        return object_json({sides[0]: left(either.value)} if either.is_left else {sides[1]: right(either.value)})
+
+    return text
+
+
+def _union(type_: AvroUnionType) -> JsonText:
+    """As in Avro's own JSON, but that a union of a type and null doesn't name the type."""
+    if type_.nullable is not None:
+        return json_text(type_.nullable)
+    branches = tuple((branch.name, json_text(branch.type)) for branch in type_.branches)
+
+    def text(value: Any) -> str:
+        name, branch_text = branches[value.branch]
+        return object_json({name: branch_text(value.value)})
 
     return text
 

@@ -14,6 +14,11 @@ from stateferry.binary import ByteReader, ByteWriter
 from stateferry.errors import DamagedError, RefusedError, UsageError
 from stateferry.serializers.types import (
     ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
@@ -21,16 +26,19 @@ from stateferry.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    OptionType,
     PojoType,
     PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
     TimerType,
+    TraversableType,
     TtlType,
     TupleType,
     type_name,
 )
+from stateferry.values.avro_codecs import blocks, fixed, record, union
 from stateferry.values.codec import (
     Codec,
     Decode,
@@ -44,7 +52,15 @@ from stateferry.values.codec import (
     read_i32,
     sequence,
 )
-from stateferry.values.java_values import EitherValue, PojoValue, RowKind, RowValue, TimerValue, TtlValue
+from stateferry.values.java_values import (
+    EitherValue,
+    OptionValue,
+    PojoValue,
+    RowKind,
+    RowValue,
+    TimerValue,
+    TtlValue,
+)
 from stateferry.values.scalar_codecs import SCALAR_CODECS
 
 _I32 = struct.Struct(">i")
@@ -92,6 +108,8 @@ def codec(type_: FlinkType) -> Codec:
             return counted(flagged(codec(element), 1, "a Set's element isNull"), f"a {type_name(type_)}")
         case ArrayType(element):
             return counted(flagged(codec(element), 0, "an array's element isPresent"), f"a {type_name(type_)}")
+        case TraversableType(element):
+            return counted(flagged(codec(element), 0, "a Traversable's element isPresent"), f"a {type_name(type_)}")
         case MapType(key, value):
             return counted(
                 sequence((codec(key), flagged(codec(value), 1, "a Map's value isNull"))), f"a {type_name(type_)}"
@@ -104,10 +122,22 @@ def codec(type_: FlinkType) -> Codec:
             return _pojo(type_)
         case NullableType(value, padding):
             return flagged(codec(value), 1, "Nullable isNull", padding)
+        case OptionType(value):
+            return _option(codec(value))
         case EitherType(left, right):
             return _either(codec(left), codec(right))
         case EnumType():
             return _enum(type_)
+        case AvroFixedType(_, size):
+            return fixed(size, f"a {type_name(type_)}")
+        case AvroArrayType(element):
+            return blocks(codec(element), f"a {type_name(type_)}")
+        case AvroMapType(value):
+            return blocks(sequence((codec(Scalar.AVRO_STRING), codec(value))), f"a {type_name(type_)}")
+        case AvroUnionType(branches):
+            return union(type_, tuple(codec(branch.type) for branch in branches))
+        case AvroRecordType(_, parts):
+            return record(type_, sequence(tuple(codec(part.type) for part in parts)))
         case TtlType(value):
             stamped = sequence((codec(Scalar.LONG), codec(value)))
             return converted(stamped, lambda read: TtlValue(*read), lambda ttl: (ttl.timestamp, ttl.value))
@@ -212,6 +242,19 @@ def _pojo(type_: PojoType) -> Codec:
     return Codec(decode, encode, 1)
 
 
+def _option(value: Codec) -> Codec:
+    def decode(data: bytes, position: int, limit: int) -> tuple[OptionValue, int]:
+        if not read_flag(data, position, limit, "Option isSome"):
+            return OptionValue(None, False), position + 1
+        found, end = value.decode(data, position + 1, limit)
+        return OptionValue(found, True), end
+
+    def encode(option: OptionValue) -> bytes:
+        return b"\1" + value.encode(option.value) if option.is_some else b"\0"
+
+    return Codec(decode, encode, 1)
+
+
 def _either(left: Codec, right: Codec) -> Codec:
     def decode(data: bytes, position: int, limit: int) -> tuple[EitherValue, int]:
         is_left = read_flag(data, position, limit, "Either isLeft")
@@ -225,14 +268,18 @@ def _either(left: Codec, right: Codec) -> Codec:
 
 
 def _enum(type_: EnumType) -> Codec:
-    def decode(data: bytes, position: int, limit: int) -> tuple[str, int]:
-        ordinal = read_i32(data, position, limit, f"the ordinal of a {type_name(type_)}")
-        if not 0 <= ordinal < len(type_.names):
-            expected = f"the ordinal of one of {len(type_.names)} constants of {type_name(type_)}"
-            raise DamagedError(expected, f"{ordinal}", offset=position)
-        return type_.names[ordinal], position + 4
+    name_of = type_.name_of
+    number_of = {name: number for number, name in name_of.items()}
+    what = f"the number of a {type_name(type_)}"
 
-    return Codec(decode, lambda name: _I32.pack(type_.names.index(name)), 4)
+    def decode(data: bytes, position: int, limit: int) -> tuple[str, int]:
+        number = read_i32(data, position, limit, what)
+        if number not in name_of:
+            expected = f"the number of one of {len(type_.names)} constants of {type_name(type_)}"
+            raise DamagedError(expected, f"{number}", offset=position)
+        return name_of[number], position + 4
+
+    return Codec(decode, lambda name: _I32.pack(number_of[name]), 4)
 
 
 def _timer_of(parts: tuple[int, Any, Any]) -> TimerValue:

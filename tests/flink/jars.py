@@ -23,8 +23,20 @@ VERSIONS = ("2.3.0", "1.20.0")
 _HERE = Path(__file__).parent
 _SOURCES = _HERE / "java"
 # The web's jar takes uploads; slf4j says what happens inside a cluster.
-_ARTIFACTS = ("flink-streaming-java", "flink-clients", "flink-statebackend-rocksdb", "flink-runtime-web")
-_LOGGING = ("org.slf4j:slf4j-simple:1.7.36",)
+_ARTIFACTS = (
+    *("flink-streaming-java", "flink-clients", "flink-statebackend-rocksdb", "flink-runtime-web"),
+    *("flink-avro",),
+)
+# Flink 2 has no Scala of its own any more.
+_ARTIFACTS_OF = {"1.20.0": (*_ARTIFACTS, "flink-scala_2.12")}
+_OTHERS = (
+    "org.slf4j:slf4j-simple:1.7.36",
+    # Kryo's serializers for protobuf and thrift that Flink's documentation names.
+    "com.twitter:chill-protobuf:0.7.6",
+    "com.google.protobuf:protobuf-java:3.21.12",
+    "com.twitter:chill-thrift:0.7.6",
+    "org.apache.thrift:libthrift:0.9.3",
+)
 _FETCH_SECONDS = 900
 # Flink 1.20 and Kryo look into the JDK's own classes.
 OPENED = tuple(
@@ -98,7 +110,8 @@ def _tests(version: str) -> Program:
 
 def _program(version: str, *sources: str) -> Program:
     roots = tuple(_SOURCES / name for name in sources)
-    return Program(version, _ARTIFACTS, _HERE / f"jars-{version}.sha256", roots, _LOGGING)
+    artifacts = _ARTIFACTS_OF.get(version, _ARTIFACTS)
+    return Program(version, artifacts, _HERE / f"jars-{version}.sha256", roots, _OTHERS)
 
 
 def _cache(version: str) -> Path:
@@ -132,10 +145,12 @@ def _jars(program: Program, cache: Path) -> Path:
 
 
 def _fetch(program: Program, scratch: Path, target: Path) -> None:
-    wanted_jars = [f"org.apache.flink:{name}:{program.version}" for name in program.artifacts] + [*program.others]
+    flinks = [f"org.apache.flink:{name}:{program.version}" for name in program.artifacts]
+    # What Flink's artifacts depend on comes along; of the others only they themselves: they bring an older Kryo.
     dependencies = "".join(
-        f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->default"/>'
-        for group, name, version in (artifact.split(":") for artifact in wanted_jars)
+        f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->{conf}"/>'
+        for artifacts, conf in ((flinks, "default"), (program.others, "master"))
+        for group, name, version in (artifact.split(":") for artifact in artifacts)
     )
     wanted = scratch / "ivy.xml"
     wanted.write_text(

@@ -141,8 +141,10 @@ public final class Kinds {
             case "Ttl" -> new TtlKind<>(arguments.get(0));
             case "String" -> given == null ? Scalars.named(name) : Scalars.strings(given.least(), given.most());
             default -> {
-                Kind<?> scalar = Scalars.named(name);
-                yield scalar == null ? ofClass(name) : scalar;
+                Kind<?> found = Scalars.named(name);
+                found = found == null ? TypesOfScala.build(name, arguments) : found;
+                found = found == null ? AvroKind.named(name) : found;
+                yield found == null ? ofClass(name) : found;
             }
         };
     }

@@ -1,5 +1,6 @@
 package stateferry.flink.types;
 
+import com.google.protobuf.StringValue;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.sql.Timestamp;
@@ -23,6 +24,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Text
 import org.apache.flink.streaming.api.windowing.windows.GlobalWindow;
 import org.apache.flink.streaming.api.windowing.windows.TimeWindow;
 import stateferry.flink.pojo.Opaque;
+import stateferry.flink.pojo.ThriftText;
 
 /** The types without parts, by name. */
 final class Scalars {
@@ -108,6 +110,10 @@ final class Scalars {
                 r -> GlobalWindow.get(), w -> NODES.objectNode(), List.of()));
         put("Opaque", new Scalar<>(Types.GENERIC(Opaque.class), r -> new Opaque(text(r, 5), r.nextInt()),
                 o -> TextNode.valueOf(o.toString()), List.of()));
+        put("ProtobufText", new Scalar<>(Types.GENERIC(StringValue.class), r -> StringValue.of(text(r, 5)),
+                t -> TextNode.valueOf(t.getValue()), List.of()));
+        put("ThriftText", new Scalar<>(Types.GENERIC(ThriftText.class), r -> new ThriftText(text(r, 5)),
+                t -> TextNode.valueOf(t.toString()), List.of()));
         BY_NAME.putAll(FlinkValues.all());
         BY_NAME.putAll(TypesSinceFlink2.scalars());
     }

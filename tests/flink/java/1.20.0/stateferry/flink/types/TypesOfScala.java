@@ -1,0 +1,189 @@
+package stateferry.flink.types;
+
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import org.apache.flink.api.common.serialization.SerializerConfig;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeutils.TypeSerializer;
+import org.apache.flink.api.scala.typeutils.EitherSerializer;
+import org.apache.flink.api.scala.typeutils.EnumValueSerializer;
+import org.apache.flink.api.scala.typeutils.NothingSerializer;
+import org.apache.flink.api.scala.typeutils.OptionSerializer;
+import org.apache.flink.api.scala.typeutils.ScalaCaseClassSerializer;
+import org.apache.flink.api.scala.typeutils.TraversableSerializer;
+import org.apache.flink.api.scala.typeutils.TrySerializer;
+import org.apache.flink.api.scala.typeutils.UnitSerializer;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.NullNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
+import scala.Option;
+import scala.Product;
+import scala.collection.Iterator;
+import scala.collection.immutable.Nil$;
+import scala.runtime.BoxedUnit;
+import scala.util.Either;
+import scala.util.Left;
+import scala.util.Right;
+import scala.util.Success;
+import scala.util.Try;
+import stateferry.flink.scala.Suit;
+
+/** The types that flink-scala has serializers for; Scala's macros would make the same ones. */
+final class TypesOfScala {
+    private static final String LIST_BUILDER = "scala.collection.immutable.List.canBuildFrom[Any]";
+    private static final int NONE_ONE_IN = 3;
+    private static final int MOST_ELEMENTS = 5;
+
+    private TypesOfScala() {}
+
+    /** Null if the name is none of Scala's. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    static Kind<?> build(String name, List<Kind<?>> arguments) {
+        return switch (name) {
+            case "ScalaTuple2", "ScalaTuple3" -> new ProductKind(arguments);
+            case "Option" -> option((Kind) arguments.get(0));
+            case "ScalaEither" -> either((Kind) arguments.get(0), (Kind) arguments.get(1));
+            case "Try" -> successes((Kind) arguments.get(0));
+            case "Traversable" -> new ListKind((Kind) arguments.get(0));
+            case "Suit" -> new Scalar<>(
+                    new SerializerTypeInfo<>(scala.Enumeration.Value.class, c -> (TypeSerializer) new EnumValueSerializer<>(Suit.MODULE$)),
+                    random -> Suit.all()[random.nextInt(Suit.all().length)],
+                    suit -> TextNode.valueOf(suit.toString()),
+                    List.of());
+            case "Unit" -> new Scalar<>(
+                    new SerializerTypeInfo<>(BoxedUnit.class, c -> (TypeSerializer) new UnitSerializer()),
+                    random -> BoxedUnit.UNIT,
+                    unit -> Json.NODES.objectNode(),
+                    List.of());
+            // There is no value to draw: it stands where none is met.
+            case "Nothing" -> new Scalar<>(
+                    new SerializerTypeInfo<>(Object.class, c -> new NothingSerializer()),
+                    random -> null,
+                    nothing -> NullNode.instance,
+                    List.of());
+            default -> null;
+        };
+    }
+
+    private static <T> Kind<Option<T>> option(Kind<T> value) {
+        TypeInformation<T> inner = value.info();
+        return new Scalar<>(
+                new SerializerTypeInfo<>(Option.class, c -> new OptionSerializer<>(inner.createSerializer(c))),
+                random -> random.nextInt(NONE_ONE_IN) == 0 ? Option.empty() : Option.apply(value.draw(random)),
+                option -> {
+                    var out = Json.NODES.objectNode();
+                    return option.isEmpty() ? out : out.set("some", value.show(option.get()));
+                },
+                List.of());
+    }
+
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static <L, R> Kind<Either<L, R>> either(Kind<L> left, Kind<R> right) {
+        TypeInformation<L> ofLeft = left.info();
+        TypeInformation<R> ofRight = right.info();
+        boolean onlyRight = ofLeft.getTypeClass() == Object.class;
+        return new Scalar<>(
+                new SerializerTypeInfo<>(
+                        Either.class,
+                        c -> (TypeSerializer) new EitherSerializer<>(ofLeft.createSerializer(c), ofRight.createSerializer(c))),
+                random -> onlyRight || random.nextBoolean()
+                        ? new Right<>(right.draw(random))
+                        : new Left<>(left.draw(random)),
+                either -> either.isLeft()
+                        ? Json.NODES.objectNode().set("left", left.show(either.left().get()))
+                        : Json.NODES.objectNode().set("right", right.show(either.right().get())),
+                List.of());
+    }
+
+    /** A failure's exception is for Kryo to write, so that nobody else could say where it ends. */
+    private static <T> Kind<Try<T>> successes(Kind<T> value) {
+        TypeInformation<T> inner = value.info();
+        return new Scalar<>(
+                new SerializerTypeInfo<>(Try.class, c -> new TrySerializer<>(inner.createSerializer(c), c)),
+                random -> new Success<>(value.draw(random)),
+                success -> Json.NODES.objectNode().set("success", value.show(success.get())),
+                List.of());
+    }
+
+    /** A case class of two or three fields: Scala's own tuples, the first with a snapshot class of its own. */
+    private static final class ProductKind extends Kind<Product> {
+        private final List<Kind<?>> fields;
+
+        ProductKind(List<Kind<?>> fields) {
+            this.fields = fields;
+        }
+
+        @Override
+        @SuppressWarnings({"unchecked", "rawtypes"})
+        public TypeInformation<Product> info() {
+            TypeInformation<?>[] infos = fields.stream().map(Kind::info).toArray(TypeInformation<?>[]::new);
+            Class<?> type = fields.size() == 2 ? scala.Tuple2.class : scala.Tuple3.class;
+            return new SerializerTypeInfo<>((Class) type, c -> serializer(type, infos, c));
+        }
+
+        @SuppressWarnings({"unchecked", "rawtypes"})
+        private static TypeSerializer<Product> serializer(
+                Class type, TypeInformation<?>[] infos, SerializerConfig config) {
+            TypeSerializer<?>[] parts =
+                    Arrays.stream(infos).map(info -> info.createSerializer(config)).toArray(TypeSerializer[]::new);
+            return infos.length == 2
+                    ? (TypeSerializer) org.apache.flink.api.scala.package$.MODULE$.tuple2Serializer(type, parts)
+                    : new ScalaCaseClassSerializer<Product>(type, parts);
+        }
+
+        @Override
+        protected Product random(Random random) {
+            Object first = fields.get(0).draw(random);
+            Object second = fields.get(1).draw(random);
+            return fields.size() == 2
+                    ? new scala.Tuple2<>(first, second)
+                    : new scala.Tuple3<>(first, second, fields.get(2).draw(random));
+        }
+
+        @Override
+        protected JsonNode json(Product value) {
+            ArrayNode out = Json.NODES.arrayNode();
+            for (int i = 0; i < fields.size(); i++) {
+                out.add(fields.get(i).show(value.productElement(i)));
+            }
+            return out;
+        }
+    }
+
+    private static final class ListKind<T> extends Kind<scala.collection.immutable.List<T>> {
+        private final Kind<T> element;
+
+        ListKind(Kind<T> element) {
+            this.element = element;
+        }
+
+        @Override
+        public TypeInformation<scala.collection.immutable.List<T>> info() {
+            TypeInformation<T> inner = element.info();
+            return new SerializerTypeInfo<>(
+                    scala.collection.immutable.List.class,
+                    c -> new TraversableSerializer<>(inner.createSerializer(c), LIST_BUILDER));
+        }
+
+        @Override
+        @SuppressWarnings("unchecked")
+        protected scala.collection.immutable.List<T> random(Random random) {
+            scala.collection.immutable.List<T> out = (scala.collection.immutable.List<T>) Nil$.MODULE$;
+            for (int n = random.nextInt(MOST_ELEMENTS + 1); n > 0; n--) {
+                out = out.$colon$colon(element.draw(random));
+            }
+            return out;
+        }
+
+        @Override
+        protected JsonNode json(scala.collection.immutable.List<T> value) {
+            ArrayNode out = Json.NODES.arrayNode();
+            for (Iterator<T> each = value.iterator(); each.hasNext(); ) {
+                out.add(element.show(each.next()));
+            }
+            return out;
+        }
+    }
+}
