@@ -11,21 +11,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stateferry.columns.arrow_types import CLASS, known_subclasses, pojo_fields
+from stateferry.columns.arrow_types import CLASS, known_subclasses, pojo_fields, union_fields
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import (
     ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
     EitherType,
     EnumType,
     FlinkType,
     ListType,
     MapType,
     NullableType,
+    OptionType,
     PojoType,
     PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
+    TraversableType,
     TupleType,
 )
 from stateferry.values.java_values import LocalDate
@@ -35,7 +42,7 @@ CLASS_IN_JSON = "@class"
 SAVEPOINTS = Path(__file__).parent / "savepoints"
 _INSTANTS = (Scalar.DATE, Scalar.SQL_DATE, Scalar.SQL_TIME, Scalar.SQL_TIMESTAMP, Scalar.INSTANT)
 _FLOATS = (Scalar.FLOAT, Scalar.FLOAT_VALUE)
-_NOTHING = (Scalar.VOID, Scalar.NULL_VALUE, Scalar.GLOBAL_WINDOW, Scalar.TUPLE0)
+_NOTHING = (Scalar.VOID, Scalar.NULL_VALUE, Scalar.GLOBAL_WINDOW, Scalar.TUPLE0, Scalar.UNIT, Scalar.AVRO_NULL)
 
 
 def expected_lines(case: str) -> list[dict[str, Any]]:
@@ -84,12 +91,28 @@ def cell(type_: FlinkType, said: Any) -> Any:
             return day if abs(day) < 2**31 else unrepresentable()
         case Scalar.VARIANT:
             return {name: base64.b64decode(part) for name, part in said.items()}
-        case Scalar.BITMAP | PrimitiveArrayType(Scalar.BYTE):
+        case Scalar.BITMAP | PrimitiveArrayType(Scalar.BYTE) | AvroFixedType():
             return base64.b64decode(said)
         case Scalar() | EnumType():
             return said
         case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
             return [cell(element, item) for item in said]
+        case TraversableType(element) | AvroArrayType(element):
+            return [cell(element, item) for item in said]
+        case AvroMapType(value):
+            return [(each, cell(value, other)) for each, other in said.items()]
+        case AvroRecordType(_, described):
+            return {part.name: cell(part.type, said[part.name]) for part in described}
+        case AvroUnionType(branches):
+            if type_.nullable is not None:
+                return cell(type_.nullable, said)
+            filled = [branch for branch in branches if branch.type is not Scalar.AVRO_NULL]
+            return {
+                column: cell(branch.type, said.get(branch.name))
+                for column, branch in zip(union_fields(type_), filled, strict=True)
+            }
+        case OptionType(inner):
+            return cell(inner, said.get("some"))
         case MapType(key, value):
             pairs: Iterable[Any] = said.items() if isinstance(said, dict) else said
             return [(cell(key, each), cell(value, other)) for each, other in pairs]
@@ -109,7 +132,8 @@ def cell(type_: FlinkType, said: Any) -> Any:
         case NullableType(inner):
             return cell(inner, said)
         case EitherType(left, right):
-            return {"left": cell(left, said.get("left")), "right": cell(right, said.get("right"))}
+            sides = zip(type_.sides, (left, right), strict=True)
+            return {side: cell(inner, said.get(side)) for side, inner in sides}
     raise AssertionError(f"no column for {type_}")
 
 

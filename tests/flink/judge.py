@@ -130,6 +130,8 @@ def shown_type(expression: str) -> str:
     """How people would name the type of an expression: sizes, nulls and what allows them don't belong to it."""
     plain = re.sub(r"\{\d+-\d+}|[? ]", "", expression)
     plain = re.sub(r"\bSql(Date|Time|Timestamp)\b", r"java.sql.\1", plain)
+    plain = re.sub(r"\bScala(Tuple|Either)", r"\1", plain)
+    plain = plain.replace("ProtobufText", "StringValue")
     while (start := re.search(r"(Padded)?Nullable<", plain)) is not None:
         end = _closing(plain, start.end())
         plain = plain[: start.start()] + plain[start.end() : end] + plain[end + 1 :]

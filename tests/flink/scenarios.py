@@ -66,6 +66,25 @@ COMPOSITES = (
 # Lists hold no nulls, and Flink finds no elements in a list of elements without bytes.
 LIST_ELEMENTS = tuple(t for t in (*SCALARS, *COMPOSITES) if t != "NullValue" and not t.endswith("Nullable<Long>"))
 SINCE_FLINK_2 = ("Variant", "Bitmap", "Set<String>", "Set<Tuple2<Long,String>>", "Tagged", "Map<String,Set<Long>>")
+SCALA = (
+    *("ScalaTuple2<String?,Long>", "ScalaTuple3<Integer,Option<String>,Tuple2<Long,String>>", "Option<Long>"),
+    *(
+        "ScalaEither<String,Option<Double>>",
+        "ScalaEither<Nothing,Long>",
+        "Option<Nothing>",
+        "Try<Long>",
+        "Suit",
+        "Unit",
+    ),
+    *("Traversable<String?>", "Traversable<ScalaTuple2<String,Long>>", "Map<Suit,ScalaTuple2<Unit,Option<Suit>>>"),
+)
+AVRO = ("AvroOrder", "AvroReading", "List<AvroReading>", "Map<String,AvroOrder?>")
+_KRYO = "{type: kryo, kryo-type: registered, class: com.twitter.chill"
+_REGISTERED_WITH_KRYO = (
+    "[stateferry.flink.pojo.Opaque: {type: kryo},"
+    f" com.google.protobuf.StringValue: {_KRYO}.protobuf.ProtobufSerializer}},"
+    f" stateferry.flink.pojo.ThriftText: {_KRYO}.thrift.TBaseSerializer}}]"
+)
 _ANIMALS = ("Animal", "List<Animal>", "Map<String,Animal>")
 KEYS = (
     *("String", "Long", "Integer", "Short", "Byte", "Boolean", "Double", "Float", "Character", "BigInteger"),
@@ -218,6 +237,26 @@ SCENARIOS: Mapping[str, Job] = {
             ),
         )
     ),
+    "kryo-registered": Job(
+        (
+            Operator(
+                "kryo",
+                key="Long",
+                keys=20,
+                states=(
+                    State("opaque", "Opaque"),
+                    State("protobuf", "ProtobufText"),
+                    State("thrift-in-map", "Map<String,ThriftText>"),
+                    State("plain", "Map<String,Long>"),
+                ),
+            ),
+        ),
+        settings={"pipeline.serialization-config": _REGISTERED_WITH_KRYO},
+    ),
+    "scala": values(SCALA),
+    "scala-legacy": legacy("Map{0-9}<ScalaTuple2<String,Integer>,Option<ScalaTuple2<Suit,Long>>>"),
+    "avro": values(AVRO),
+    "avro-legacy-ttl": legacy("Map{0-9}<String,AvroOrder>", keys=40, ttl="stamped"),
     "kinds": kinds("String", None),
     "kinds-ttl": kinds("Long", None, ttl="stamped"),
     "kinds-in-windows": kinds("String", "TimeWindow"),
@@ -283,7 +322,12 @@ SCENARIOS: Mapping[str, Job] = {
 BACKENDS = ("rocksdb", "hashmap")
 # Flink 1.20 knows none of these types; only RocksDB of Flink 2 lets a map hold nulls of types that have no null; and
 # only RocksDB can have its timers elsewhere.
+# Flink 2 has no Scala.
 _ONLY_ON = {
+    "scala": (("1.20.0", "rocksdb"),),
+    "scala-legacy": (("1.20.0", "hashmap"),),
+    "avro": (("2.3.0", "rocksdb"),),
+    "avro-legacy-ttl": (("1.20.0", "hashmap"),),
     "since-flink-2": (("2.3.0", "rocksdb"), ("2.3.0", "hashmap")),
     "map-nulls": (("2.3.0", "rocksdb"),),
     "kinds-with-timers-on-the-heap": tuple((version, "rocksdb") for version in VERSIONS),

@@ -38,7 +38,13 @@ ONLY_FLINK_1 = [
     *("ScalaTuple2<String?,Long>", "ScalaTuple3<Integer,Option<String>,Tuple2<Long,String>>", "Option<Long>"),
     *("Option<Nothing>", "ScalaEither<String,Option<Double>>", "ScalaEither<Nothing,Long>", "Try<Long>", "Unit"),
     *("Traversable<String?>", "Traversable<ScalaTuple2<String,Long>>", "Suit", "Map<String,Option<Long>?>"),
-    *("Map<Suit,Traversable<ScalaTuple3<Long,Unit,Suit>>>", "Tuple2<Suit,Unit>", "ScalaTuple2<Long,Unit>"),
+    *(
+        "Map<Suit,Traversable<ScalaTuple3<Long,Unit,Suit>>>",
+        "Tuple2<Suit,Unit>",
+        "ScalaTuple2<Long,Unit>",
+        "Rank",
+        "Map<Rank,Rank>",
+    ),
 ]
 ONLY_FLINK_2 = ["Set<String>", "Tagged"]
 

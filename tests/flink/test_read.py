@@ -54,6 +54,9 @@ def unreadable(case: Case) -> Mapping[str, str]:
     """The states whose values the format leaves to Kryo or doesn't describe, with the class that is named."""
     if case.scenario == "kryo":
         return dict.fromkeys(("opaque", "opaque-in-map"), r"pojo\.Opaque \(serialized by Kryo\)")
+    if case.scenario == "kryo-registered":
+        classes = {"opaque": "Opaque", "protobuf": "StringValue", "thrift-in-map": "ThriftText"}
+        return {state: rf"\.{name} \(serialized by Kryo\)" for state, name in classes.items()}
     if case.job.backend == "hashmap" and "subclass" in case.scenario and case.scenario != "all-subclasses-registered":
         return {state.name: "(Cat|Dog): a subclass of" for operator in case.job.operators for state in operator.states}
     return {}
@@ -172,7 +175,9 @@ def _check_state(found: Mapping[str, Any], state: State) -> None:
     assert found["type"] == (f"List<{type_}>" if state.kind == "LIST" else type_)
     assert found["namespace_type"] == _namespace(state.namespace)
     assert found["ttl"] is (state.ttl is not None)
-    assert found["migratable"] is (state.kind == "VALUE" and type_.startswith("Map<") and "Opaque" not in type_)
+    assert found["migratable"] is (
+        state.kind == "VALUE" and type_.startswith("Map<") and not re.search("Opaque|Thrift", type_)
+    )
     assert found["migratable"] is (found["reason"] is None)
 
 

@@ -2,11 +2,11 @@ package stateferry.flink.scala;
 
 import scala.Enumeration;
 
-/** An enumeration as Scala compiles {@code object Suit}: its numbers have gaps. */
+/** An enumeration as Scala compiles {@code object Suit}. */
 public final class Suit extends Enumeration {
     public static final Suit MODULE$ = new Suit();
 
-    private final transient Value[] all = {Value(3, "Hearts"), Value(-2, "Spades"), Value(11, "Clubs")};
+    private final transient Value[] all = {Value("Hearts"), Value("Spades"), Value("Clubs")};
 
     private Suit() {}
 

@@ -18,6 +18,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.NullNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
+import scala.Enumeration;
 import scala.Option;
 import scala.Product;
 import scala.collection.Iterator;
@@ -28,6 +29,7 @@ import scala.util.Left;
 import scala.util.Right;
 import scala.util.Success;
 import scala.util.Try;
+import stateferry.flink.scala.Rank;
 import stateferry.flink.scala.Suit;
 
 /** The types that flink-scala has serializers for; Scala's macros would make the same ones. */
@@ -47,11 +49,8 @@ final class TypesOfScala {
             case "ScalaEither" -> either((Kind) arguments.get(0), (Kind) arguments.get(1));
             case "Try" -> successes((Kind) arguments.get(0));
             case "Traversable" -> new ListKind((Kind) arguments.get(0));
-            case "Suit" -> new Scalar<>(
-                    new SerializerTypeInfo<>(scala.Enumeration.Value.class, c -> (TypeSerializer) new EnumValueSerializer<>(Suit.MODULE$)),
-                    random -> Suit.all()[random.nextInt(Suit.all().length)],
-                    suit -> TextNode.valueOf(suit.toString()),
-                    List.of());
+            case "Suit" -> enumeration(Suit.MODULE$, Suit.all());
+            case "Rank" -> enumeration(Rank.MODULE$, Rank.all());
             case "Unit" -> new Scalar<>(
                     new SerializerTypeInfo<>(BoxedUnit.class, c -> (TypeSerializer) new UnitSerializer()),
                     random -> BoxedUnit.UNIT,
@@ -65,6 +64,16 @@ final class TypesOfScala {
                     List.of());
             default -> null;
         };
+    }
+
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static Kind<?> enumeration(Enumeration all, Enumeration.Value[] constants) {
+        return new Scalar<>(
+                new SerializerTypeInfo<>(
+                        Enumeration.Value.class, c -> (TypeSerializer) new EnumValueSerializer<>(all)),
+                random -> constants[random.nextInt(constants.length)],
+                constant -> TextNode.valueOf(constant.toString()),
+                List.of());
     }
 
     private static <T> Kind<Option<T>> option(Kind<T> value) {
