@@ -318,6 +318,12 @@ def test_of_nothing_there_is_no_value() -> None:
         encode(Scalar.NOTHING, None)
 
 
+def test_a_failure_is_for_kryo_to_read() -> None:
+    failure = OpaqueType("java.lang.Throwable", "serialized by Kryo")
+    with pytest.raises(RefusedError, match=r"java\.lang\.Throwable \(serialized by Kryo\)"):
+        decode_whole(EitherType(Scalar.BYTE, failure, SCALA_TRY), b"\x00\x05")
+
+
 def test_an_array_of_avro_may_have_several_blocks() -> None:
     array = AvroArrayType(Scalar.BYTE)
     assert decode_whole(array, bytes.fromhex("0205060107" + "00")) == [5, 6, 7]

@@ -16,6 +16,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from stateferry.binary import ByteReader
 from stateferry.serializers.types import (
     AvroArrayType,
@@ -46,6 +49,7 @@ _PRIMITIVES: Mapping[str, FlinkType] = {
 _MOST_PARTS = 10_000
 _MOST_LEVELS = 64
 _MOST_FIXED = 2**31 - 1
+_PIECE = 1 << 16
 
 
 class _UnreadableSchemaError(Exception):
@@ -195,19 +199,36 @@ def _flink_text(reader: ByteReader, what: str) -> str:
     units = _varint(reader, what) - 1
     if units < 0:
         raise reader.damaged(what, "null", position=start)
-    if units > reader.limit - reader.position:
-        room = reader.limit - reader.position
+    room = reader.limit - reader.position
+    if units > room:
         raise reader.damaged(f"{what} of at most {room} characters, by the bytes that follow", f"{units}")
-    ahead = reader.data[reader.position : reader.position + units]
-    if ahead.isascii():
-        return reader.take(units, what).decode("ascii")
     encoded = bytearray()
-    for _ in range(units):
-        unit = _varint(reader, what)
-        if unit > 0xFFFF:
-            raise reader.damaged(f"a character of 16 bits in {what}", f"{unit}")
-        encoded += unit.to_bytes(2, "little")
+    while units:
+        piece = _wide_units(reader, min(units, _PIECE), what)
+        encoded += piece.astype("<u2").tobytes()
+        units -= len(piece)
     return encoded.decode("utf-16-le", "surrogatepass")
+
+
+def _wide_units(reader: ByteReader, most: int, what: str) -> npt.NDArray[np.int64]:
+    """Some of the next UTF-16 units, at least one: a real schema may be as long as a book."""
+    size = min(3 * most, reader.limit - reader.position)
+    data = np.frombuffer(reader.data, np.uint8, size, reader.position)
+    ends = np.flatnonzero(data < 0x80)[:most]
+    if not len(ends):
+        raise reader.damaged(f"a character of {what}", f"{size} bytes that don't end one")
+    starts = np.append(0, ends[:-1] + 1)
+    lengths = ends - starts + 1
+    units = data[starts].astype(np.int64) & 0x7F
+    for place in (1, 2):
+        longer = lengths > place
+        units[longer] |= (data[starts[longer] + place].astype(np.int64) & 0x7F) << 7 * place
+    wrong = (lengths > 3) | (units > 0xFFFF)
+    if wrong.any():
+        reader.position += int(starts[int(wrong.argmax())])
+        raise reader.damaged(f"a character of 16 bits in {what}", "more")
+    reader.position += int(ends[-1]) + 1
+    return units
 
 
 def _varint(reader: ByteReader, what: str) -> int:

@@ -254,7 +254,9 @@ SCENARIOS: Mapping[str, Job] = {
         settings={"pipeline.serialization-config": _REGISTERED_WITH_KRYO},
     ),
     "scala": values(SCALA),
-    "scala-legacy": legacy("Map{0-9}<ScalaTuple2<String,Integer>,Option<ScalaTuple2<Suit,Long>>>"),
+    "scala-legacy": legacy(
+        "Map{0-9}<ScalaTuple2<String,Integer>,Option<ScalaTuple2<Suit,Long>>>", key="ScalaTuple2<String,Long>"
+    ),
     "avro": values(AVRO),
     "avro-legacy-ttl": legacy("Map{0-9}<String,AvroOrder>", keys=40, ttl="stamped"),
     "kinds": kinds("String", None),

@@ -133,6 +133,8 @@ TYPES = {
     "legacy-tuple-pojo": ("2.3.0", "rocksdb"),
     "legacy-long-string-nulls-ttl": ("1.20.0", "rocksdb"),
     "legacy-pojo-list-ttl": ("2.3.0", "hashmap"),
+    "scala-legacy": ("1.20.0", "rocksdb"),
+    "avro-legacy-ttl": ("2.3.0", "rocksdb"),
 }
 
 

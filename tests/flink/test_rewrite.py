@@ -59,7 +59,8 @@ _NEW_MAX_PARALLELISM = tuple(name for name, change in CHANGES.items() if change.
 
 
 def has_pojo_keys(job: Job) -> bool:
-    return any(operator.key == "Address" for operator in job.operators)
+    """Or such as Scala's, whose hash is their own code as well."""
+    return any(operator.key is not None and re.match("Address|Scala", operator.key) for operator in job.operators)
 
 
 def _pairs() -> Mapping[str, tuple[Case, Change]]:
