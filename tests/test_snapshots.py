@@ -369,6 +369,7 @@ def test_every_scalar_has_a_snapshot() -> None:
         ('{"type":"enum","name":"A","symbols":[1]}', "it lacks a symbol"),
         ("7", "'7' is no type"),
         ('{"type":"array","items":' * 70 + '"int"' + "}" * 70, "more than 64 levels deep"),
+        ('"int"' + " " * (1 << 22), "more than 4194304 characters"),
     ],
 )
 def test_a_schema_that_is_not_understood_leaves_the_value_opaque(schema: str, reason: str) -> None:
@@ -387,6 +388,17 @@ def test_a_schema_cannot_grow_without_end() -> None:
     type_ = only_reading(avro(records)).type
     assert isinstance(type_, OpaqueType)
     assert "more than 10000 parts" in type_.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"), [(b"\0", 0), (b"[[\0", 2), (b"\xff\xff\xff\x7f", 0), (b"[" * 5000 + b"\0", 5000)]
+)
+def test_damage_to_the_text_of_a_schema_is_placed(text: bytes, offset: int) -> None:
+    head = snapshot(AVRO_CLASS, 3, encode(Scalar.STRING, "com.acme.Order") + b"\xff\xff\x03")
+    raw = head + text + b"x" * 0xFFFF
+    with pytest.raises(DamagedError, match="an Avro schema") as caught:
+        only_reading(raw)
+    assert caught.value.offset == len(head) + offset
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "", '{"type":}'])

@@ -49,7 +49,9 @@ _PRIMITIVES: Mapping[str, FlinkType] = {
 _MOST_PARTS = 10_000
 _MOST_LEVELS = 64
 _MOST_FIXED = 2**31 - 1
-_PIECE = 1 << 16
+_MOST_CHARACTERS = 1 << 22
+_FIRST_PIECE = 1 << 10
+_MOST_PIECE = 1 << 16
 
 
 class _UnreadableSchemaError(Exception):
@@ -62,8 +64,12 @@ def read_avro(reader: ByteReader, class_name: str, version: int) -> FlinkType:
     text = reader.utf if version < 3 else lambda what: _flink_text(reader, what)
     record_class = text("the class of an Avro value") if version > 1 else None
     start = reader.position
+    written = text("an Avro schema")
+    if len(written) > _MOST_CHARACTERS:
+        reason = f"written by Avro with a schema of more than {_MOST_CHARACTERS} characters"
+        return OpaqueType(record_class or "an Avro value", reason)
     try:
-        schema = json.loads(text("an Avro schema"))
+        schema = json.loads(written)
     except (ValueError, RecursionError) as error:
         raise reader.damaged("an Avro schema in JSON", str(error) or "too deep a one", position=start) from None
     try:
@@ -202,16 +208,18 @@ def _flink_text(reader: ByteReader, what: str) -> str:
     room = reader.limit - reader.position
     if units > room:
         raise reader.damaged(f"{what} of at most {room} characters, by the bytes that follow", f"{units}")
-    encoded = bytearray()
+    encoded, size = bytearray(), _FIRST_PIECE
     while units:
-        piece = _wide_units(reader, min(units, _PIECE), what)
+        # In growing pieces: what only looks like a schema breaks off soon.
+        piece = _wide_units(reader, min(units, size), what)
         encoded += piece.astype("<u2").tobytes()
         units -= len(piece)
+        size = min(2 * size, _MOST_PIECE)
     return encoded.decode("utf-16-le", "surrogatepass")
 
 
 def _wide_units(reader: ByteReader, most: int, what: str) -> npt.NDArray[np.int64]:
-    """Some of the next UTF-16 units, at least one: a real schema may be as long as a book."""
+    """Some of the next UTF-16 units, at least one: a real schema may be as long as a book. JSON has no NUL."""
     size = min(3 * most, reader.limit - reader.position)
     data = np.frombuffer(reader.data, np.uint8, size, reader.position)
     ends = np.flatnonzero(data < 0x80)[:most]
@@ -219,14 +227,14 @@ def _wide_units(reader: ByteReader, most: int, what: str) -> npt.NDArray[np.int6
         raise reader.damaged(f"a character of {what}", f"{size} bytes that don't end one")
     starts = np.append(0, ends[:-1] + 1)
     lengths = ends - starts + 1
-    units = data[starts].astype(np.int64) & 0x7F
+    units: npt.NDArray[np.int64] = data[starts].astype(np.int64) & 0x7F
     for place in (1, 2):
         longer = lengths > place
         units[longer] |= (data[starts[longer] + place].astype(np.int64) & 0x7F) << 7 * place
-    wrong = (lengths > 3) | (units > 0xFFFF)
+    wrong = (lengths > 3) | (units > 0xFFFF) | (units == 0)
     if wrong.any():
         reader.position += int(starts[int(wrong.argmax())])
-        raise reader.damaged(f"a character of 16 bits in {what}", "more")
+        raise reader.damaged(f"a character in {what}", "more than 16 bits, or NUL")
     reader.position += int(ends[-1]) + 1
     return units
 
