@@ -109,7 +109,12 @@ def test_a_night_rehearses_whatever_the_variable_says() -> None:
 
 
 def test_that_there_is_no_flag_is_said_in_the_plan() -> None:
-    for more, said in (({}, {}), ({"no_flag_state": True}, {"no_flag": True}), ({"flag_state": "f"}, {"flag": "f"})):
+    cases: list[tuple[dict[str, object], dict[str, object]]] = [
+        ({}, {}),
+        ({"no_flag_state": True}, {"no_flag": True}),
+        ({"flag_state": "f"}, {"flag": "f"}),
+    ]
+    for more, said in cases:
         (operator,) = requested_by_form(defaults(), PATH | more).operator_plans()
         assert operator["states"] == [{"legacy": "old", "new": "new"} | said]
     variable = '{"source": "path", "savepoint": "/in", "operator": "main", "legacy_state": "a", "new_state": "b", %s}'
