@@ -27,6 +27,7 @@ from stateferry.errors import DamagedError
 MOST_UNKNOWN_VERSION = 0x10000000  # less than any four characters of text
 SNAPSHOT_VERSION = 2  # stands before each snapshot that isn't part of another one
 
+_VERSION = SNAPSHOT_VERSION.to_bytes(4, "big")
 _BLOCK = 1 << 18
 _LONGEST_TEXT = 0xFFFF
 _BEHIND_TEXT = 12  # how many bytes behind a text are looked at
@@ -59,9 +60,25 @@ def find_landmarks(data: bytes, limit: int) -> Landmarks:
         for found, flag in ((snapshots, _SNAPSHOT), (keys, _KEY)):
             found.frombytes((np.flatnonzero(marks & flag).astype(np.int64) + start).tobytes())
         for position in (np.flatnonzero(marks & _STATE) + start).tolist():
-            if read_state_head(data, position, limit) is not None:
+            if _may_be_a_state(data, position) and read_state_head(data, position, limit) is not None:
                 states.append(position)
     return Landmarks(snapshots, keys, states)
+
+
+def _may_be_a_state(data: bytes, position: int) -> bool:
+    """Whether the numbers in a state's head are as they should be: a quick look, as a body may be full of such."""
+    position += 2 + int.from_bytes(data[position : position + 2], "big") + 4
+    options = int.from_bytes(data[position : position + 4], "big")
+    position += 4
+    for _ in range(options):
+        length = int.from_bytes(data[position : position + 2], "big")
+        if not length:
+            return False
+        position += 2 + length
+        position += 2 + int.from_bytes(data[position : position + 2], "big")
+    position += 4
+    key_end = position + 2 + int.from_bytes(data[position : position + 2], "big")
+    return data[key_end : key_end + 4] == _VERSION
 
 
 def read_state_head(data: bytes, position: int, limit: int) -> tuple[int, int] | None:

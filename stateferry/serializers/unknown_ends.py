@@ -28,8 +28,8 @@ from stateferry.binary import ByteReader
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.serializers.landmarks import Landmarks, find_landmarks, read_key, read_state_head
 
-_FREE_STEPS = 50_000
-_BYTES_OF_A_STEP = 8
+_FREE_STEPS = 30_000
+_BYTES_OF_A_STEP = 64
 _BITS_OF_A_STEP = 1 << 14
 _LEAST_SNAPSHOT = 2 + 1 + 4  # a class name of one character and a version
 _MOST_NAMES = 5
@@ -118,11 +118,24 @@ def find_ends(
 def ways_to_fill(search: Search, heads: HeadReader, start: int, end: int) -> int:
     """In how many ways one snapshot fills a frame: 0, 1, or 2 for more."""
     if (start, end) not in search.framed:
-        sweep = _Sweep(search, heads, end)
-        sweep.arrive((0, 0, 1), start, _Ways([(1, None)]))
-        sweep.run()
-        search.framed[start, end] = 2 if sweep.complete.several else len(sweep.complete.one)
+        search.framed[start, end] = _ways_to_fill(search, heads, start, end)
     return search.framed[start, end]
+
+
+def _ways_to_fill(search: Search, heads: HeadReader, start: int, end: int) -> int:
+    position, missing = start, 1
+    while missing:
+        try:
+            head = heads.head(position)
+        except DamagedError:
+            return 0
+        if head.unknown is not None or head.ambiguous:
+            sweep = _Sweep(search, heads, end)
+            sweep.arrive((0, 0, missing), position, _Ways([(1, None)]))
+            sweep.run()
+            return 2 if sweep.complete.several else len(sweep.complete.one)
+        position, missing = head.end, missing - 1 + head.nested
+    return 1 if position == end else 0
 
 
 # Missing lists of states, serializers of this state, and snapshots nested in those of one serializer.
@@ -144,42 +157,41 @@ class _Ways:
     """The readings that lead to one context at one position, by how many more states they need (a bit each): for bits
     that one reading alone leads to, that reading's ends; and the bits that several lead to."""
 
-    __slots__ = ("one", "several")
+    __slots__ = ("most_states", "one", "several")
 
-    def __init__(self, one: list[tuple[int, _Chain]] | None = None, several: int = 0) -> None:
-        self.one = one or []
+    def __init__(self, one: list[tuple[int, _Chain]], several: int = 0) -> None:
+        self.one = one
         self.several = several
+        most = several.bit_length()
+        for bits, _ in one:
+            most = max(most, bits.bit_length())
+        self.most_states = most - 1
 
     def __bool__(self) -> bool:
         return bool(self.one or self.several)
 
     @property
-    def bits(self) -> int:
+    def cost(self) -> int:
+        return max(1, len(self.one)) * (1 + self.most_states // _BITS_OF_A_STEP)
+
+    def joined(self, other: _Ways) -> _Ways:
+        seen, several = 0, self.several | other.several
+        for bits, _ in (*self.one, *other.one):
+            several |= seen & bits
+            seen |= bits
+        return _Ways([(left, chain) for bits, chain in (*self.one, *other.one) if (left := bits & ~several)], several)
+
+    def ambiguous(self) -> _Ways:
         every = self.several
         for bits, _ in self.one:
             every |= bits
-        return every
-
-    @property
-    def cost(self) -> int:
-        return 1 + len(self.one) + sum(bits.bit_length() for bits, _ in self.one) // _BITS_OF_A_STEP
-
-    def add(self, other: _Ways) -> None:
-        if not self:
-            self.one, self.several = list(other.one), other.several
-            return
-        seen, several = self.bits, self.several | other.several
-        for bits, _ in other.one:
-            several |= seen & bits
-            seen |= bits
-        self.several = several
-        self.one = [(left, chain) for bits, chain in (*self.one, *other.one) if (left := bits & ~several)]
-
-    def ambiguous(self) -> _Ways:
-        return _Ways([], self.bits)
+        return _Ways([], every)
 
     def within(self, mask: int) -> _Ways:
         return _Ways([(left, chain) for bits, chain in self.one if (left := bits & mask)], self.several & mask)
+
+    def with_at_most(self, states: int) -> _Ways:
+        return self if self.most_states <= states else self.within((2 << states) - 1)
 
     def without_one_state(self) -> _Ways:
         return _Ways([(left, chain) for bits, chain in self.one if (left := bits >> 1)], self.several >> 1)
@@ -192,9 +204,13 @@ class _Ways:
         return _Ways([(bits, (position, chain)) for bits, chain in self.one], self.several)
 
 
+# What a body may be waiting for: a nested snapshot, the next serializer, the next state or list of states.
+_NESTED, _SERIALIZER, _STATE = range(3)
+
+
 class _Sweep:
     def __init__(self, search: Search, heads: HeadReader, limit: int) -> None:
-        self.complete = _Ways()
+        self.complete = _Ways([])
         self._search = search
         self._heads = heads
         self._limit = limit
@@ -202,13 +218,20 @@ class _Sweep:
         self._arriving: dict[int, dict[Context, _Ways]] = {}
         self._opening: dict[int, dict[Context, _Ways]] = {}
         self._ahead: list[int] = []
-        # The bodies that have begun and that may end wherever what they need begins.
-        self._open: dict[Context, _Ways] = {}
+        # The bodies that have begun, by what they wait for, with the landmarks for that and the next of these.
+        self._open: tuple[dict[Context, _Ways], ...] = ({}, {}, {})
+        self._passed = [0, 0, 0]
+        self._states_left = -1
+
+    @cached_property
+    def _landmarks(self) -> tuple[array[int], ...]:
+        landmarks = self._search.landmarks
+        return landmarks.snapshots, landmarks.keys, landmarks.states
 
     def open(self, context: Context, body: int, ways: _Ways) -> None:
         ways = ways.at(body)
         if context == (0, 0, 0):
-            self.complete.add(ways.within(1).at(self._limit))
+            self.complete = self.complete.joined(ways.within(1).at(self._limit))
             ways = ways.within(-2)
         self._plan(self._opening, context, body, ways)
 
@@ -218,84 +241,101 @@ class _Sweep:
     def _plan(self, planned: dict[int, dict[Context, _Ways]], context: Context, position: int, ways: _Ways) -> None:
         if position > self._limit or context[2] * _LEAST_SNAPSHOT > self._limit - position:
             return
-        if max((bits.bit_length() for bits, _ in ways.one), default=0) > 1 or ways.several > 1:
-            ways = self._with_enough_states(position, ways)
+        if ways.most_states:
+            ways = ways.with_at_most(self._states_from(position))
         if not ways:
             return
         self._search.spend(ways.cost)
-        if position not in self._arriving and position not in self._opening:
-            heappush(self._ahead, position)
-        planned.setdefault(position, {}).setdefault(context, _Ways()).add(ways)
+        there = planned.get(position)
+        if there is None:
+            if position not in self._arriving and position not in self._opening:
+                heappush(self._ahead, position)
+            planned[position] = {context: ways}
+        elif context in there:
+            there[context] = there[context].joined(ways)
+        else:
+            there[context] = ways
 
     def _states_from(self, position: int) -> int:
         states = self._search.landmarks.states
         return len(states) - bisect_left(states, position)
 
-    def _with_enough_states(self, position: int, ways: _Ways) -> _Ways:
-        most = self._states_from(position)
-        return ways if ways.bits.bit_length() <= most + 1 else ways.within((2 << most) - 1)
-
     def run(self) -> None:
         position = -1
         while (following := self._next(position + 1)) is not None:
             position = following
+            arriving: dict[Context, _Ways] = {}
             if self._ahead and self._ahead[0] == position:
                 heappop(self._ahead)
-            arriving, opening = self._arriving.pop(position, {}), self._opening.pop(position, {})
-            if self._open:
-                self._drop_hopeless(position)
-            for context, ways in opening.items():
-                self._open.setdefault(context, _Ways()).add(ways)
-            for context, ways in self._open.items():
-                ending = self._ending(context, position, ways)
-                if ending:
-                    self._search.spend(ending.cost)
-                    arriving.setdefault(context, _Ways()).add(ending.at(position))
+                arriving = self._arriving.pop(position, arriving)
+                for context, ways in self._opening.pop(position, {}).items():
+                    self._open_at(context, position, ways)
+            for waits_for in (_NESTED, _SERIALIZER, _STATE):
+                if self._open[waits_for]:
+                    self._end_open(waits_for, position, arriving)
             for context, ways in arriving.items():
                 self._read(context, position, ways)
 
-    def _drop_hopeless(self, position: int) -> None:
-        for context, ways in list(self._open.items()):
-            left = self._with_enough_states(position, ways)
-            if left is not ways:
-                self._open[context] = left
-            if not left or context[2] * _LEAST_SNAPSHOT > self._limit - position:
-                del self._open[context]
+    def _open_at(self, context: Context, position: int, ways: _Ways) -> None:
+        waits_for = _NESTED if context[2] else _SERIALIZER if context[1] else _STATE
+        opened = self._open[waits_for]
+        opened[context] = opened[context].joined(ways) if context in opened else ways
+        self._pass(waits_for, position)
+
+    def _pass(self, waits_for: int, position: int) -> int | None:
+        """The next landmark from this position on."""
+        landmarks, passed = self._landmarks[waits_for], self._passed[waits_for]
+        if passed < len(landmarks) and landmarks[passed] < position:
+            passed = self._passed[waits_for] = bisect_left(landmarks, position, passed)
+        return landmarks[passed] if passed < len(landmarks) else None
 
     def _next(self, position: int) -> int | None:
         """The next position, from this one on, where something begins or may follow an open body."""
-        found = [self._ahead[0]] if self._ahead else []
-        if self._open:
-            landmarks = self._search.landmarks
-            if any(context[2] for context in self._open):
-                found += _first(landmarks.snapshots, position)
-            if any(context[1] and not context[2] for context in self._open):
-                found += _first(landmarks.keys, position)
-            between = [context for context in self._open if not context[1] and not context[2]]
-            if between:
-                found += _first(landmarks.states, position)
-            if any(context[0] for context in between):
-                found += [self._next_list(position)]
-        return min((one for one in found if one <= self._limit), default=None)
+        nearest = self._ahead[0] if self._ahead else self._limit + 1
+        if any(self._open):
+            self._drop_hopeless(position)
+        for waits_for in (_NESTED, _SERIALIZER, _STATE):
+            if self._open[waits_for]:
+                landmark = self._pass(waits_for, position)
+                if landmark is not None and landmark < nearest:
+                    nearest = landmark
+        if self._open[_STATE] and any(context[0] for context in self._open[_STATE]):
+            nearest = min(nearest, self._next_list(position))
+        return nearest if nearest <= self._limit else None
 
     def _next_list(self, position: int) -> int:
         """Of an i16 with a state behind it, or, for no states, with the end behind it."""
-        states = _first(self._search.landmarks.states, position + 2)
-        end = self._limit - 2
-        return min([state - 2 for state in states] + ([end] if end >= position else []), default=self._limit + 1)
+        states, end = self._search.landmarks.states, self._limit - 2
+        index = bisect_left(states, position + 2)
+        following = [states[index] - 2] if index < len(states) else []
+        return min([*following, *([end] if end >= position else [])], default=self._limit + 1)
 
-    def _ending(self, context: Context, position: int, ways: _Ways) -> _Ways | None:
-        """Those of the readings for which an open body may end here."""
-        lists, serializers, nested = context
-        landmarks = self._search.landmarks
-        if nested:
-            return ways if _is_in(landmarks.snapshots, position) else None
-        if serializers:
-            return ways if _is_in(landmarks.keys, position) else None
-        mask = -2 if _is_in(landmarks.states, position) else 0
-        if lists and self._next_list(position) == position:
-            mask |= 1
-        return ways.within(mask) if mask else None
+    def _drop_hopeless(self, position: int) -> None:
+        """What needs more states than can follow."""
+        self._pass(_STATE, position)
+        states = len(self._landmarks[_STATE]) - self._passed[_STATE]
+        if states == self._states_left:
+            return
+        self._states_left = states
+        for opened in self._open:
+            for context, ways in list(opened.items()):
+                if ways.most_states > states:
+                    opened[context] = ways = ways.with_at_most(states)
+                if not ways:
+                    del opened[context]
+
+    def _end_open(self, waits_for: int, position: int, arriving: dict[Context, _Ways]) -> None:
+        """Ends here the bodies behind which there may be what they wait for."""
+        is_landmark = self._pass(waits_for, position) == position
+        for context, ways in self._open[waits_for].items():
+            ending = ways if is_landmark else None
+            if waits_for == _STATE:
+                may_be_list = bool(context[0]) and self._next_list(position) == position
+                ending = ways.within((-2 if is_landmark else 0) | (1 if may_be_list else 0))
+            if ending:
+                self._search.spend(ending.cost)
+                ended = ending.at(position)
+                arriving[context] = arriving[context].joined(ended) if context in arriving else ended
 
     def _read(self, context: Context, position: int, ways: _Ways) -> None:
         """Reads what the context says, and goes on behind it."""
@@ -305,12 +345,13 @@ class _Sweep:
         elif serializers:
             reader = self._reader(position)
             try:
-                read_key(reader)
+                key = read_key(reader)
             except DamagedError:
                 return
-            self.arrive((lists, serializers - 1, 1), reader.position, ways)
+            if key:
+                self.arrive((lists, serializers - 1, 1), reader.position, ways)
         else:
-            self._read_state(lists, position, ways.without_one_state())
+            self._read_state(lists, position, ways)
             self._read_list(lists, position, ways.within(1))
 
     def _reader(self, position: int) -> ByteReader:
@@ -330,18 +371,20 @@ class _Sweep:
         self.arrive(further, head.end, ways.ambiguous() if head.ambiguous else ways)
 
     def _read_state(self, lists: int, position: int, ways: _Ways) -> None:
-        if ways and _is_in(self._search.landmarks.states, position):
+        states = self._search.landmarks.states
+        index = bisect_left(states, position)
+        if ways.most_states and index < len(states) and states[index] == position:
             head = read_state_head(self._search.data, position, self._limit)
             if head is not None:
                 start, serializers = head
-                self.arrive((lists, serializers, 0), start, ways)
+                self.arrive((lists, serializers, 0), start, ways.without_one_state())
 
     def _read_list(self, lists: int, position: int, ways: _Ways) -> None:
         if not ways:
             return
         if not lists:
             if position == self._limit:
-                self.complete.add(ways)
+                self.complete = self.complete.joined(ways)
             return
         reader = self._reader(position)
         try:
@@ -350,12 +393,3 @@ class _Sweep:
             return
         if count >= 0:
             self.arrive((lists - 1, 0, 0), reader.position, ways.with_states(count))
-
-
-def _first(positions: array[int], position: int) -> list[int]:
-    index = bisect_left(positions, position)
-    return [positions[index]] if index < len(positions) else []
-
-
-def _is_in(positions: array[int], position: int) -> bool:
-    return _first(positions, position) == [position]
