@@ -265,8 +265,13 @@ def _avro_composites(parts: SearchStrategy[FlinkType]) -> SearchStrategy[FlinkTy
     )
 
 
+def avro_types() -> SearchStrategy[FlinkType]:
+    """What a schema's parts may be."""
+    return st.recursive(_AVRO_LEAVES, _avro_composites, max_leaves=4)
+
+
 def _avro_records() -> SearchStrategy[FlinkType]:
-    parts = st.recursive(_AVRO_LEAVES, _avro_composites, max_leaves=4)
+    parts = avro_types()
     return st.builds(AvroRecordType, st.just("com.acme.Outer"), _branches(parts, "field"))
 
 
@@ -307,6 +312,31 @@ def map_entries(type_: MapType, blob: bytes) -> list[tuple[bytes, bytes | None]]
         entries.append((key, blob[position:end]))
         position = end
     return entries
+
+
+def avro_items(type_: AvroArrayType | AvroMapType, raw: bytes) -> list[tuple[bytes, bytes]]:
+    """The bytes of each key, empty in an array, and of each element or value."""
+    items: list[tuple[bytes, bytes]] = []
+    position = 0
+    while True:
+        count, shift = 0, 0
+        while True:
+            byte, position = raw[position], position + 1
+            count |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if count == 0:
+            assert position == len(raw)
+            return items
+        for _ in range(count):
+            start = middle = position
+            if isinstance(type_, AvroMapType):
+                _, middle = decode(Scalar.AVRO_STRING, raw, start)
+                _, position = decode(type_.value, raw, middle)
+            else:
+                _, position = decode(type_.element, raw, middle)
+            items.append((raw[start:middle], raw[middle:position]))
 
 
 def list_elements(element: FlinkType, blob: bytes) -> list[bytes]:

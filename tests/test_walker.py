@@ -242,6 +242,30 @@ def test_elements_of_avros_arrays_and_maps_in_blocks() -> None:
     assert slices(data, found.starts, found.values) == ones * 2
 
 
+AVRO_COLLECTIONS = st.one_of(
+    st.builds(AvroMapType, naive.avro_types()),
+    st.builds(AvroArrayType, naive.avro_types().filter(lambda type_: walker.least_size(type_) > 0)),
+)
+
+
+@given(encoded(AVRO_COLLECTIONS), st.booleans())
+def test_items_of_avros_arrays_and_maps(drawn: tuple[FlinkType, list[bytes]], open_end: bool) -> None:
+    type_, parts = drawn
+    assert isinstance(type_, AvroArrayType | AvroMapType)
+    data, starts, limits = column(*parts)
+    stops = limits.copy()
+    if open_end:
+        limits[:] = len(data)
+    found = walker.walk_blocks(type_, data, starts, limits)
+    plain = [naive.avro_items(type_, part) for part in parts]
+    assert found.counts.tolist() == list(map(len, plain))
+    assert found.stops.tolist() == stops.tolist()
+    wanted = [item for items in plain for item in items]
+    assert slices(data, found.starts, found.values) == [key for key, _ in wanted]
+    for start, (_, value) in zip(found.values.tolist(), wanted, strict=True):
+        assert data[start : start + len(value)].tobytes() == value
+
+
 POJO = PojoType("P", (PojoField("f", Scalar.LONG),), (), ())
 
 
