@@ -93,7 +93,8 @@ def _loss_in(error: Py4JJavaError) -> str | None:
 
 def _answers(gateway: Any) -> bool:
     try:
-        with socket.create_connection((gateway.java_parameters.address, gateway.java_parameters.port), timeout=5):
+        place = gateway.gateway_parameters
+        with socket.create_connection((place.address, place.port), timeout=5):
             return True
     except OSError:
         return False

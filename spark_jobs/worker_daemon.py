@@ -114,7 +114,7 @@ def _serve() -> None:
     def until_spark_ends(connection: socket.socket, authenticated: bool) -> int:
         try:
             code: int = worker(connection, authenticated)  # type: ignore[no-untyped-call]
-        except BrokenPipeError:
+        except ConnectionError:
             # What the worker has to say of the end of its input nobody hears.
             return 1
         return code

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from spark_jobs import migrate, rescale, snapshot, step, validate
-from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError
+from spark_jobs import migrate, pipeline, rescale, session, snapshot, step, validate
+from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, TERMINATED, THE_ANSWER_IS_NO, USAGE, main
+from stateferry.errors import PassingError
+from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError, LeaseLostError
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE, Run
 from stateferry.savepoint.storage import Location
@@ -121,3 +128,82 @@ def test_a_green_rehearsal_moves_the_tables_on_unless_it_looks_back(tmp_path: Pa
     older = rehearse("older", source=str(tmp_path / "night-1"))
     assert older.facts(ADVANCE) == {"moved": False}
     assert older.state is RunState.VERIFIED
+
+
+def test_what_may_pass_is_no_failure_of_the_run(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(error: Exception) -> Callable[..., None]:
+        def step(*_: object) -> None:
+            raise error
+
+        return step
+
+    for error in (OSError(errno.EIO, "Input/output error", "/data/x"), PassingError("/data/x is away")):
+        with monkeypatch.context() as patch:
+            patch.setattr(snapshot, "run", fails(error))
+            assert snapshot.main(["--plan", plan_of("one")]) == MAY_PASS
+        said = capsys.readouterr().err
+        assert said.startswith("stateferry: /data/x ")
+        assert said.count("\n") == 1
+        assert the_run(tmp_path, "one").state is RunState.RUNNING
+        with control_of(tmp_path) as control:
+            assert control.lease_of("orders") is None
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "run", fails(PermissionError(errno.EACCES, "Permission denied", "/data/x")))
+        assert snapshot.main(["--plan", plan_of("one")]) == DAMAGED_OR_REFUSED
+    last = the_run(tmp_path, "one").changes()[-1]
+    assert (last.state, last.reason) == (RunState.FAILED, "/data/x can't be reached: Permission denied")
+    assert snapshot.main(["--plan", plan_of("one")]) == 0
+
+
+def test_who_ends_a_step_is_told_that_it_goes_on(
+    plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(snapshot, "run", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    assert snapshot.main(["--plan", plan_of("one")]) == TERMINATED
+    assert signal.getsignal(signal.SIGTERM) == before
+    said = capsys.readouterr().err
+    assert said == "stateferry: ended by SIGTERM: run one goes on where it was when snapshot is started again\n"
+
+
+def test_a_renewal_that_does_not_come_through_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [PassingError("the catalog is away"), PassingError("it still is"), None, LeaseLostError("another has it")]
+    asked: list[Exception | None] = []
+    gone = threading.Event()
+
+    def renew(_: object) -> None:
+        asked.append(answers[len(asked)])
+        if isinstance(asked[-1], LeaseLostError):
+            gone.set()
+        if asked[-1] is not None:
+            raise asked[-1]
+
+    monkeypatch.setattr(pipeline, "LEASE_MS", 15)
+    at_work: Any = SimpleNamespace(control=SimpleNamespace(renew=renew), lease=None, _lost=[])
+    with pipeline._Renewed(at_work):
+        assert gone.wait(30)
+    assert asked == answers
+    assert at_work._lost == answers[-1:]
+
+
+def test_verify_looks_for_the_result_before_spark_starts(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan_of("one")
+
+    def starts(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session, "session", starts)
+    states = ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
+    nowhere = tmp_path / "nowhere"
+    assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == USAGE
+    assert f"there is no savepoint at {nowhere}" in capsys.readouterr().err
+    nowhere.mkdir()
+    assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == THE_ANSWER_IS_NO
+    assert "failed" in capsys.readouterr().out
