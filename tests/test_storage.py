@@ -201,7 +201,7 @@ def test_a_store_that_does_not_answer_is_named() -> None:
     # Nothing listens there any more.
     name = f"s3://key:secret@bucket/x?endpoint_override=127.0.0.1:{port}&scheme=http"
     location = Location.of(name)
-    with pytest.raises(StateferryError, match=r"^s3://bucket/x.*can't be reached: .*bucket 'bucket'") as caught:
+    with pytest.raises(PassingError, match=r"^s3://bucket/x.*can't be reached: .*bucket 'bucket'") as caught:
         location.exists()
     assert "secret" not in str(caught.value)
 
