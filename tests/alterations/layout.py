@@ -59,9 +59,10 @@ def a_range_of_key_groups(scene: Scene) -> Place:
     operator = scene.keyed()
     task, handle = scene.handle(operator)
     range_ = handle.range
-    if range_.end + 1 >= operator.max_parallelism:
+    if len(range_) == operator.max_parallelism:
         raise NotApplicableError
-    moved = KeyGroupRange(range_.start + 1, range_.end + 1)
+    by = 1 if range_.end + 1 < operator.max_parallelism else -1
+    moved = KeyGroupRange(range_.start + by, range_.end + by)
     scene.replace_handle(operator, task.index, replace(handle, range=moved))
     return Place((operator.label,))
 
