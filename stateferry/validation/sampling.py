@@ -93,9 +93,9 @@ class KeySample:
             self._make_room(hashes[chosen])
             chosen = chosen[hashes[chosen] < np.uint64(self.below)] if self.below < EVERYTHING else chosen
         if len(chosen):
+            # The smallest hashes first: once there are enough, the others need no look.
+            chosen = chosen[np.argsort(hashes[chosen], kind="stable")]
             self._keep(state, section, chosen, hashes[chosen])
-            if self._work > self._most:
-                self._trim()
 
     def _make_room(self, hashes: Hashes) -> None:
         """Before more rows than are ever kept are looked at one by one."""
@@ -109,10 +109,14 @@ class KeySample:
             self._work -= self._kept.pop(hash_).work
 
     def _keep(self, state: str, section: Section, chosen: npt.NDArray[np.int64], hashes: Hashes) -> None:
-        data, group, before = section.data.data, section.key_group, section.file.prefix
-        key_starts, key_ends = section.key_starts[chosen] + before, section.key_ends[chosen]
+        data, group, before = section.data.data, section.key_group, 4 + section.file.prefix
+        key_starts, key_ends = section.starts[chosen] + before, section.key_ends[chosen]
         columns = (part.tolist() for part in (hashes, key_starts, key_ends, section.ends[chosen]))
         for hash_, start, key_end, end in zip(*columns, strict=True):
+            if self._work > self._most:
+                self._trim()
+            if hash_ >= self.below:
+                break
             kept = self._kept.get(hash_)
             if kept is None:
                 kept = self._kept[hash_] = _Kept()
@@ -128,6 +132,8 @@ class KeySample:
             self._work += work
             kept.work += work
             kept.rows.append(Row(state, group, bytes(data[start:key_end]), bytes(data[key_end + 4 : end])))
+        if self._work > self._most:
+            self._trim()
 
     def _entries(self, blob: memoryview) -> int:
         """As many as the blob says, which no one believes beyond its length."""
