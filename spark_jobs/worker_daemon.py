@@ -17,7 +17,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from itertools import count
+from pathlib import Path
 from zipimport import zipimporter
 
 from spark_jobs import memory
@@ -27,6 +29,7 @@ _SOCKET = "STATEFERRY_NURSERY"
 _PIPES = (0, 1, 2)
 _LONGEST_PID = 20
 _AHEAD = "--ahead-of-spark"
+_LONGEST_END = 60.0
 _numbers = count(1)
 # What tasks need; not the catalog's libraries, which only the driver does.
 _PRELOADED = (
@@ -155,7 +158,26 @@ def _wait(path: str, maker: int) -> None:
     finally:
         # Workers are forked from here.
         if os.getpid() == me and os.getppid() != maker:
-            remove_temporary_folder(os.path.dirname(path))
+            _remove_after_all_others(os.path.dirname(path))
+
+
+def _remove_after_all_others(folder: str) -> None:
+    """A JVM on its way to its end may make the folder again."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    end = time.monotonic() + _LONGEST_END
+    while _is_on_a_command_line(folder) and time.monotonic() < end:
+        time.sleep(0.1)
+    remove_temporary_folder(folder)
+
+
+def _is_on_a_command_line(folder: str) -> bool:
+    """Of another process than this one: of the JVM, or of what starts it."""
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if line.parent.name != str(os.getpid()) and folder.encode() in line.read_bytes():
+                return True
+    return False
 
 
 def _serve_first(path: str) -> None:
