@@ -77,6 +77,8 @@ CANONICAL = sorted({folder.parent.name for folder in GOLDEN.glob("*/expected.jso
 UNREADABLE = {
     "kryo-1.20-rocksdb": ({"opaque", "opaque-in-map"}, "stateferry.flink.pojo.Opaque"),
     "kryo-2.3-rocksdb": ({"opaque", "opaque-in-map"}, "stateferry.flink.pojo.Opaque"),
+    "kryo-registered-1.20-rocksdb": ({"opaque", "protobuf", "thrift-in-map"}, "(serialized by Kryo)"),
+    "kryo-registered-2.3-rocksdb": ({"opaque", "protobuf", "thrift-in-map"}, "(serialized by Kryo)"),
     # This backend describes only the subclasses that it had met before the snapshot began.
     "composites-ttl-1.20-hashmap": ({"value-22-Animal", "value-23-List-Animal"}, "stateferry.flink.pojo.Dog"),
 }
