@@ -118,9 +118,6 @@ def _start_jvm(conf: SparkConf) -> None:
 
 
 def _stop(started: SparkContext) -> None:
-    # A worker's last words to a driver that leaves concern nobody.
-    server: Any = started._accumulatorServer
-    server.handle_error = lambda *_: None
     try:
         started.stop()
     except (Py4JError, OSError):
@@ -213,7 +210,11 @@ def submitted_session(application: str) -> Iterator[SparkContext]:
 
 
 def _context(application: str, settings: dict[str, str]) -> SparkContext:
-    return SparkContext.getOrCreate(_conf(settings).setAppName(application))
+    started = SparkContext.getOrCreate(_conf(settings).setAppName(application))
+    # When the JVM is gone its connection ends: that is told once, and not with a stack trace of this server's.
+    server: Any = started._accumulatorServer
+    server.handle_error = lambda *_: None
+    return started
 
 
 def _conf(settings: dict[str, str]) -> SparkConf:

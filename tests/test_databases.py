@@ -66,7 +66,7 @@ def test_what_is_no_database_stays_none(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["status", "--home", str(tmp_path)]) == DAMAGED_OR_REFUSED
     assert "can't be used: file is not a database" in capsys.readouterr().err
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StateferryError, match=f"^{tmp_path}/file/home/catalog.db can't be made: ") as caught:
+    with pytest.raises(StateferryError, match=rf"^{tmp_path}/file/home.* can't be made") as caught:
         Control(f"sqlite:///{tmp_path}/file/home/catalog.db")
     assert not isinstance(caught.value, PassingError)
 
