@@ -73,10 +73,13 @@ _WITH_NULL = frozenset(
 )
 
 
+_UNKNOWN = frozenset((Scalar.UNIT, Scalar.NOTHING, Scalar.AVRO_NULL, Scalar.AVRO_STRING))
+
+
 def holds_null(type_: FlinkType) -> bool | None:
     """Whether a value's serializer has a form of its own for null; None if this isn't known here."""
     if isinstance(type_, Scalar):
-        return type_ in _WITH_NULL
+        return None if type_ in _UNKNOWN else type_ in _WITH_NULL
     if isinstance(type_, PojoType | NullableType):
         return True
     return False if isinstance(type_, _WITHOUT_NULL) else None

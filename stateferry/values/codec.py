@@ -126,7 +126,13 @@ def boolean(what: str) -> Codec:
     def decode(data: bytes, position: int, limit: int) -> tuple[bool, int]:
         return read_flag(data, position, limit, what), position + 1
 
-    return Codec(decode, lambda value: b"\x01" if value else b"\x00", 1)
+    def encode(value: Any) -> bytes:
+        # A null would become false without a word.
+        if value is None:
+            raise ValueError(f"{what} has no null")
+        return b"\x01" if value else b"\x00"
+
+    return Codec(decode, encode, 1)
 
 
 def byte_array(what: str) -> Codec:

@@ -12,6 +12,7 @@ from typing import Any
 import mmh3
 
 from stateferry.serializers.types import (
+    FLINK_EITHER,
     EitherType,
     FlinkType,
     ListType,
@@ -24,7 +25,7 @@ from stateferry.serializers.types import (
 )
 from stateferry.values.java_values import LocalDate, LocalTime
 
-_TUPLES = tuple(f"org.apache.flink.api.java.tuple.Tuple{arity}" for arity in range(26))
+_TUPLE_CLASS = "org.apache.flink.api.java.tuple.Tuple"
 
 
 def key_group_of(type_: FlinkType, key: Any, max_parallelism: int) -> int | None:
@@ -56,9 +57,9 @@ def _hash(type_: FlinkType, value: Any) -> int:
             raise _UnknownHashError
         return 0 if value is None else _SCALARS[type_](value)
     match type_:
-        case TupleType(fields, class_name) if class_name in _TUPLES:
+        case TupleType(fields, class_name) if class_name == f"{_TUPLE_CLASS}{len(fields)}":
             return 0 if value is None else _fold(map(_hash, fields, value), 0)
-        case EitherType(left, right):
+        case EitherType(left, right, class_name) if class_name == FLINK_EITHER:
             return 0 if value is None else _hash(left if value.is_left else right, value.value)
         case ListType(element):
             return 0 if value is None else _fold((_hash(element, part) for part in value), 1)
