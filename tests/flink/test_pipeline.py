@@ -87,7 +87,9 @@ def of_new_shape(job: Job) -> Job:
 
 
 def ttl_options(job: Job) -> tuple[object, ...]:
-    return ("--ttl", "30d", "--keep-expired") if job.operators[0].states[0].ttl else ()
+    # Timestamps are drawn to the end of time, as no clock would tell them.
+    any_time = ("--clock-tolerance", "106751991000d")
+    return ("--ttl", "30d", "--keep-expired", *any_time) if job.operators[0].states[0].ttl else ()
 
 
 # From max parallelism, parallelism wanted, max parallelism wanted.
