@@ -204,7 +204,7 @@ class Pipeline:
             "met": met,
             AGES: ages.to_facts(),
             "notes": notes,
-            source_check.READ: source_check.to_facts(inventory.read),
+            source_check.READ: inventory.read.to_facts(),
             _SECONDS: seconds,
         }
 

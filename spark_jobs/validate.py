@@ -41,7 +41,7 @@ def run(
         facts = run_tasks(spark, "validate", specs, run_check, watch, _BYTES)
         for one in facts:
             if read is not None and one.get(READ) is not None:
-                read.take(one[READ])
+                read.take(BytesRead.of_facts(one[READ]))
         return facts
 
     return validate(

@@ -22,7 +22,7 @@ from stateferry.errors import DamagedError, RefusedError, RejectedError
 from stateferry.migration.inventory import CarriedTask, InventoryTask, carried_tasks, inventory_tasks, take, total
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
-from stateferry.runs.source_check import NAME, check_source, note_metadata, of_facts, to_facts
+from stateferry.runs.source_check import NAME, check_source, note_metadata
 from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.rewrite import Layout
@@ -62,7 +62,7 @@ def validated(source: Savepoint, staged: Savepoint) -> tuple[list[Check], BytesR
     def run(specs: Sequence[CheckSpec]) -> Iterator[Facts]:
         for facts in map(run_check, specs):
             if facts.get(READ) is not None:
-                read.take(facts[READ])
+                read.take(BytesRead.of_facts(facts[READ]))
             yield facts
 
     checks = validate(source, staged, Promise(Layout(), {}, False), run=run, target_bytes=10_000)
@@ -75,10 +75,10 @@ def test_snapshot_and_validation_read_the_same_bytes_all_of_them(case: str) -> N
     source = Savepoint.open(str(GOLDEN / case))
     before = snapshot_of(source)
     checks, now = validated(source, source)
-    check = check_source(json.loads(json.dumps(to_facts(before))), now)
+    check = check_source(json.loads(json.dumps(before.to_facts())), now)
     assert check.outcome is Outcome.PASSED
     assert {one.outcome for one in checks} == {Outcome.PASSED}
-    assert before == now == of_facts(to_facts(before))
+    assert before == now == BytesRead.of_facts(before.to_facts())
     files = {path.name for path in (GOLDEN / case).iterdir() if path.name != "expected.jsonl"}
     # One of a subtask without any key has nothing but a header, which nobody reads for its key groups.
     empty = {
@@ -95,7 +95,7 @@ def test_a_bit_that_changes_anywhere_is_found_by_its_file(case: str, tmp_path: P
     folder = tmp_path / case
     shutil.copytree(GOLDEN / case, folder)
     source = Savepoint.open(str(folder))
-    facts = to_facts(snapshot_of(source))
+    facts = snapshot_of(source).to_facts()
     chosen = random.Random(case)
     found = 0
     for name in sorted(facts)[:6]:
@@ -241,7 +241,7 @@ def test_what_is_read_twice_must_be_the_same() -> None:
     assert read.files == {"a": {HEADER: "1", 5: "2"}, "b": {WHOLE: "3"}}
     with pytest.raises(DamagedError, match="a, key group 5: expected the same bytes when it is read again"):
         read.add("a", 5, "4")
-    unread = check_source(to_facts(read), BytesRead({"a": {HEADER: "1"}, "b": {WHOLE: "3"}}))
+    unread = check_source(read.to_facts(), BytesRead({"a": {HEADER: "1"}, "b": {WHOLE: "3"}}))
     assert (unread.outcome, unread.actual) == (
         Outcome.COULD_NOT_TELL,
         "1 places were not read again; the first is a, key group 5",

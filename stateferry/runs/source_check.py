@@ -36,28 +36,11 @@ def note_metadata(source: Savepoint, read: BytesRead) -> None:
     read.add(METADATA, WHOLE, digest_of(hasher))
 
 
-def to_facts(read: BytesRead) -> dict[str, str]:
-    """A line for each file: `part:digest`, one after the other."""
-    return {
-        file: " ".join(f"{part}:{digest}" for part, digest in sorted(parts.items()))
-        for file, parts in sorted(read.files.items())
-    }
-
-
-def of_facts(facts: Mapping[str, Any]) -> BytesRead:
-    read = BytesRead()
-    for file, line in facts.items():
-        for one in str(line).split():
-            part, _, digest = one.rpartition(":")
-            read.add(file, int(part), digest)
-    return read
-
-
 def check_source(facts: Mapping[str, Any] | None, now: BytesRead) -> Check:
     """`facts` are what the snapshot kept: nothing in a run whose snapshot was taken by an earlier version."""
     if facts is None:
         return Check(NAME, Outcome.COULD_NOT_TELL, "as the snapshot read it", "the snapshot kept no digests of it")
-    snapshot = of_facts(facts)
+    snapshot = BytesRead.of_facts(facts)
     parts = [(file, part) for file, digests in sorted(snapshot.files.items()) for part in sorted(digests)]
     expected = f"{_in_words(snapshot)} as the snapshot read them"
     changed = [(file, part) for file, part in parts if _of(now, file, part) not in (None, _of(snapshot, file, part))]

@@ -6,6 +6,7 @@ other file has one of all of it. What is inlined is part of `_metadata`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,3 +40,19 @@ class BytesRead:
         for file, parts in other.files.items():
             for part, digest in parts.items():
                 self.add(file, part, digest)
+
+    def to_facts(self) -> dict[str, str]:
+        """For JSON, a line for each file: `part:digest`, one after the other."""
+        return {
+            file: " ".join(f"{part}:{digest}" for part, digest in sorted(parts.items()))
+            for file, parts in sorted(self.files.items())
+        }
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any]) -> BytesRead:
+        read = cls()
+        for file, line in facts.items():
+            for one in str(line).split():
+                part, _, digest = one.rpartition(":")
+                read.add(file, int(part), digest)
+        return read

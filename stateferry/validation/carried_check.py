@@ -50,9 +50,9 @@ class CarriedSpec:
     def run(self) -> Facts:
         began = time.monotonic()
         facts: Facts = {"side": "source", "operator": self.operator, "size": self.size, "damage": None, "carried": []}
-        facts[READ] = BytesRead()
+        read = BytesRead()
         try:
-            expected = _expected(self.source, self.old, self.new.parallelism, facts[READ])
+            expected = _expected(self.source, self.old, self.new.parallelism, read)
             facts["side"] = "staged"
             found = _as_they_are(self.staged, self.new, BytesRead())
             if self.new.parallelism != self.old.parallelism:
@@ -60,7 +60,7 @@ class CarriedSpec:
             facts["carried"] = list(_differences(expected, found))
         except (DamagedError, RefusedError) as error:
             facts["damage"] = damage(error)
-        return {**facts, "seconds": time.monotonic() - began}
+        return {**facts, READ: read.to_facts(), "seconds": time.monotonic() - began}
 
 
 def has_carried_state(operator: Operator) -> bool:

@@ -245,7 +245,7 @@ class _Reading:
             "counts": counts,
             "entries": self._entries,
             "plain": {name: self._plain(name, sample) for name, sample in self._samples.items()},
-            READ: self._read,
+            READ: None if self._read is None else self._read.to_facts(),
         }
 
     def _plain(self, name: str, sample: KeySample) -> Facts:
