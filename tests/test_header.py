@@ -25,7 +25,7 @@ from stateferry.serializers.types import OpaqueType, Scalar
 from tests.samples import LONG, METAS, STRING, keyed_meta, timers_meta
 
 GOLDEN = sorted(folder.parent for folder in (Path(__file__).parent / "savepoints").glob("*/_metadata"))
-CANONICAL = [folder for folder in GOLDEN if not folder.name.startswith(("native-", "checkpoint-"))]
+CANONICAL = [folder for folder in GOLDEN if not folder.name.startswith(("native-", "checkpoint-", "heap-"))]
 HEADER = KeyedHeader(False, STRING, METAS)
 
 

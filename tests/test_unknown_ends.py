@@ -58,7 +58,7 @@ def parsed(data: bytes) -> KeyedHeader:
     return parse_header(data + b"\0\0the first key group", "file", end=len(data))[0]
 
 
-# What one header was read as: each serializer's bytes, and those of all serializers nested in it, in their order.
+# What one header was read as: each state's name, and each serializer's bytes with those of all nested in it.
 Reading = tuple[tuple[bytes, ...], ...]
 
 
@@ -68,8 +68,14 @@ def reading_of(header: KeyedHeader) -> Reading:
 
 def serializers_of(every: tuple[StateMeta, ...]) -> Iterator[tuple[bytes, ...]]:
     for meta in every:
+        yield (marked(meta.name),)
         for _, part in meta.serializers:
             yield flat(part)
+
+
+def marked(name: str) -> bytes:
+    """A state's name among the serializers of a reading."""
+    return b"state " + name.encode()
 
 
 def flat(part: SerializerSnapshot) -> tuple[bytes, ...]:
@@ -134,7 +140,7 @@ class Naive:
                 yield ()
             return
         try:
-            _, at = self.text(position)
+            name, at = self.text(position)
             kind, options = self.number(at), self.number(at + 4)
             if not 0 <= kind <= 4 or options < 0 or (unknown and options > 15):
                 return
@@ -151,7 +157,7 @@ class Naive:
             return
         for parts, after, now_unknown in self.serializers(at + 4, serializers, unknown):
             for rest in self.states(after, count - 1, now_unknown, lists):
-                yield (*parts, *rest)
+                yield ((marked(name),), *parts, *rest)
 
     def serializers(self, position: int, count: int, unknown: bool) -> Iterator[tuple[Reading, int, bool]]:
         if count == 0:
@@ -228,11 +234,14 @@ def answer(read: Callable[[], Reading]) -> Reading | type[StateferryError]:
 
 
 def expected(readings: Iterator[Reading]) -> Reading | type[StateferryError]:
-    """The only reading, or what has to be raised."""
+    """The only reading, or what has to be raised: also where a state is described twice."""
     first = next(readings, None)
     if first is None:
         return DamagedError
-    return first if next(readings, None) is None else RefusedError
+    if next(readings, None) is not None:
+        return RefusedError
+    names = [part for part in first if part[0].startswith(b"state ")]
+    return first if len(set(names)) == len(names) else DamagedError
 
 
 HEADS = (map_of(b"", b""), list_of(b""), tuple_of(b"", b""))
@@ -316,6 +325,7 @@ def pojo_around(raw: bytes) -> bytes:
     return pojo("A", [("a", map_of(own(b"own"), raw))], [], [])
 
 
+WIDE_POJO = pojo("A", [(f"f{number}", LONG) for number in range(99)], [], [])
 # What comes of a header of so many bytes: how many states it has, or that it is refused.
 LARGE: dict[str, tuple[Callable[[int], bytes], bool]] = {
     "zeros": (lambda size: plain(bytes(size), b""), True),
@@ -329,12 +339,16 @@ LARGE: dict[str, tuple[Callable[[int], bytes], bool]] = {
     "snapshots": (lambda size: plain((utf("A") + i32(7)) * (size // 7), b""), True),
     "many states": (lambda size: plain(*[bytes(size // 1000)] * 1000), True),
     "many maps": (
-        lambda size: keyed_header(STRING, *[state("a", map_of(own(bytes(size // 500)), own(b"")), STRING)] * 500),
+        lambda size: keyed_header(
+            STRING, *(state(f"s{number}", map_of(own(bytes(size // 500)), own(b"")), STRING) for number in range(500))
+        ),
         True,
     ),
     "known ones behind it": (
         lambda size: keyed_header(
-            STRING, state("own", own(b"")), *[state("a", tuple_of(*[LONG] * 99), STRING)] * (size // 9000)
+            STRING,
+            state("own", own(b"")),
+            *(state(f"s{number}", tuple_of(*[LONG] * 99), STRING) for number in range(size // 9000)),
         ),
         True,
     ),
@@ -342,7 +356,7 @@ LARGE: dict[str, tuple[Callable[[int], bytes], bool]] = {
         lambda size: keyed_header(
             STRING,
             state("own", own(b"")),
-            *[state("a", pojo("A", [(f"f{number}", LONG) for number in range(99)], [], []), STRING)] * (size // 12000),
+            *(state(f"s{number}", WIDE_POJO, STRING) for number in range(size // 12000)),
         ),
         True,
     ),

@@ -27,9 +27,10 @@ from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_exten
 from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import HEADER, BytesRead
 from stateferry.savepoint.compression import Buffer, PlainSource, SnappySource, Source
+from stateferry.savepoint.full_checkpoint import expect_canonical
 from stateferry.savepoint.header import KeyedHeader, parse_header
 from stateferry.savepoint.membership import Membership
-from stateferry.savepoint.metadata import KeyedHandle
+from stateferry.savepoint.metadata import FULL_CHECKPOINT, KeyedHandle
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.serializers.walker import Positions, failed, new_failure
@@ -111,6 +112,15 @@ class KeyGroupFile:
             self.subtask_file = SubtaskFile(subtask, self.name, handle.range, handle.offsets, self.size)
             self.extents = {extent.key_group: extent for extent in key_group_extents(self.subtask_file)}
             self.header, self.header_end = self._read_header()
+            if handle.type == FULL_CHECKPOINT:
+                expect_canonical(
+                    self.file,
+                    self.name,
+                    list(self.extents.values()),
+                    len(handle.offsets),
+                    self.prefix,
+                    compressed=self.header.compressed,
+                )
             self.membership = Membership(self.header, max_parallelism, self.prefix)
             # Where entries begin, their keys end and they end: fresh memory for each key group would cost more than it.
             self.positions = np.empty((3, MOST_ENTRIES), np.int64)

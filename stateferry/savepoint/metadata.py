@@ -33,10 +33,11 @@ VERSIONS = range(2, 7)
 MAX_PARALLELISM_LIMIT = 32768
 
 _KEYED_SAVEPOINT = 7
+# Of full checkpoints, and of savepoints before Flink 1.13.
+FULL_CHECKPOINT = 3
 # An operator's own streams are written this way in savepoints too; 12 has an id behind it.
-_KEYED_RAW = (3, 12)
+_KEYED_RAW = (FULL_CHECKPOINT, 12)
 _KEYED_REFUSED = {
-    3: "a full checkpoint's handle",
     12: "a full checkpoint's handle",
     5: "an incremental RocksDB handle",
     11: "an incremental RocksDB handle",
@@ -262,7 +263,7 @@ def _keyed_handle(reader: ByteReader, operator: Operator, *, raw: bool) -> Keyed
     kind = reader.i8("the type of a keyed state handle")
     if kind == 0:
         return None
-    known = (_KEYED_SAVEPOINT, *_KEYED_RAW) if raw else (_KEYED_SAVEPOINT,)
+    known = (_KEYED_SAVEPOINT, *_KEYED_RAW) if raw else (_KEYED_SAVEPOINT, FULL_CHECKPOINT)
     if kind in _KEYED_REFUSED and kind not in known:
         raise RefusedError(
             f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}): a native-format "

@@ -1,0 +1,92 @@
+"""The keyed state files of full checkpoints, and of savepoints before Flink 1.13: which backend's layout they have.
+
+Both are described by the same handle (type 3), which doesn't say it:
+
+| backend | at a key group's offset |
+|---|---|
+| RocksDB | as in every canonical savepoint since: i16 state id, i32 key length, a key that begins with the key group |
+| HashMap | i32 key group, then for each state i16 state id, i32 number of entries, and the entries |
+
+In a compressed file, RocksDB's key group is one snappy stream; the HashMap backend's number stands in front of one for
+each state. The HashMap backend gives every key group an offset, RocksDB only those with data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stateferry.errors import DamagedError, RefusedError
+from stateferry.rescale_plan import KeyGroupExtent
+from stateferry.savepoint.compression import STREAM_START
+
+_HEAD = 4 + len(STREAM_START)
+_END_OF_GROUP = b"\xff\xff"
+_LAST_ENTRY = 0x80
+_INSTEAD = (
+    "start the job from it with Flink 1.13 or newer, and take a savepoint there (since 1.15 a canonical one: "
+    "flink savepoint --type canonical JOB DIR)"
+)
+
+
+def expect_canonical(
+    file: Any, name: str, extents: list[KeyGroupExtent], key_groups: int, prefix: int, *, compressed: bool
+) -> None:
+    """Raises unless the file has RocksDB's layout for sure. `extents` are the key groups with an offset, of so many."""
+    if not extents:
+        return
+    heads = [_Head.read(file, extent) for extent in extents]
+    canonical = [head.may_be_canonical(prefix, compressed=compressed) for head in heads]
+    if len(extents) == key_groups and all(head.may_be_of_heap(compressed=compressed) for head in heads):
+        if all(canonical):
+            raise RefusedError(
+                f"{name}: this may be either of Flink's two layouts, and what describes it (a full checkpoint, or a "
+                f"savepoint from before Flink 1.13) doesn't say which; {_INSTEAD}"
+            )
+        raise RefusedError(
+            f"{name}: state of the HashMap backend (memory, file system) in a layout of its own, as in its full "
+            f"checkpoints and in its savepoints before Flink 1.13: that isn't read; {_INSTEAD}"
+        )
+    if not all(canonical):
+        wrong = extents[canonical.index(False)]
+        raise DamagedError(
+            "a key group as RocksDB or the HashMap backend lays it out",
+            "another beginning or end",
+            file=name,
+            key_group=wrong.key_group,
+            offset=wrong.start,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """How a key group begins, and its last two bytes."""
+
+    extent: KeyGroupExtent
+    head: bytes
+    tail: bytes
+
+    @classmethod
+    def read(cls, file: Any, extent: KeyGroupExtent) -> _Head:
+        size = extent.end - extent.start
+        file.seek(extent.start)
+        head = bytes(file.read(min(_HEAD, size)))
+        file.seek(extent.end - min(2, size))
+        return cls(extent, head, bytes(file.read(min(2, size))))
+
+    def may_be_canonical(self, prefix: int, *, compressed: bool) -> bool:
+        if compressed:
+            return self.head.startswith(STREAM_START)
+        key = self.head[6 : 6 + prefix]
+        if self.tail != _END_OF_GROUP or len(key) < prefix:
+            return False
+        room = self.extent.end - self.extent.start - 2 - 4 - 4 - 2
+        group = int.from_bytes(key, "big") & ~(_LAST_ENTRY << 8 * (prefix - 1))
+        return group == self.extent.key_group and prefix < int.from_bytes(self.head[2:6], "big") <= room
+
+    def may_be_of_heap(self, *, compressed: bool) -> bool:
+        if self.head[:4] != self.extent.key_group.to_bytes(4, "big"):
+            return False
+        if compressed:
+            return self.head[4 : 4 + len(STREAM_START)] == STREAM_START
+        return int.from_bytes(self.head[6:10], "big") <= self.extent.end - self.extent.start
