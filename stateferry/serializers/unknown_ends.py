@@ -29,7 +29,7 @@ from stateferry.errors import DamagedError, RefusedError
 from stateferry.serializers.landmarks import Landmarks, find_landmarks, read_key, read_state_head
 
 _FREE_STEPS = 30_000
-_BYTES_OF_A_STEP = 64
+_BYTES_OF_A_STEP = 128
 _BITS_OF_A_STEP = 1 << 14
 _LEAST_SNAPSHOT = 2 + 1 + 4  # a class name of one character and a version
 _MOST_NAMES = 5
