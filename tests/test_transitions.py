@@ -65,10 +65,12 @@ class World:
             assert STEPS[name].main(["--run", self.run.folder.path]) == 0
 
     def effects(self) -> dict[str, Any]:
-        """All that there is, but for who had the lease."""
+        """All that there is, but for who had the lease, and which temporary folder."""
         files = Picture.of(self.root).content
         found: dict[str, Any] = {
-            name: data for name, data in files.items() if not name.startswith("home/catalog.db") and "lock" not in name
+            name: data
+            for name, data in files.items()
+            if not name.startswith("home/catalog.db") and Path(name).name not in ("state.lock", "temporary.json")
         }
         with self.control as control:
             found["publications"], found["stands"] = control.history("orders"), control.standing("orders")
