@@ -13,6 +13,7 @@ from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, THE_ANSWER_IS_NO, main
 from stateferry.errors import PassingError, StateferryError
 from stateferry.runs import control_tables
 from stateferry.runs.control import Control
+from stateferry.runs.control_tables import rejection
 from stateferry.tables.commits import TableHome
 
 
@@ -96,3 +97,16 @@ def test_who_looks_sees_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixt
         control.acquire("orders", "first")
     assert main(["status", "--home", str(tmp_path)]) == 0
     assert "at work: run first" in capsys.readouterr().out
+
+
+def test_who_looks_sees_what_an_earlier_version_has_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Control(f"sqlite:///{tmp_path}/catalog.db") as control:
+        control.acquire("orders", "first")
+    with sqlite3.connect(tmp_path / "catalog.db") as catalog:
+        catalog.execute(f"DROP TABLE {rejection.name}")
+    assert main(["status", "--home", str(tmp_path)]) == 0
+    assert "at work: run first" in capsys.readouterr().out
+    found = Control.if_there(f"sqlite:///{tmp_path}/catalog.db")
+    assert found is not None
+    with found as control:
+        assert control.rejection("orders", "first") is None

@@ -93,14 +93,19 @@ def engine_for(catalog_uri: str) -> Engine:
 
 
 def engine_to_read(catalog_uri: str) -> Engine | None:
-    """For whoever only asks; None if there is no database to ask, or nobody has made these tables in it."""
+    """For whoever only asks; None if there is no database to ask, or nobody has made these tables in it. Where an
+    earlier version has made its tables, those that have come since are made."""
     file = sqlite_file(catalog_uri)
     if file is not None and not file.exists():
         return None
     engine = _engine(catalog_uri, "BEGIN")
     with engine.begin() as connection:
-        there = inspect(connection)
-        return engine if all(there.has_table(name) for name in _metadata.tables) else None
+        there = [inspect(connection).has_table(name) for name in _metadata.tables]
+    if not any(there):
+        return None
+    if not all(there):
+        create_tables(engine)
+    return engine
 
 
 def sqlite_file(catalog_uri: str) -> Path | None:
