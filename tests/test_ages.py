@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,21 @@ def test_counts_are_those_of_one_entry_after_the_other(
     if each:
         assert (whole.youngest, whole.oldest) == tuple(min(now - stamp, MAX_LONG) for stamp in (max(each), min(each)))
     assert whole.bins.sum(axis=1).tolist() == [len(each), sum(weight > 0 for _, weight in stamps)]
+
+
+def test_ages_of_thousands_of_chunks_fit_into_a_driver() -> None:
+    random = np.random.default_rng(1)
+    ages, whole = ages_of(random.integers(0, 30 * DAY, 100_000)), ages_of(random.integers(0, 30 * DAY, 10))
+    sent = pickle.dumps(ages)
+    assert len(sent) < 8_000
+    received = pickle.loads(sent)
+    expected = pickle.loads(pickle.dumps(whole))
+    expected.add(ages)
+    whole.add(received)
+    assert len(pickle.dumps(received)) == len(sent)
+    assert isinstance(received._bins, bytes)
+    assert whole == expected
+    assert received == ages
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -11,7 +11,9 @@ Counts, the oldest and the youngest age are exact. An entry of a blob counts as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +49,21 @@ def _no_totals() -> Integers:
 
 @dataclass(slots=True, eq=False)
 class Ages:
-    """`bins` counts entries and, in its second row, timestamps: a blob is many entries and one timestamp."""
+    """`bins` counts entries and, in its second row, timestamps: a blob is many entries and one timestamp. Pickled, the
+    bins are compressed, and they stay so until they are asked for: a driver gets the ages of thousands of chunks."""
 
     totals: Integers = field(default_factory=_no_totals)
-    bins: Integers = field(default_factory=lambda: np.zeros((2, _BINS), np.int64))
+    _bins: Integers | bytes = field(default_factory=lambda: np.zeros((2, _BINS), np.int64))
+
+    @property
+    def bins(self) -> Integers:
+        if isinstance(self._bins, bytes):
+            self._bins = np.frombuffer(bytearray(zlib.decompress(self._bins)), np.int64).reshape(2, _BINS)
+        return self._bins
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        packed = self._bins if isinstance(self._bins, bytes) else zlib.compress(self._bins.tobytes(), 1)
+        return Ages, (self.totals, packed)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ages):
@@ -85,7 +98,9 @@ class Ages:
         kernels.tally_ages(timestamps, weights, np.int64(ttl), np.int64(now), self.bins, self.totals)
 
     def add(self, other: Ages) -> None:
-        self.bins += other.bins
+        bins = self.bins
+        # Of a copy: the other one's stay compressed.
+        bins += replace(other).bins
         self.totals[:3] += other.totals[:3]
         self.totals[3] = min(self.totals[3], other.totals[3])
         self.totals[4] = max(self.totals[4], other.totals[4])
