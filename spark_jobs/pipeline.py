@@ -108,11 +108,19 @@ class Pipeline:
                 # The run has not failed: it goes on where it is, by this driver's next try or by another driver.
                 raise
             except StateferryError as error:
-                # Who has lost the lease meanwhile doesn't say how the run ends either.
-                with suppress(Exception):
-                    self.control.renew(self.lease)
-                    self.run.enter(RunState.FAILED, now_ms(), str(error))
+                self._fail(error)
                 raise
+
+    def _fail(self, error: StateferryError) -> None:
+        try:
+            self.control.renew(self.lease)
+        except LeaseLostError as lost:
+            # Who goes on with the run may have caused the error, by removing drafts, and says how the run ends.
+            raise lost from error
+        except Exception:  # noqa: BLE001 what went wrong first is what counts
+            return
+        with suppress(Exception):
+            self.run.enter(RunState.FAILED, now_ms(), str(error))
 
     def _begin(self) -> None:
         self.check_may_become(RunState.RUNNING)

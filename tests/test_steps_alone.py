@@ -157,6 +157,21 @@ def test_what_may_pass_is_no_failure_of_the_run(
     assert snapshot.main(["--plan", plan_of("one")]) == 0
 
 
+def test_what_goes_wrong_without_the_lease_is_its_loss(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def overtaken(*_: object) -> None:
+        with control_of(tmp_path) as control:
+            control.acquire("orders", "one", force=True)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/data/x.draft")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "run", overtaken)
+        assert snapshot.main(["--plan", plan_of("one")]) == MAY_PASS
+    assert "run one has lost the lease of job orders" in capsys.readouterr().err
+    assert the_run(tmp_path, "one").state is RunState.RUNNING
+
+
 def test_who_ends_a_step_is_told_that_it_goes_on(
     plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
