@@ -151,6 +151,11 @@ def test_cleaning_removes_drafts_that_nobody_has_written_to_for_long(
     assert {entry.name for entry in target.entries()} == {*before, young.name}
 
 
+def test_cleaning_asks_no_store_where_something_was_published_once() -> None:
+    """It may be gone by now, and has no drafts."""
+    assert drafts(Location(object(), "bucket/savepoint", "s3://bucket/savepoint")) == []
+
+
 def test_two_that_roll_a_publication_forward_at_once_both_end_well(
     world: World,
     monkeypatch: pytest.MonkeyPatch,

@@ -20,7 +20,10 @@ def is_state_file(name: str) -> bool:
 
 
 def drafts(folder: Location) -> list[Location]:
-    """What writers that were killed left behind, or are writing just now: nobody can tell by looking."""
+    """What writers that were killed left behind, or are writing just now: nobody can tell by looking. Object stores
+    have none, and aren't asked."""
+    if not folder.is_local:
+        return []
     return [entry for entry in folder.entries() if _DRAFT.fullmatch(entry.name)]
 
 
