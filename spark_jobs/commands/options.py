@@ -31,7 +31,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-parallelism", type=int, metavar="N", help="of every operator (default: as it is)")
     parser.add_argument("--now", type=int, metavar="MS", help="what counts as now for expiry (default: this moment)")
     parser.add_argument("--keep-expired", action="store_true", default=None, help="carry expired entries over too")
-    parser.add_argument("--accept-expired", metavar="SHARE", help="of a state's entries, may expire: 60%% or 0.6")
+    parser.add_argument("--accept-expired", metavar="SHARE", help="the share of a state that may expire: 60%% or 0.6")
     parser.add_argument(
         "--clock-tolerance", metavar="DURATION", help="timestamps may be later than now by this much (default: 10m)"
     )
