@@ -268,6 +268,7 @@ def test_timestamps_may_be_ahead_by_the_tolerance_and_no_more(job: Job) -> None:
     assert clock(job, 2 * HOUR + 1, clock_tolerance_ms="2h")
     assert clock(job, 1, clock_tolerance_ms=0)
     assert clock(job, HOUR, keep_expired=True), "a savepoint of the future is the wrong one, or the clock is"
+    assert "later than what counts as now" in clock(job, 2**63 - 1, now=0), "the greatest timestamp there is"
 
 
 def test_a_clock_has_words_of_its_own_and_so_has_a_backfilled_day(job: Job) -> None:

@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from stateferry.errors import MissingHereError, PassingError, StateferryError
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.storage import Location
+from stateferry.tables import account
 from stateferry.tables.account import AccountSpec, table_accounts, table_facts
 from stateferry.tables.versions import plan_account
 from stateferry.validation.check_result import Check, Outcome
@@ -104,6 +106,20 @@ def test_expiry_is_applied_by_key_or_by_row(nights: Nights) -> None:
     check, read = Judged(nights, "second", **options).check()
     assert (check.outcome, read > 0) == (Outcome.PASSED, True), check
     assert check.expected.startswith("61 entries")
+
+
+@pytest.mark.parametrize("error", [MissingHereError("no libhdfs here"), PassingError("no answer")])
+def test_what_cannot_be_reached_from_here_is_not_found_wrong(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, error: StateferryError
+) -> None:
+    nights.run("first", LegacyState(maps(20)))
+
+    def unreachable(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(account, "_changed_file", unreachable)
+    with pytest.raises(type(error), match=str(error)):
+        Judged(nights, "first").check()
 
 
 def rewritten(name: str, change: Callable[[pa.Table], pa.Table]) -> None:

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 
-from stateferry.durations import MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
+from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
 from stateferry.errors import RejectedError
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
 from stateferry.runs.run_states import RunState
@@ -60,43 +60,56 @@ class _Before:
         return self.expired / self.counted if self.counted else 0.0
 
 
+class _GreenRuns:
+    """The job's green runs, the newest first, read when they are first asked for. A night isn't held against days that
+    were backfilled since."""
+
+    def __init__(self, plan: MigrationPlan) -> None:
+        self._plan = plan
+
+    @cached_property
+    def all(self) -> tuple[Run, ...]:
+        plan = self._plan
+        return tuple(
+            Run(one.plan, one.folder)
+            for one in runs_of(plan.home, plan.job)
+            if one.plan is not None
+            and one.plan.run_id != plan.run_id
+            and one.state in _GREEN
+            and (one.plan.now_from != "backfill" or plan.now_from == "backfill")
+        )
+
+
 def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
     """Raises what stops the run."""
-    for contradiction in _contradicted(plan, found):
+    green = _GreenRuns(plan)
+    for contradiction in _contradicted(plan, found, green):
         raise ClockContradictedError(contradiction)
     if plan.keep_expired:
         return
-    too_many = {one: reason for one in found.states if (reason := _why_too_many(plan, one))}
+    too_many = {one: reason for one in found.states if (reason := _why_too_many(plan, one, green))}
     if too_many:
         raise TooManyExpireError(_words(plan, found, too_many))
 
 
 def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
     """Options that allow what this run would do without them too; it hasn't been stopped."""
+    green = _GreenRuns(plan)
     if plan.accept_expired is not None:
         without = plan.model_copy(update={"accept_expired": None})
-        if plan.keep_expired or not any(_why_too_many(without, one) for one in found.states):
+        if plan.keep_expired or not any(_why_too_many(without, one, green) for one in found.states):
             yield "--accept-expired"
     if plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS:
         usual = plan.model_copy(update={"clock_tolerance_ms": DEFAULT_CLOCK_TOLERANCE_MS})
-        if not any(_contradicted(usual, found)):
+        if not any(_contradicted(usual, found, green)):
             yield "--clock-tolerance"
 
 
-def _green_runs(plan: MigrationPlan) -> Iterator[Run]:
-    """The job's, the newest first; a night isn't held against days that were backfilled since."""
-    for one in runs_of(plan.home, plan.job):
-        if one.plan is None or one.plan.run_id == plan.run_id or one.state not in _GREEN:
-            continue
-        if one.plan.now_from != "backfill" or plan.now_from == "backfill":
-            yield Run(one.plan, one.folder)
-
-
-def _why_too_many(plan: MigrationPlan, one: StateAges) -> str:
+def _why_too_many(plan: MigrationPlan, one: StateAges, green: _GreenRuns) -> str:
     """Empty if they aren't."""
     if one.holds == Holds.FLAGS.value or one.expired < _FEW:
         return ""
-    return _reason(plan.accept_expired, one, _before(plan, one))
+    return _reason(plan.accept_expired, one, _before(one, green))
 
 
 def _reason(told: float | None, one: StateAges, before: _Before | None) -> str:
@@ -147,10 +160,10 @@ def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, s
     return " ".join(lines)
 
 
-def _before(plan: MigrationPlan, one: StateAges) -> _Before | None:
+def _before(one: StateAges, green: _GreenRuns) -> _Before | None:
     """Of the newest run with the same time to live, or else of the newest."""
     newest: _Before | None = None
-    for run in _green_runs(plan):
+    for run in green.all:
         before = _of_run(one, run)
         if before is not None and before.ttl == one.ttl:
             return before
@@ -178,12 +191,12 @@ def _of_run(one: StateAges, run: Run) -> _Before | None:
     return _Before(run.plan.run_id, ttl, accepted, *(int(met.get(name, 0)) for name in names))
 
 
-def _contradicted(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
+def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> Iterator[str]:
     latest = min(found.states, key=lambda state: state.youngest, default=None)
     if latest is None or -latest.youngest <= plan.clock_tolerance_ms:
         return
     ahead = -latest.youngest
-    if any(_was_as_far_ahead(run, plan, found, ahead) for run in islice(_green_runs(plan), 1)):
+    if any(_was_as_far_ahead(run, plan, found, ahead) for run in green.all[:1]):
         return
     newest = f"{moment(plan.now + ahead)}, {rough_duration(ahead)} after"
     allow = f"--clock-tolerance {_tolerance(ahead)} (it is {format_duration(plan.clock_tolerance_ms)})"
@@ -217,4 +230,4 @@ def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: in
 
 def _tolerance(ahead: int) -> str:
     unit = _HOUR if ahead >= 2 * _HOUR else _MINUTE
-    return format_duration(-(-ahead // unit) * unit)
+    return format_duration(min(-(-ahead // unit) * unit, MAX_MILLISECONDS))

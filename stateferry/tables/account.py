@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from stateferry.errors import PassingError, StateferryError
+from stateferry.errors import MissingHereError, PassingError, StateferryError
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.migration.rules import Rules
@@ -60,8 +60,8 @@ def table_facts(spec: AccountSpec) -> Facts:
         elif not _by_ledger(spec, account):
             read = _by_rows(spec, account)
     except (OSError, pa.ArrowException, StateferryError) as error:
-        # What can't be reached now has not been found wrong.
-        if isinstance(error, PassingError) or may_pass(error):
+        # What can't be reached now, or not from here, has not been found wrong.
+        if isinstance(error, (MissingHereError, PassingError)) or may_pass(error):
             raise
         problem = f"{error}"
     return {

@@ -347,7 +347,7 @@ def test_who_lost_the_lease_commits_nothing(ferry: Ferry, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(validate, "run", robbed)
     said = ferry.run(source, target)
-    assert said.code == 1
+    assert said.code == 75
     assert "has lost the lease of job main" in said.error
     assert not (target / "_metadata").exists()
     assert json.loads(ferry("status", "--json").out)["main"]["published"] is None
