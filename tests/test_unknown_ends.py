@@ -307,6 +307,9 @@ def test_every_end_tried_gives_the_same_operator_header(
 
 
 MANY_NAMES = utf("name") + i32(0, 0, 1)
+BEGINNING = (
+    utf("s") + i32(0, 1) + utf("KEYED_STATE_TYPE") + utf("VALUE") + i32(2) + utf("NAMESPACE_SERIALIZER") + i32(2)
+)
 FAKE = state("fake", own(b"body"), STRING)
 
 
@@ -334,6 +337,10 @@ LARGE: dict[str, tuple[Callable[[int], bytes], bool]] = {
     "numbers that a state's head has": (lambda size: plain(i32(0, 1) * (size // 8), b""), True),
     "noise": (lambda size: plain(random.Random(size).randbytes(size), b""), True),
     "names": (lambda size: plain(MANY_NAMES * (size // len(MANY_NAMES)), b""), True),
+    "beginnings of states": (
+        lambda size: plain(*[BEGINNING * (size // 200 // len(BEGINNING))] * 200),
+        False,
+    ),
     "text": (lambda size: plain(b"~" * size, b""), True),
     "control characters": (lambda size: plain(b"\1\2" * (size // 2), b""), True),
     "snapshots": (lambda size: plain((utf("A") + i32(7)) * (size // 7), b""), True),
