@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import sqlite3
@@ -70,6 +71,18 @@ def test_what_is_no_database_stays_none(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(StateferryError, match=rf"^{tmp_path}/file/home.* can't be made") as caught:
         Control(f"sqlite:///{tmp_path}/file/home/catalog.db")
     assert not isinstance(caught.value, PassingError)
+
+
+def test_a_catalog_of_somebody_else_is_not_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(file: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(file))
+
+    monkeypatch.setattr(Path, "touch", denied)
+    catalog = tmp_path / "catalog.db"
+    for what in ("made", "written"):
+        with pytest.raises(StateferryError, match=rf"^{catalog} can't be {what}: Permission denied$"):
+            Control(f"sqlite:///{catalog}")
+        catalog.write_bytes(b"")
 
 
 def test_who_only_looks_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

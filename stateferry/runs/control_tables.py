@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ standing = Table(
 def engine_for(catalog_uri: str) -> Engine:
     """For whoever writes: a SQLite database that isn't there yet is made."""
     if (file := sqlite_file(catalog_uri)) is not None:
-        with reaching(str(file), "made"), private_files():
+        with reaching(str(file), "written" if os.path.exists(file) else "made"), private_files():
             file.parent.mkdir(parents=True, exist_ok=True)
             # SQLite would give the group less than the umask does; what it writes beside the file has the file's mode.
             file.touch()
