@@ -39,11 +39,11 @@ class LegacyState:
     blobs: Mapping[str, tuple[UserMap, int]] = field(default_factory=dict)
     rows: Mapping[str, Mapping[str, tuple[object, int]]] = field(default_factory=dict)
     flags: Mapping[str, int] = field(default_factory=dict)
-    false_flags: Mapping[str, int] = field(default_factory=dict)
     ttl: bool = False
     value: Scalar = Scalar.LONG
     max_parallelism: int = 128
     checkpoint_id: int = 1
+    false_flags: Mapping[str, int] = field(default_factory=dict)
 
     def with_changes(self, **changes: object) -> LegacyState:
         return replace(self, **changes)  # type: ignore[arg-type]

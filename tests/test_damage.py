@@ -20,6 +20,7 @@ from stateferry.key_groups import assign_to_key_group
 from stateferry.savepoint.entries import Entry, read_entries
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.metadata import (
+    FULL_CHECKPOINT,
     InlineBytes,
     KeyedHandle,
     Metadata,
@@ -72,11 +73,19 @@ def in_sight(metadata: Metadata) -> Metadata:
     def operator_state(handle: OperatorHandle | None) -> OperatorHandle | None:
         return handle and replace(handle, states=())
 
+    def keyed_state(handle: KeyedHandle | None) -> KeyedHandle | None:
+        """Savepoints from before Flink 1.13 have the same layout under another type."""
+        return handle and replace(handle, type=7 if handle.type == FULL_CHECKPOINT else handle.type)
+
     def described(operator: Operator) -> Operator:
         keyed = any(subtask.managed_keyed or subtask.raw_keyed for subtask in operator.subtasks)
         subtasks = tuple(
             replace(
-                subtask, index=subtask.index if keyed else 0, managed_operator=operator_state(handle), raw_operator=raw
+                subtask,
+                index=subtask.index if keyed else 0,
+                managed_operator=operator_state(handle),
+                raw_operator=raw,
+                managed_keyed=keyed_state(subtask.managed_keyed),
             )
             for subtask in operator.subtasks
             for handle, raw in [(subtask.managed_operator, operator_state(subtask.raw_operator))]

@@ -207,7 +207,9 @@ def _second_nights(tmp_path: Path) -> Iterator[World]:
     yield tuesday
     yield world.night("tuesday", "third", "--max-parallelism", "300")
     # Now there is enough of a past to fold.
-    wednesday, thursday = world.night("wednesday", "fourth"), world.night("thursday", "fifth")
+    # All nights have one time as now, by which the later savepoints are of the future.
+    ahead = ("--clock-tolerance", "3d")
+    wednesday, thursday = world.night("wednesday", "fourth", *ahead), world.night("thursday", "fifth", *ahead)
     for days, night in enumerate((wednesday, thursday), 1):
         night.make_source(NOW + days * DAY, keys=11)
     assert main(wednesday.command) == 0

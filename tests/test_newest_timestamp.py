@@ -16,7 +16,8 @@ from stateferry.savepoint.newest_timestamp import newest_timestamp
 from stateferry.savepoint.storage import Location
 
 SAVEPOINTS = Path(__file__).parent / "savepoints"
-WITH_TTL = sorted(folder.name for folder in SAVEPOINTS.glob("*-ttl-*"))
+# Those without expected.jsonl are refused.
+WITH_TTL = sorted(file.parent.name for file in SAVEPOINTS.glob("*-ttl-*/expected.jsonl") if "snappy" not in str(file))
 
 
 def newest_of(folder: Path) -> int | None:
