@@ -410,7 +410,8 @@ def assert_within_limits(name: str, size: int, seconds: float) -> None:
         found = answer(lambda: reading_of(parsed(data)))
         took.append(time.process_time() - start)
         assert peak_memory() - before < 200 * MB
-        assert (found is not RefusedError) is is_readable
+        # Headers beyond all that jobs have may be refused for the work that they would take.
+        assert (found is not RefusedError) is is_readable or (size > 4 * MB and found is RefusedError)
         assert found is not DamagedError
         if took[-1] < seconds:
             return

@@ -107,7 +107,7 @@ class Killer:
     def see_all_end(self) -> None:
         """Orphans go by themselves; what doesn't in a while is ended."""
         began = time.monotonic()
-        while (alive := [one for one in self._met if _is_alive(one)]) and time.monotonic() - began < 30:
+        while (alive := [one for one in self._met if _is_alive(one)]) and time.monotonic() - began < 90:
             time.sleep(0.1)
         for one in alive:
             one.kill()
