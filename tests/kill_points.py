@@ -75,6 +75,14 @@ class KillPoints:
     _lock: Any = field(default_factory=threading.RLock)
     _busy: bool = False
 
+    def chosen(self, every: int) -> Iterator[tuple[int, Picture]]:
+        """One in so many pictures, with their numbers, and the first and the last before each kind of effect."""
+        kinds = [picture.effect.partition(" ")[0] for picture in self.pictures]
+        ends = {kinds.index(kind) for kind in kinds} | {len(kinds) - 1 - kinds[::-1].index(kind) for kind in kinds}
+        for number, picture in enumerate(self.pictures):
+            if number % every == 0 or number in ends:
+                yield number, picture
+
     def before(self, kind: str, path: object = None) -> None:
         with self._lock:
             if self._busy or not (path is None or self._is_inside(path)):

@@ -185,17 +185,25 @@ def in_the_middle_of_a_file(picture: Picture) -> bool:
 
 
 @pytest.fixture
+def every(pytestconfig: pytest.Config) -> int:
+    """Of so many moments to be killed at, one is tried."""
+    return 1 if pytestconfig.getoption("--all") else 10
+
+
+@pytest.fixture
 def first_night(tmp_path: Path) -> Night:
     return Night.undisturbed(World.of(tmp_path, ("--parallelism", "3")))
 
 
 @pytest.mark.timeout(600)
-def test_first_run_killed_before_any_of_its_effects(first_night: Night, capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_run_killed_before_any_of_its_effects(
+    first_night: Night, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     points = first_night.points
     kinds = {"create", "write", "close", "open to write", "os.rename", "make folder", "commit"}
     assert kinds <= points.effects.keys()
     assert first_night.rows_before != first_night.rows_after
-    for number, picture in enumerate(points.pictures):
+    for number, picture in points.chosen(every):
         first_night.check_killed_at(picture, number, capsys)
 
 
@@ -217,22 +225,24 @@ def _second_nights(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.timeout(600)
-def test_run_after_another_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_after_another_killed_before_any_of_its_effects(
+    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     # Other nights differ from one that goes on in little: a part of their effects will do.
-    for world, every, folds in zip(_second_nights(tmp_path), (1, 3, 2), (False, False, True), strict=True):
+    for world, times, folds in zip(_second_nights(tmp_path), (1, 3, 2), (False, False, True), strict=True):
         night = Night.undisturbed(world)
         assert night.has_folded() == folds
         undisturbed = Picture.of(world.root)
         assert night.published_before is not None
-        for number, picture in enumerate(night.points.pictures):
-            if not in_the_middle_of_a_file(picture) and number % every == 0:
+        for number, picture in night.points.chosen(every * times):
+            if not in_the_middle_of_a_file(picture):
                 night.check_killed_at(picture, number, capsys)
         undisturbed.restore(world.root)
 
 
-def test_run_killed_twice(first_night: Night, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_killed_twice(first_night: Night, every: int, capsys: pytest.CaptureFixture[str]) -> None:
     first = first_night.points.pictures
-    for number in range(5, len(first), len(first) // 6):
+    for number in range(5, len(first), len(first) // (6 if every == 1 else 2)):
         first[number].restore(first_night.world.root)
         with watched(first_night.world.root) as again:
             assert main(first_night.world.command) == 0
@@ -259,7 +269,9 @@ def _free_the_lease(world: World) -> None:
             control.release(held)
 
 
-def test_rollback_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rollback_killed_before_any_of_its_effects(
+    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = World.of(tmp_path)
     second = first.night("monday", "second")
     for night in (first, second):
@@ -268,7 +280,9 @@ def test_rollback_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytes
         assert main(["rollback", "--job", "clicks"]) == 0
     # When its run is said to be rolled back, the rollback is over: the next one is another.
     last = max(number for number, one in enumerate(points.pictures) if one.effect.startswith("os.rename"))
-    for picture in points.pictures[: last + 1]:
+    for number, picture in points.chosen(every):
+        if number > last:
+            break
         picture.restore(first.root)
         assert _standing_target(first) in ("first", "second")
         _free_the_lease(first)
@@ -298,12 +312,14 @@ def test_publication_that_was_killed_as_it_stood_can_be_rolled_back_and_back_to(
     assert first.world.savepoint() == first.after["savepoint"]
 
 
-def test_rehearsal_killed_before_any_of_its_effects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rehearsal_killed_before_any_of_its_effects(
+    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     world = World.of(tmp_path, ("--rehearse",))
     with watched(world.root) as points:
         assert main(world.command) == 0
     rows = world.current_rows()
-    for picture in points.pictures:
+    for _, picture in points.chosen(every):
         if in_the_middle_of_a_file(picture):
             continue
         picture.restore(world.root)

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.flink
 Flink = Callable[[str], FlinkHarness]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", COVERING)
 def test_what_a_job_wrote_is_what_it_holds_after_a_restore(name: str, flink: Flink, tmp_path: Path) -> None:
     case = COVERING[name]

@@ -117,9 +117,10 @@ def check_keys(flink: FlinkHarness, type_: str, count: int, scratch: Path) -> No
         np.testing.assert_array_equal(key_group_arrays.assign_to_key_groups(codes, max_parallelism), expected)
 
 
+@pytest.mark.parametrize("count", [SOME, pytest.param(MANY, marks=pytest.mark.full)])
 @pytest.mark.parametrize("type_", [*JAVA_SCALARS, *FLINK_VALUES, *COMPOSITES])
-def test_a_million_keys_hash_as_in_java(flink: Flink, type_: str, tmp_path: Path) -> None:
-    check_keys(flink(NEW), type_, MANY, tmp_path)
+def test_keys_hash_as_in_java(flink: Flink, type_: str, count: int, tmp_path: Path) -> None:
+    check_keys(flink(NEW), type_, count, tmp_path)
 
 
 @pytest.mark.parametrize("type_", [*COLLECTIONS, *SETS_OF_FLINK_2])

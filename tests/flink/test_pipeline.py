@@ -110,6 +110,7 @@ CASES = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("version", "backend", "layout"), CASES)
 def test_the_new_job_finds_every_entry_and_all_else_untouched(
     version: str, backend: str, layout: str, made: Make, flink: Flink, tmp_path: Path

@@ -62,6 +62,7 @@ def unreadable(case: Case) -> Mapping[str, str]:
     return {}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", CASES)
 def test_every_entry_is_what_flink_held(name: str, made: Make) -> None:
     case = CASES[name]
@@ -94,6 +95,7 @@ def _place(line: Line) -> str:
     return repr([line["operator"], line["state"], line.get("key"), line.get("namespace"), line.get("user_key")])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", CASES)
 def test_facts_are_those_of_the_job(name: str, made: Make) -> None:
     case = CASES[name]

@@ -85,6 +85,7 @@ _THERE_AND_BACK = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", COVERING)
 def test_unchanged_everything_is_the_same_to_the_byte(name: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     case = COVERING[name]
@@ -98,6 +99,7 @@ def test_unchanged_everything_is_the_same_to_the_byte(name: str, made: Make, fli
     check_restored(flink(case.version), target, case.job, source, moved=False)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", PAIRS)
 def test_another_layout_holds_the_same_in_a_running_job(name: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     case, change = PAIRS[name]
@@ -153,6 +155,7 @@ def test_dumped_is_what_flink_restored_in_every_key_group(
         assert plain(found, key_groups=True) == plain(by_state(restored.lines), key_groups=True)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("scenario", ["legacy-string-long-ttl", "kinds", "operator-state", "windows"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_of_yet_another_parallelism_finds_the_same(
@@ -189,6 +192,7 @@ def test_as_many_subtasks_as_key_groups(version: str, backend: str, made: Make, 
         check_restored(flink(version), target, change.job(small), source, moved=i > 0)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", _THERE_AND_BACK)
 def test_there_and_back_is_the_same_to_the_byte(name: str, made: Make, tmp_path: Path) -> None:
     """Every key comes back to the key group that Flink had put it in."""
@@ -204,6 +208,7 @@ def test_there_and_back_is_the_same_to_the_byte(name: str, made: Make, tmp_path:
     assert _ranges(back) == _ranges(source.path)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "scenario", ["legacy-string-long-ttl", "legacy-tuple-pojo", "kinds-in-windows", "operator-state"]
 )

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tests.matrices import sample
+
+pytest_plugins = ["pytester"]
+
+
+def test_a_sample_has_each_word_and_is_small() -> None:
+    names = ["-".join(words) for words in product("abcdef", ("1.20.0", "2.3.0"), ("heap", "rocksdb"))]
+    names = [f"test_it[{name}]" for name in names]
+    taken = sample(names)
+    assert len(taken) == 6
+    assert taken == sample(reversed(names))
+    said = "".join(taken)
+    assert all(word in said for word in ("[a", "[f", "1.20.0", "2.3.0", "heap", "rocksdb"))
+
+
+def test_a_plain_run_has_the_sample_and_all_has_everything(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("from tests.conftest import pytest_addoption, pytest_collection_modifyitems")
+    pytester.makeini("[pytest]\nmarkers = full\n matrix\n")
+    path = pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.matrix
+        @pytest.mark.parametrize("a", range(5))
+        @pytest.mark.parametrize("b", ["x", "y"])
+        def test_matrix(a, b): pass
+        @pytest.mark.full
+        def test_full(): pass
+        def test_plain(): pass
+        """
+    )
+    pytester.runpytest().assert_outcomes(passed=6, deselected=6)
+    pytester.runpytest("--all").assert_outcomes(passed=12)
+    pytester.runpytest(f"{path}::test_full").assert_outcomes(passed=1)
