@@ -7,6 +7,8 @@ AIRFLOW_BIN := $(AIRFLOW_VENV)/bin
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
   asyncpg mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 PORT ?= 8080
+# Two processes, each with its own Flink, Airflow or Spark; see _GROUPS in tests/conftest.py.
+SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
 KILLS ?= 300
 ALTERATIONS ?= 1000
 SEED ?= $(shell date +%s)
@@ -15,34 +17,49 @@ JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-kill test-saboteur test-airflow lint format bench bench-large demo up down clean \
-  check-python check-java check-jre
+.PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
+  test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre programs
 # A recipe that fails must not leave behind a stamp that says it was done.
 .DELETE_ON_ERROR:
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow
 	$(BIN)/python -m stateferry.warm
 	$(BIN)/python -m spark_jobs.class_archive
 
-test: check-java lint test-airflow ## Lint, then every test: real Flink, Spark and Airflow included
-	$(BIN)/pytest
+test: programs check-java $(VENV)/.made $(AIRFLOW_VENV)/.made ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
+	$(MAKE) --no-print-directory -j2 --output-sync=line lint test-airflow
+	$(BIN)/pytest $(SIDE_BY_SIDE)
 
-test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in less than two minutes
-	$(BIN)/pytest --hypothesis-profile=fast -m "not airflow and not flink and not spark and not slow"
+test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in a minute
+	$(BIN)/pytest $(SIDE_BY_SIDE) --hypothesis-profile=fast -m "not airflow and not flink and not spark and not slow"
+
+test-all: lint test-airflow test-library test-flink test-spark test-standalone ## Every test there is, whole matrices too, in six parts
 
 # Hypothesis, which the other tests' conftest sets up, isn't there.
-test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## The tests that run inside Airflow's environment
+test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## Part of test-all: what runs inside Airflow's environment
 	AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
 
+test-library: programs $(VENV)/.made check-java ## Part of test-all: what needs no server
+	$(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
+
+test-flink: $(VENV)/.made check-java ## Part of test-all: real Flink as the judge
+	$(BIN)/pytest --all tests/flink
+
+test-spark: $(VENV)/.made check-java ## Part of test-all: real Spark
+	STATEFERRY_KILLS=20 $(BIN)/pytest --all tests/spark
+
+test-standalone: programs $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Part of test-all: real Airflow, with Flink and Spark beside it
+	$(BIN)/pytest --all tests/standalone
+
 test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
-	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s tests/test_killed.py tests/spark/test_sigkill.py
+	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s --all tests/test_killed.py tests/spark/test_sigkill.py
 
 test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
 	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \
-	  $(BIN)/pytest -s tests/test_saboteur.py tests/flink/test_judge_alterations.py
+	  $(BIN)/pytest -s --all tests/test_saboteur.py tests/flink/test_judge_alterations.py
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Style, format, types and import rules
 	$(BIN)/ruff check .
@@ -103,6 +120,9 @@ check-jre:
 	  echo "Spark needs Java 17 or later; '$(JAVA) -version' says: $$("$(JAVA)" -version 2>&1 | head -1)." >&2; \
 	  echo "Install it (Debian: openjdk-17-jre-headless) and point JAVA_HOME or PATH at it." >&2; \
 	  exit 1; }
+
+programs:
+	@sh tests/programs.sh
 
 # javac is asked, not java: the tests compile small Flink jobs, which a JRE cannot.
 check-java:

@@ -10,13 +10,15 @@ settings.register_profile("stateferry", deadline=None)
 settings.register_profile("fast", deadline=None, max_examples=25)
 settings.load_profile("stateferry")
 
-# Run side by side, a group's tests stay in one process, which has their Flink, Airflow or Spark. The longest come first.
+# Side by side, a group keeps to one process, which has its Flink, Airflow or Spark. The longest group comes first.
 _GROUPS = ("standalone", "flink", "spark")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--all", action="store_true", help="run whole matrices, and what is marked full (one named as file::test is always run)"
+        "--all",
+        action="store_true",
+        help="run whole matrices, and what is marked full",
     )
 
 

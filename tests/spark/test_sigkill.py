@@ -24,7 +24,7 @@ from tests.test_killed import NOW, Night, World
 
 pytestmark = pytest.mark.spark
 
-KILLS = int(os.environ.get("STATEFERRY_KILLS", "20"))
+KILLS = int(os.environ.get("STATEFERRY_KILLS", "8"))
 SEED = int(os.environ.get("STATEFERRY_KILL_SEED", "1"))
 _LONGEST_RUN = 120
 _STEPS = ("snapshot", "migrate", "rescale", "validate")
@@ -107,7 +107,7 @@ class Killer:
     def see_all_end(self) -> None:
         """Orphans go by themselves; what doesn't in a while is ended."""
         began = time.monotonic()
-        while (alive := [one for one in self._met if _is_alive(one)]) and time.monotonic() - began < 90:
+        while (alive := [one for one in self._met if _is_alive(one)]) and time.monotonic() - began < 30:
             time.sleep(0.1)
         for one in alive:
             one.kill()

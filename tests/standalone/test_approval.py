@@ -10,7 +10,7 @@ from stateferry.runs.run_states import RunState
 from tests.standalone.migration import DAG, PATIENCE, ROLLBACK, STEPS, Migration, answer, log_of
 from tests.standalone.orders import Orders, entries_of
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
 
 
 def test_what_is_approved_is_published_and_can_be_rolled_back(migration: Migration) -> None:

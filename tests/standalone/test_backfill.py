@@ -22,7 +22,7 @@ from stateferry.runs.runs import Run
 from tests.standalone.migration import DAG, PATIENCE, STEPS, Migration
 from tests.standalone.orders import Orders, entries_of
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
 
 _TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 DAYS = [_TODAY - timedelta(days=before) for before in (4, 3, 2)]

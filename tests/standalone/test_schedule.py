@@ -13,7 +13,7 @@ from stateferry.runs.run_states import RunState
 from tests.standalone.migration import DAG, STEPS, Migration, scheduled_run
 from tests.standalone.orders import Orders, entries_of
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
 
 
 def test_an_unconfigured_night_is_skipped_and_a_configured_one_rehearses(

@@ -13,7 +13,7 @@ from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
 
-pytestmark = [pytest.mark.flink, pytest.mark.spark]
+pytestmark = [pytest.mark.full, pytest.mark.flink, pytest.mark.spark]
 
 
 def test_no_purchase_is_lost_and_none_counted_twice(tmp_path: Path) -> None:

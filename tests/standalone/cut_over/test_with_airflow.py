@@ -117,6 +117,7 @@ def indexes(ferry: Ferry) -> set[int]:
     return {line.index for line in shown(ferry.sink)}
 
 
+@pytest.mark.full
 def test_the_old_job_goes_on_when_its_savepoint_fails_and_comes_back_when_the_new_one_fails(
     airflow: Server, flink: FlinkCluster, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_the_old_job_goes_on_when_its_savepoint_fails_and_comes_back_when_the_ne
     ferry.check_that_nothing_was_lost("mainState")
 
 
+@pytest.mark.full
 def test_a_job_manager_that_is_away_slow_and_restarted_only_takes_longer(airflow: Server, tmp_path: Path) -> None:
     with (
         FlinkCluster("1.20.0", tmp_path / "flink", high_availability=True) as cluster,

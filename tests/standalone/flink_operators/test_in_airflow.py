@@ -14,7 +14,7 @@ from local_airflow.settings import REPOSITORY, Settings, free_port
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import RemoteJob
 
-pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.flink, pytest.mark.timeout(900)]
 
 DAG = "every_operator"
 DAGS = REPOSITORY / "tests" / "airflow" / "flink_provider" / "dags"

@@ -26,6 +26,7 @@ STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over")
 NOW = undisturbed.WRITTEN_AT
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.airflow,
     pytest.mark.timeout(1800),
 ]

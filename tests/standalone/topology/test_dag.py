@@ -19,7 +19,7 @@ from stateferry.savepoint.storage import Location
 from tests.standalone.topology import undisturbed
 from tests.standalone.topology.processes import SparkCluster, spark_settings
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1500)]
 
 DAG = "state_migration"
 PATIENCE = 1200.0
