@@ -1,4 +1,4 @@
-# Any Python from 3.11 on will do: make PYTHON=/path/to/python3.12 setup
+# Python 3.11 or later: make PYTHON=/path/to/python3.12 setup
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,20 +12,20 @@ SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
 KILLS ?= 300
 ALTERATIONS ?= 1000
 SEED ?= $(shell date +%s)
-# As Spark does: JAVA_HOME if there is one, else whatever is on PATH.
+# Like Spark: take Java from JAVA_HOME if it is set, else from PATH.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
   test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre programs
-# A recipe that fails must not leave behind a stamp that says it was done.
+# If a recipe fails, make deletes its target, so that no stamp says that it was done.
 .DELETE_ON_ERROR:
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow
+setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow (Airflow)
 	$(BIN)/python -m stateferry.warm
 	$(BIN)/python -m spark_jobs.class_archive
 
@@ -61,39 +61,39 @@ test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, on
 	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \
 	  $(BIN)/pytest -s --all tests/test_saboteur.py tests/flink/test_judge_alterations.py
 
-lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Style, format, types and import rules
+lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Check style, format, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(AIRFLOW_BIN)/mypy --config-file plugins/mypy.ini
 	$(BIN)/lint-imports --no-logo
 
-format: $(VENV)/.made ## Put the code in order: formatting and the lint rules with a safe fix
+format: $(VENV)/.made ## Format the code, and apply the safe fixes of the lint rules
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.made check-java ## Measure kernels beside plain Python, whole runs beside Flink's State Processor API
+bench: $(VENV)/.made check-java ## Measure kernels (and plain Python), and whole runs (and Flink's State Processor API)
 	$(BIN)/python -m benchmarks
 
-bench-large: $(VENV)/.made check-java ## Whole runs beside the State Processor API on 5,000,000 keys: 9 GB, 60 GB of disk
+bench-large: $(VENV)/.made check-java ## Measure whole runs, and the State Processor API, on 9 GB (needs 60 GB of disk)
 	$(BIN)/python -m benchmarks pipeline --keys 5000000 --rounds 1 --out benchmarks/results-large.md
 
-demo: check-jre $(VENV)/.made $(AIRFLOW_VENV)/.made ## Migrate a demo savepoint in Airflow: tables, new savepoint, proof, publication
+demo: check-jre $(VENV)/.made $(AIRFLOW_VENV)/.made ## Migrate a demo savepoint in Airflow, from snapshot to publication, and show the report
 	$(BIN)/python -m local_airflow demo
 
-up: check-jre $(VENV)/.made $(AIRFLOW_VENV)/.made ## Start Airflow on this machine, with DAGs and plugins: PORT=8080
+up: check-jre $(VENV)/.made $(AIRFLOW_VENV)/.made ## Start Airflow with the DAGs on this machine (PORT=8080)
 	$(BIN)/python -m local_airflow up --port $(PORT)
 
-down: $(VENV)/.made ## Stop it
+down: $(VENV)/.made ## Stop the Airflow that make up has started
 	$(BIN)/python -m local_airflow down
 
-clean: ## Remove the environments and everything that was built
+clean: ## Remove the environments, Airflow's data and everything that was built
 	rm -rf $(VENV) $(AIRFLOW_VENV) .cache .hypothesis build dist *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# setuptools comes first and pinned, because pyspark and this project are built from source:
-# an isolated build would fetch whichever version is newest.
+# Install the pinned setuptools first: pyspark and this project are built from source, and an isolated build would
+# fetch the newest setuptools instead.
 $(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints/spark.txt setuptools wheel
@@ -102,7 +102,7 @@ $(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
 	$(BIN)/python -m spark_jobs.class_archive
 	touch $@
 
-# Of the library only what needs neither Spark nor compiled kernels is used there, so its dependencies stay away.
+# Airflow uses only the part of the library that needs neither Spark nor compiled kernels: install no dependencies.
 $(AIRFLOW_VENV)/.made: pyproject.toml constraints/airflow.txt | check-python
 	test -x $(AIRFLOW_BIN)/python || $(PYTHON) -m venv $(AIRFLOW_VENV)
 	$(AIRFLOW_BIN)/python -m pip install -q -c constraints/airflow.txt setuptools wheel $(AIRFLOW_PACKAGES)
@@ -124,10 +124,10 @@ check-jre:
 programs:
 	@sh tests/programs.sh
 
-# javac is asked, not java: the tests compile small Flink jobs, which a JRE cannot.
+# Check javac, not java: the tests compile small Flink jobs, and a JRE has no compiler.
 check-java:
 	@"$(JAVAC)" -version 2>&1 | grep -q '^javac 17\b' || { \
 	  echo "The tests with real Flink and Spark need a JDK 17; '$(JAVAC) -version' says: $$("$(JAVAC)" -version 2>&1)." >&2; \
 	  echo "Install it (Debian: openjdk-17-jdk-headless) and point JAVA_HOME or PATH at it." >&2; \
-	  echo "'make lint' and 'make test-fast' do without." >&2; \
+	  echo "'make lint' and 'make test-fast' need no JDK." >&2; \
 	  exit 1; }

@@ -27,11 +27,11 @@ SUBJECTS: dict[str, Subject] = {
 _INTRODUCTION = """\
 # How fast it is
 
-Medians of several rounds on one core, after one that doesn't count. "per CPU second" leaves out what the processor did
-for others and waits for the disk; "plain Python" is the same done value by value, on fewer entries, and "faster by"
-compares both by processor time. What is written is on disk when the clock stops; what is
-read is in memory already, unless a title says otherwise. Whole runs have all cores and no round that doesn't count, and
-read from disk what they wrote themselves; variants of them run once."""
+Each figure is the median of several rounds on one core, after a first round that does not count. "per CPU second"
+counts only the processor time of the measured process, without waiting for the disk. "plain Python" does the same work
+value by value, on fewer entries. "faster by" compares both by processor time. When the clock stops, all output is on
+disk. All input is in memory before the clock starts, unless a title says otherwise. Whole runs use all cores, every
+round counts, and each step reads from disk what an earlier step wrote. Variants of a whole run are measured once."""
 
 
 def main(argv: list[str] | None = None) -> int:
