@@ -1,6 +1,6 @@
 # Airflow with the DAGs and plugins, on top of the Spark image: the steps' drivers run beside the scheduler, and only
-# their tasks on the Spark workers. Two environments in one image, because Airflow's Spark provider brings a pyspark of
-# its own.
+# their tasks run on the Spark workers. The image has two Python environments, because Airflow's Spark provider brings a
+# pyspark of its own.
 #
 #   docker build -f docker/airflow.Dockerfile -t stateferry-airflow:0.1.0 .
 ARG SPARK_IMAGE=stateferry-spark:0.1.0
@@ -15,7 +15,7 @@ RUN python3 -m venv /opt/airflow/venv \
       asyncpg psycopg2-binary 'psycopg[binary]'
 COPY dags /opt/airflow/dags
 COPY plugins plugins
-# Of the library Airflow needs what reads plans, runs and reports, and its own environment has the packages for that.
+# Airflow uses only the part of the library that reads plans, runs and reports, and has the packages for that already.
 RUN /opt/airflow/venv/bin/python -m pip install --no-deps --no-build-isolation . \
  && install -d -o ferry -g ferry /opt/airflow/home \
  && ln -s /opt/airflow/venv/bin/airflow /usr/local/bin/airflow

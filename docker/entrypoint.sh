@@ -1,6 +1,6 @@
 #!/bin/bash
-# On Kubernetes Spark starts its image as `driver ...` and `executor`, and says the rest in the environment. Whatever
-# else is given is a command.
+# On Kubernetes, Spark starts its image with the arguments `driver ...` or `executor`, and gives the rest in the
+# environment. Other arguments are a command to run.
 set -euo pipefail
 
 case "${1:-}" in

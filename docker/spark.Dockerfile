@@ -1,4 +1,5 @@
-# Spark with the library and its compiled kernels: master, workers and drivers, on Kubernetes drivers and executors.
+# Spark with the library and its compiled kernels, for master, workers and drivers, and for drivers and executors on
+# Kubernetes.
 #
 #   docker build -f docker/spark.Dockerfile -t stateferry-spark:0.1.0 .
 FROM python:3.11.11-slim-bookworm
@@ -22,8 +23,8 @@ RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-iso
 
 COPY docker/spark-conf /opt/spark-conf
 COPY docker/entrypoint.sh entrypoint.sh
-# Of the library's kernels' machine code: it belongs to who runs it, or numba would not use it. A cache is good for
-# processors like the one it was made on; elsewhere each container compiles for itself, once.
+# NUMBA_CACHE_DIR holds the compiled kernels. It must belong to the user that runs them, or numba does not use it. The
+# cache is valid for processors like the one of the build; on others each container compiles the kernels once.
 ENV NUMBA_CACHE_DIR=/opt/stateferry/kernels \
     SPARK_CONF_DIR=/opt/spark-conf \
     SPARK_NO_DAEMONIZE=1 \
@@ -33,7 +34,7 @@ ENV NUMBA_CACHE_DIR=/opt/stateferry/kernels \
     STATEFERRY_HOME=/data \
     PATH=/opt/spark/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
 USER 50000
-# Not where the sources are: kernels are to be those of the installed library.
+# Outside the folder of the sources, so that Python imports the installed library and compiles its kernels.
 WORKDIR /data
 RUN python -m stateferry.warm
 

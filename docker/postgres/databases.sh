@@ -1,5 +1,5 @@
 #!/bin/bash
-# Airflow's database and that of the tables' catalog, each with an owner of its own; run once, by the first start.
+# Makes Airflow's database and the one of the tables' catalog, each with an owner of its own. Runs once, at the first start.
 set -euo pipefail
 
 owned_database() {
