@@ -28,8 +28,11 @@ from stateferry.binary import ByteReader
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.serializers.landmarks import Landmarks, find_landmarks, read_key, read_state_head
 
-_FREE_STEPS = 30_000
-_BYTES_OF_A_STEP = 128
+# The work that a header may take. Known parts cost nothing to the first reading that reaches a position: they take no
+# more than reading the header once does.
+_FREE_STEPS = 80_000
+_BYTES_OF_A_STEP = 64
+_STEPS_OF_AN_END = 4  # the begin or the end of an unknown body
 _BITS_OF_A_STEP = 1 << 14
 _LEAST_SNAPSHOT = 2 + 1 + 4  # a class name of one character and a version
 _MOST_NAMES = 5
@@ -245,8 +248,11 @@ class _Sweep:
             ways = ways.with_at_most(self._states_from(position))
         if not ways:
             return
-        self._search.spend(ways.cost)
         there = planned.get(position)
+        if planned is self._opening:
+            self._search.spend(ways.cost * _STEPS_OF_AN_END)
+        elif there is not None or len(ways.one) > 1:
+            self._search.spend(ways.cost)
         if there is None:
             if position not in self._arriving and position not in self._opening:
                 heappush(self._ahead, position)
@@ -273,8 +279,9 @@ class _Sweep:
             for waits_for in (_NESTED, _SERIALIZER, _STATE):
                 if self._open[waits_for]:
                     self._end_open(waits_for, position, arriving)
+            head = self._head(position) if any(nested for _, _, nested in arriving) else None
             for context, ways in arriving.items():
-                self._read(context, position, ways)
+                self._read(context, position, ways, head)
 
     def _open_at(self, context: Context, position: int, ways: _Ways) -> None:
         waits_for = _NESTED if context[2] else _SERIALIZER if context[1] else _STATE
@@ -333,15 +340,22 @@ class _Sweep:
                 may_be_list = bool(context[0]) and self._next_list(position) == position
                 ending = ways.within((-2 if is_landmark else 0) | (1 if may_be_list else 0))
             if ending:
-                self._search.spend(ending.cost)
+                self._search.spend(ending.cost * _STEPS_OF_AN_END)
                 ended = ending.at(position)
                 arriving[context] = arriving[context].joined(ended) if context in arriving else ended
 
-    def _read(self, context: Context, position: int, ways: _Ways) -> None:
-        """Reads what the context says, and goes on behind it."""
+    def _head(self, position: int) -> Head | None:
+        try:
+            return self._heads.head(position)
+        except DamagedError:
+            return None
+
+    def _read(self, context: Context, position: int, ways: _Ways, head: Head | None) -> None:
+        """Reads what the context says, and goes on behind it. `head` is the snapshot that begins here."""
         lists, serializers, nested = context
         if nested:
-            self._read_snapshot(context, position, ways)
+            if head is not None:
+                self._read_snapshot(context, head, ways)
         elif serializers:
             reader = self._reader(position)
             try:
@@ -357,12 +371,8 @@ class _Sweep:
     def _reader(self, position: int) -> ByteReader:
         return ByteReader(self._search.data, "", position=position, limit=self._limit)
 
-    def _read_snapshot(self, context: Context, position: int, ways: _Ways) -> None:
+    def _read_snapshot(self, context: Context, head: Head, ways: _Ways) -> None:
         lists, serializers, nested = context
-        try:
-            head = self._heads.head(position)
-        except DamagedError:
-            return
         if head.unknown is not None:
             self._search.unknown[head.unknown] = None
             self.open((lists, serializers, nested - 1), head.end, ways)
