@@ -92,8 +92,13 @@ def _say_end(end: KeyboardInterrupt) -> int:
 
 
 def _say(code: int, text: str) -> int:
-    say(f"stateferry: {' '.join(text.split())}", sys.stderr)
+    say(f"stateferry: {_on_one_line(text)}", sys.stderr)
     return code
+
+
+def _on_one_line(text: str) -> str:
+    """Each line of several, such as a plan's problems, apart from the next."""
+    return "; ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
 def _judged(error: Exception) -> tuple[int, str]:

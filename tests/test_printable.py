@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.cli import main
-from stateferry.errors import DamagedError
+from stateferry.errors import DamagedError, PlanError
 from stateferry.exit_codes import exit_code_of
 from stateferry.printable import printable, printable_lines, say
 from stateferry.savepoint.metadata import build_metadata
@@ -140,3 +140,11 @@ def test_no_error_lets_it_through(capsys: pytest.CaptureFixture[str]) -> None:
     assert READABLE in error
     exit_code_of(fails, debug=True)
     assert all(line.isprintable() for line in capsys.readouterr().err.split("\n"))
+
+
+def test_problems_on_lines_of_their_own_stay_apart_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> int:
+        raise PlanError("the plan: target: missing\nthe plan: nwo:   unknown field\n")
+
+    assert exit_code_of(fails) == 2
+    assert capsys.readouterr().err == "stateferry: the plan: target: missing; the plan: nwo: unknown field\n"
