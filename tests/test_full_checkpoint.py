@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from stateferry.errors import DamagedError, RefusedError
+from stateferry.migration.inventory import inventory_tasks
 from stateferry.rescale_plan import KeyGroupExtent
+from stateferry.savepoint import key_group_file
 from stateferry.savepoint.compression import STREAM_START
 from stateferry.savepoint.entries import Entry, read_entries
 from stateferry.savepoint.full_checkpoint import expect_canonical
@@ -139,6 +141,21 @@ def test_what_has_neither_layout_is_damage(body: bytes, compressed: bool) -> Non
         expect_canonical(file, "file", extents, 1, 1, compressed=compressed)
 
 
+def test_the_layout_is_looked_at_once_and_not_by_each_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    savepoint = Savepoint.open(str(SAVEPOINTS / ROCKSDB[0]))
+    operator = savepoint.operator(UID)
+    asked: list[str] = []
+    monkeypatch.setattr(key_group_file, "expect_canonical", lambda _, name, *__, **___: asked.append(name))
+    files = sum(subtask.managed_keyed is not None for subtask in operator.subtasks)
+    tasks = inventory_tasks(savepoint, operator, (), target_bytes=1)
+    assert len(tasks) > 1
+    assert len(asked) == files
+    for task in tasks:
+        task.take()
+    savepoint.keyed_states(operator)
+    assert len(asked) == files
+
+
 def test_damage_in_an_old_file_is_no_other_layout(tmp_path: Path) -> None:
     shutil.copytree(SAVEPOINTS / ROCKSDB[0], tmp_path / "s")
     savepoint = Savepoint.open(str(tmp_path / "s"))
@@ -148,5 +165,6 @@ def test_damage_in_an_old_file_is_no_other_layout(tmp_path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[place + 6] ^= 1
     path.write_bytes(raw)
+    again = Savepoint.open(str(tmp_path / "s"))
     with pytest.raises(DamagedError, match=rf"key group \d, offset {place}: expected a key group as RocksDB or"):
-        savepoint.keyed_states(savepoint.operator(UID))
+        again.keyed_states(again.operator(UID))

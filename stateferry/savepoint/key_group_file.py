@@ -112,15 +112,6 @@ class KeyGroupFile:
             self.subtask_file = SubtaskFile(subtask, self.name, handle.range, handle.offsets, self.size)
             self.extents = {extent.key_group: extent for extent in key_group_extents(self.subtask_file)}
             self.header, self.header_end = self._read_header()
-            if handle.type == FULL_CHECKPOINT:
-                expect_canonical(
-                    self.file,
-                    self.name,
-                    list(self.extents.values()),
-                    len(handle.offsets),
-                    self.prefix,
-                    compressed=self.header.compressed,
-                )
             self.membership = Membership(self.header, max_parallelism, self.prefix)
             # Where entries begin, their keys end and they end: fresh memory for each key group would cost more than it.
             self.positions = np.empty((3, MOST_ENTRIES), np.int64)
@@ -133,6 +124,19 @@ class KeyGroupFile:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+    def expect_canonical(self) -> None:
+        """Raises if the file may have the layout of another backend. Where the handle doesn't rule that out, this reads
+        both ends of every key group: so it is asked where an operator's headers are read, and not by each task."""
+        if self.handle.type == FULL_CHECKPOINT:
+            expect_canonical(
+                self.file,
+                self.name,
+                list(self.extents.values()),
+                len(self.handle.offsets),
+                self.prefix,
+                compressed=self.header.compressed,
+            )
 
     def _read_header(self) -> tuple[KeyedHeader, int]:
         first = min((extent.start for extent in self.extents.values()), default=None)

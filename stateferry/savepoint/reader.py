@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import mmh3
 
@@ -24,6 +24,8 @@ METADATA = own_files.METADATA
 class Savepoint:
     folder: Location
     metadata: Metadata
+    # Names of the keyed state files that are known to have the layout that is read.
+    _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, name: str) -> Savepoint:
@@ -62,10 +64,14 @@ class Savepoint:
         return tuple(operator for operator in self.metadata.operators if has_keyed_state(operator))
 
     def open_files(self, operator: Operator) -> Iterator[KeyGroupFile]:
-        """The operator's keyed state files by subtask, each open until the next one is asked for."""
+        """The operator's keyed state files by subtask, each open until the next one is asked for. The
+        first time, each is looked at for its layout."""
         for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index):
             if subtask.managed_keyed is not None:
                 with KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index) as file:
+                    if file.name not in self._of_known_layout:
+                        file.expect_canonical()
+                        self._of_known_layout.add(file.name)
                     yield file
 
     def open_all(
