@@ -24,6 +24,7 @@ from stateferry.migration.inventory import (
 )
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
 from stateferry.migration.unnamed_flags import unnamed_flag
+from stateferry.nouns import noun
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds, StateAges
 
@@ -134,18 +135,18 @@ def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryEr
 def _errors(operator: str, rules: Rules, met: dict[str, int]) -> list[StateferryError]:
     errors: list[StateferryError] = []
     where = f"state {rules.legacy.name} of operator {operator}"
-    if met.get("contradictions") and rules.on_contradiction is Contradiction.STOP:
+    if (flagged := met.get("contradictions", 0)) and rules.on_contradiction is Contradiction.STOP:
         errors.append(
             ContradictionsError(
-                f"{where}: {met['contradictions']:,} keys are flagged as migrated and still have a blob; say who wins "
-                "with --on-contradiction blob or rows"
+                f"{where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as migrated and still "
+                f"{noun(flagged, 'has', 'have')} a blob; say who wins with --on-contradiction blob or rows"
             )
         )
-    if met.get("unrepresentable nulls") and not rules.drop_unrepresentable_nulls:
+    if (nulls := met.get("unrepresentable nulls", 0)) and not rules.drop_unrepresentable_nulls:
         errors.append(
             NullsCannotBeKeptError(
-                f"{where}: {met['unrepresentable nulls']:,} entries have a null value, which a MapState with TTL can't "
-                "hold; make the value nullable in both jobs, or leave these entries out with "
+                f"{where}: {nulls:,} {noun(nulls, 'entry has', 'entries have')} a null value, which a MapState with "
+                "TTL can't hold; make the value nullable in both jobs, or leave these entries out with "
                 "--drop-unrepresentable-nulls"
             )
         )

@@ -114,7 +114,7 @@ def test_a_green_report_reads_like_one() -> None:
     assert "snapshot: 2.0 seconds\n  states\n    main/mainState: 1,234,567 entries, 9 bytes\n    main/empty\n" in text
     assert "could not tell" in text
     assert "a cut-over is likely to take: restore 12 s" in text
-    assert text.rstrip().endswith("green: 1 checks passed, 0 failed, 1 could not tell")
+    assert text.rstrip().endswith("green: 1 check passed, 0 failed, 1 could not tell")
     assert "\x1b" not in text
 
 
@@ -132,7 +132,7 @@ def test_a_red_report_says_where_and_what() -> None:
     text = shown(report(PASSED, FAILED))
     assert "keys in their groups: failed in key groups 3, 7-9\n" in text
     assert '  key "a" is missing\n' in text
-    assert text.rstrip().endswith("red: 1 checks passed, 1 failed, 0 could not tell; nothing may be published")
+    assert text.rstrip().endswith("red: 1 check passed, 1 failed, 0 could not tell; nothing may be published")
 
 
 def test_names_from_a_savepoint_are_neither_markup_nor_control_sequences() -> None:

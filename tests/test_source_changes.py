@@ -154,7 +154,7 @@ def test_a_source_that_changes_between_two_steps_turns_the_report_red(
     capsys.readouterr()
     assert asked(world, "validate") == 1
     said = capsys.readouterr().err
-    assert f"the source changed since the snapshot, in 1 places; the first is {source.name}, key group" in said
+    assert f"the source changed since the snapshot, in 1 place; the first is {source.name}, key group" in said
     assert "start a run of its own" in said
     report = Report.read(world.run.report)
     (check,) = (one for one in report.failed if one.name == NAME)
@@ -210,7 +210,7 @@ def test_metadata_that_changes_between_two_steps_turns_the_report_red(
         assert asked(world, "validate") == 1
     finally:
         file.write_bytes(whole)
-    assert "the source changed since the snapshot, in 1 places; the first is _metadata" in capsys.readouterr().err
+    assert "the source changed since the snapshot, in 1 place; the first is _metadata" in capsys.readouterr().err
 
 
 def test_a_run_whose_snapshot_is_of_an_earlier_version_goes_on_and_says_what_it_can_t_tell(world: World) -> None:
@@ -244,5 +244,5 @@ def test_what_is_read_twice_must_be_the_same() -> None:
     unread = check_source(read.to_facts(), BytesRead({"a": {HEADER: "1"}, "b": {WHOLE: "3"}}))
     assert (unread.outcome, unread.actual) == (
         Outcome.COULD_NOT_TELL,
-        "1 places were not read again; the first is a, key group 5",
+        "1 place was not read again; the first is a, key group 5",
     )

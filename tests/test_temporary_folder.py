@@ -156,7 +156,7 @@ def test_clean_removes_what_killed_processes_left_even_while_the_job_is_worked_o
     assert main([*clean, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert f"would remove temporary folder {left}\n" in said
-    assert f"job {job}: would remove 1 things, 5 bytes\n" in said
+    assert f"job {job}: would remove 1 thing, 5 bytes\n" in said
     assert stat.S_ISDIR(os.stat(left).st_mode)
     assert main(clean) == 1
     assert f"removed temporary folder {left}\n" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stateferry.nouns import noun
 from stateferry.printable import printable
 from stateferry.runs.plan import MigrationPlan
 from stateferry.runs.report import Report
@@ -18,7 +19,8 @@ def report_summary(report: Report, plan: MigrationPlan) -> str:
 def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
     passed, failed, unsure = (report.count(outcome) for outcome in Outcome)
     verdict = "green" if report.is_green else "red"
-    yield f"**The report is {verdict}**: {passed} checks passed, {failed} failed, {unsure} could not tell."
+    checks = noun(passed, "check")
+    yield f"**The report is {verdict}**: {passed} {checks} passed, {failed} failed, {unsure} could not tell."
     yield ""
     yield f"- from `{_code(report.source.path)}` (checkpoint {report.source.checkpoint_id})"
     yield f"- to `{_code(plan.target)}`"

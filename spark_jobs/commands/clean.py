@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.nouns import noun
 from stateferry.printable import say
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _show(cleaning: Cleaning, removals: Iterable[Removal]) -> Iterator[Removal]:
 
 def _sum_up(cleaning: Cleaning, removals: Sequence[Removal]) -> None:
     size = sum(removal.size for removal in removals)
-    say(f"job {cleaning.job}: {_done(cleaning)} {len(removals)} things, {size:,} bytes")
+    say(f"job {cleaning.job}: {_done(cleaning)} {len(removals)} {noun(len(removals), 'thing')}, {size:,} bytes")
 
 
 def _done(cleaning: Cleaning) -> str:

@@ -7,6 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from stateferry.nouns import noun
 from stateferry.people_text import console_on, plain
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import Scalar, type_name
@@ -19,7 +20,7 @@ def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> None:
         console.print(
             plain(
                 f"{savepoint.folder.shown}: canonical savepoint, _metadata version {metadata.version}, checkpoint "
-                f"{metadata.checkpoint_id}, {_count(len(operators), 'operator')}, "
+                f"{metadata.checkpoint_id}, {len(operators)} {noun(len(operators), 'operator')}, "
                 f"{_size(bytes_to_read(savepoint))} of keyed state"
             )
         )
@@ -34,7 +35,11 @@ def _show_operator(console: Console, survey: OperatorSurvey) -> None:
     facts += [f"uid {operator.uid}"] if operator.uid else []
     facts += [f"name {operator.name}"] if operator.name else []
     facts.append(f"parallelism {operator.parallelism}, max {operator.max_parallelism}")
-    facts += [f"{_count(survey.finished_subtasks, 'subtask')} finished"] if survey.finished_subtasks else []
+    facts += (
+        [f"{survey.finished_subtasks} {noun(survey.finished_subtasks, 'subtask')} finished"]
+        if survey.finished_subtasks
+        else []
+    )
     facts += [f"{_size(survey.coordinator_bytes)} of coordinator state"] if survey.coordinator_bytes else []
     facts += [f"{_size(survey.raw_bytes)} of raw state"] if survey.raw_bytes else []
     console.print(plain(operator.label, "bold"), plain(f"({'; '.join(facts)})"), soft_wrap=True)
@@ -89,10 +94,6 @@ def _operator_table(survey: OperatorSurvey) -> Table:
     for state in survey.operator_states:
         table.add_row(plain(state.name, "bold"), state.mode_name, f"{state.elements:,}")
     return table
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _size(count: int) -> str:

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from stateferry.errors import DamagedError, RefusedError, RejectedError, StateferryError
 from stateferry.migration import kernels as row_kernels
+from stateferry.nouns import noun
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.grouped import GroupedEntries, GroupSections, grouped
 from stateferry.savepoint.key_group_file import Section
@@ -398,9 +399,11 @@ def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, count
     if rules.on_contradiction is Contradiction.BLOB:
         return live
     if rules.on_contradiction is Contradiction.STOP and contradictory.any():
+        met = int(contradictory.sum())
         raise ContradictionsError(
-            f"state {rules.legacy.name}: {int(contradictory.sum())} keys of key group {blobs.section.key_group} are "
-            "flagged as migrated and still have a blob; choose a rule: on-contradiction blob or rows"
+            f"state {rules.legacy.name}: {met} {noun(met, 'key')} of key group {blobs.section.key_group} "
+            f"{noun(met, 'is', 'are')} flagged as migrated and still {noun(met, 'has', 'have')} a blob; choose a rule: "
+            "on-contradiction blob or rows"
         )
     counts["blob entries dropped for rows"] += int(blobs.counts[contradictory].sum())
     return live & ~contradictory
@@ -409,8 +412,9 @@ def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, count
 def refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
     if nulls and not rules.drop_unrepresentable_nulls:
         raise NullsCannotBeKeptError(
-            f"state {rules.legacy.name}: {nulls} entries have a null that {type_name(rules.map_type.value)} with TTL "
-            "can't hold in a MapState; drop them (drop-unrepresentable-nulls), or make the value nullable in both jobs"
+            f"state {rules.legacy.name}: {nulls} {noun(nulls, 'entry has', 'entries have')} a null that "
+            f"{type_name(rules.map_type.value)} with TTL can't hold in a MapState; drop them "
+            "(drop-unrepresentable-nulls), or make the value nullable in both jobs"
         )
     counts["unrepresentable nulls dropped"] += nulls
 

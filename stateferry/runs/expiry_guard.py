@@ -22,6 +22,7 @@ from functools import cached_property
 
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
 from stateferry.errors import RejectedError
+from stateferry.nouns import noun
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
@@ -209,7 +210,8 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
         )
     else:
         yield (
-            f"{latest.where}: {latest.future:,} timestamps are later than what counts as now: the newest is {newest} "
+            f"{latest.where}: {latest.future:,} {noun(latest.future, 'timestamp is', 'timestamps are')} later than "
+            f"what counts as now: the newest is {newest} "
             f"{moment(plan.now)}. Either now is told wrong (--now), or a clock is: that of this run's machine, or "
             "those of the TaskManagers that wrote the timestamps. Nothing has been written. Put the "
             f"clock or --now right; if the clocks are known to differ so much, allow it: {allow}"

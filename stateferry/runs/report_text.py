@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stateferry.nouns import noun
 from stateferry.people_text import console_on, plain
 from stateferry.runs.prediction import PartTime, unknown
 from stateferry.runs.report import Report
@@ -127,7 +128,7 @@ def key_group_text(key_groups: Iterable[int]) -> str:
 
 def _verdict(report: Report) -> Text:
     passed, failed, unsure = (report.count(outcome) for outcome in Outcome)
-    counts = f"{passed} checks passed, {failed} failed, {unsure} could not tell"
+    counts = f"{passed} {noun(passed, 'check')} passed, {failed} failed, {unsure} could not tell"
     if report.is_green:
         return plain(f"green: {counts}", "bold green")
     return plain(f"red: {counts}; nothing may be published", "bold red")

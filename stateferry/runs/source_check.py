@@ -11,6 +11,7 @@ from typing import Any
 
 from stateferry.errors import RejectedError
 from stateferry.file_hash import digest_of, new_hasher
+from stateferry.nouns import noun
 from stateferry.runs.report import MOST_SAMPLES
 from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
 from stateferry.savepoint.metadata import parse_metadata
@@ -47,11 +48,13 @@ def check_source(facts: Mapping[str, Any] | None, now: BytesRead) -> Check:
     unread = [(file, part) for file, part in parts if _of(now, file, part) is None]
     if changed:
         texts = [f"{_place(*one)}: other bytes than at the snapshot" for one in changed]
-        actual = f"the source changed since the snapshot, in {len(changed)} places; the first is {_place(*changed[0])}"
+        places = f"{len(changed)} {noun(len(changed), 'place')}"
+        actual = f"the source changed since the snapshot, in {places}; the first is {_place(*changed[0])}"
         groups = tuple(sorted({part for _, part in changed if part >= 0}))
         return Check(NAME, Outcome.FAILED, expected, actual, groups, tuple(texts[:MOST_SAMPLES]))
     if unread:
-        actual = f"{len(unread)} places were not read again; the first is {_place(*unread[0])}"
+        were = noun(len(unread), "place was", "places were")
+        actual = f"{len(unread)} {were} not read again; the first is {_place(*unread[0])}"
         return Check(NAME, Outcome.COULD_NOT_TELL, expected, actual)
     return Check(NAME, Outcome.PASSED, expected, _in_words(now))
 
@@ -62,7 +65,7 @@ def _of(read: BytesRead, file: str, part: int) -> str | None:
 
 def _in_words(read: BytesRead) -> str:
     groups = sum(part >= 0 for parts in read.files.values() for part in parts)
-    return f"{len(read.files)} files with {groups} key groups"
+    return f"{len(read.files)} {noun(len(read.files), 'file')} with {groups} {noun(groups, 'key group')}"
 
 
 def _place(file: str, part: int) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.migration.rules import Contradiction, Rules
+from stateferry.nouns import noun
 from stateferry.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.content import Account, Book
@@ -118,7 +119,7 @@ class OperatorJudge:
                 f"{self.label}/{name}: carried over",
                 Outcome.FAILED,
                 "the source's elements as dealt out",
-                f"{len(texts)} differences",
+                f"{len(texts)} {noun(len(texts), 'difference')}",
                 samples=texts[:MOST_SAMPLES],
             )
 
@@ -196,7 +197,7 @@ class OperatorJudge:
             counts = self.tally.found.of(state).counts
             if counts.any():
                 groups = tuple(np.flatnonzero(counts).tolist())
-                name, actual = f"{self.label}/{state}: gone", f"{int(counts.sum())} entries"
+                name, actual = f"{self.label}/{state}: gone", _entries(int(counts.sum()))
                 yield Check(name, Outcome.FAILED, "no entries", actual, groups, self._samples(state))
 
     def _keys(self) -> Check:
@@ -208,7 +209,7 @@ class OperatorJudge:
         count = sum(sum(groups.values()) for groups in strays.values())
         if not count:
             return Check(name, Outcome.PASSED, "each in its key group", "each in its key group")
-        actual = f"{count} entries elsewhere"
+        actual = f"{_entries(count)} elsewhere"
         differing = self.tally.differing()
         if _has_row(key) and not any(set(differing.get(state, ())) & set(strays[state]) for state in strays):
             actual += ", as in the source: a Row that a job fills by field names hashes by them, not by its bytes"
@@ -232,7 +233,11 @@ class OperatorJudge:
 def _in_words(account: Account) -> str:
     with np.errstate(over="ignore"):
         checksum = int(account.sums.sum(dtype=np.uint64))
-    return f"{int(account.counts.sum())} entries, checksum {checksum:016x}"
+    return f"{_entries(int(account.counts.sum()))}, checksum {checksum:016x}"
+
+
+def _entries(number: int) -> str:
+    return f"{number} {noun(number, 'entry', 'entries')}"
 
 
 def _has_row(type_: FlinkType) -> bool:

@@ -217,7 +217,7 @@ def test_contradictions_stop_it_until_somebody_wins(ferry: Ferry) -> None:
     source = ferry.source(CONTRADICTORY)
     said = ferry.run(source, ferry.target())
     assert said.code == 1
-    assert "1 keys are flagged as migrated and still have a blob" in said.error
+    assert "1 key is flagged as migrated and still has a blob" in said.error
     assert not ferry.target().exists()
     assert ferry.only_run().state.value == "failed"
     for winner in ("blob", "rows"):

@@ -95,7 +95,7 @@ def test_the_summary_says_what_one_has_to_know_and_takes_no_name_for_markup(run:
     facts = {"snapshot": {"notes": ["--flag-state is<b>Moved had no effect"]}}
     report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, facts, {"ferry": 12.4})
     text = report_summary(report, run.plan)
-    assert "**The report is green**: 1 checks passed, 0 failed, 1 could not tell." in text
+    assert "**The report is green**: 1 check passed, 0 failed, 1 could not tell." in text
     assert "- from `/in` (checkpoint 7)" in text
     assert f"- to `{run.plan.target}`" in text
     assert "a cut-over is likely to take: ferry 12 s" in text
