@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -38,10 +38,10 @@ from stateferry.serializers.types import (
 )
 from stateferry.serializers.walker import MapEntries, walk_entries
 from stateferry.ttl import expired_array
-from stateferry.validation import content, expectation, plain_check, sampling
+from stateferry.validation import content, expectation, plain_reader, sampling
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import run_here, validate
-from stateferry.validation.plain_check import holds_null
+from stateferry.validation.plain_reader import holds_null
 from stateferry.validation.promise import Promise
 from stateferry.values.hash_codes import hash_code, key_group_of
 from stateferry.values.java_values import EitherValue
@@ -243,19 +243,48 @@ def test_a_key_that_is_too_large_is_left_out_by_number(large: Case, monkeypatch:
 def test_what_plain_code_cannot_decode_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
     opaque = OpaqueType("com.acme.Value", "Kryo")
-    monkeypatch.setattr(plain_check, "decoder", lambda type_: decoder(opaque if type_ is Scalar.LONG else type_))
+    monkeypatch.setattr(plain_reader, "decoder", lambda type_: decoder(opaque if type_ is Scalar.LONG else type_))
     plain = plain_of(made.checks(made.folder))
     assert plain.outcome is Outcome.COULD_NOT_TELL
     assert "com.acme.Value (Kryo)" in plain.actual
+
+
+@pytest.mark.parametrize("result_too", [False, True])
+def test_a_source_that_plain_code_takes_for_damaged_cannot_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result_too: bool
+) -> None:
+    """The compiled walk has read it: whether the result is right is for the other checks to say."""
+    made = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
+
+    def stricter(*_: object) -> NoReturn:
+        raise DamagedError("a stricter map", "this one")
+
+    monkeypatch.setattr(plain_reader.PlainReader, "_expected_lines", stricter)
+    if result_too:
+        monkeypatch.setattr(plain_reader.PlainReader, "_found_lines", stricter)
+    plain = plain_of(made.checks(made.folder))
+    assert plain.outcome is Outcome.COULD_NOT_TELL
+    assert "in the source: key group" in plain.actual
+    assert "expected a stricter map, found this one" in plain.actual
+
+
+def test_a_result_that_plain_code_takes_for_damaged_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
+
+    def stricter(*_: object) -> NoReturn:
+        raise DamagedError("a stricter row", "this one")
+
+    monkeypatch.setattr(plain_reader.PlainReader, "_found_lines", stricter)
+    assert plain_of(made.checks(made.folder)).outcome is Outcome.FAILED
 
 
 def test_nulls_of_types_that_are_not_known_here_are_left_to_the_other_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = migrated(GOLDEN / "legacy-ttl-2.3-rocksdb", tmp_path / "new", "main", Layout(), keep_expired=True, now=0)
-    monkeypatch.setattr(plain_check, "holds_null", lambda type_: None)
+    monkeypatch.setattr(plain_reader, "holds_null", lambda type_: None)
     assert plain_of(made.checks(made.folder)).outcome is Outcome.PASSED
-    monkeypatch.setattr(plain_check, "holds_null", lambda type_: True)
+    monkeypatch.setattr(plain_reader, "holds_null", lambda type_: True)
     assert plain_of(made.checks(made.folder)).outcome is Outcome.FAILED
 
 

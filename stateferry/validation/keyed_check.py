@@ -33,7 +33,7 @@ from stateferry.serializers.walker import Flags, Positions
 from stateferry.ttl import expired_array
 from stateferry.validation.content import Account, Book, Entries, KeyRuns, map_rows, plain_entries
 from stateferry.validation.expectation import Expectation
-from stateferry.validation.plain_check import PlainReader, plain_facts
+from stateferry.validation.plain_reader import PlainReader, plain_facts
 from stateferry.validation.promise import OperatorPromise
 from stateferry.validation.sample_text import MOST_SAMPLES, describe
 from stateferry.validation.sampling import KeySample, SampleSpec

@@ -1,354 +1,17 @@
-"""A part of a migrated state read a second time, by plain code that shares nothing with the conversion.
-
-The compiled check and the conversion use the same walk over maps, the same rule of expiry, the same form of a null
-under time to live and the same hashes of keys: a fault in one of these would fool both. Here, the rows of a sample of
-keys are decoded one value at a time (`stateferry.values`); what the new state must hold of a source's key is worked out
-anew in a few lines of plain Python, and the key group by Java's hash of the decoded key.
-
-Shared is what finds rows in a file (where an entry begins and ends), what parses headers, and `stateferry.values`
-itself, which nothing that writes or compares rows in bulk uses.
-"""
+"""What plain code has read of a sample of keys in the source and in the result, held against each other."""
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.migration.rules import Contradiction, Rules
-from stateferry.savepoint.state import KeyedState
-from stateferry.serializers.types import (
-    ArrayType,
-    EitherType,
-    EnumType,
-    FlinkType,
-    ListType,
-    MapType,
-    NullableType,
-    PojoType,
-    PrimitiveArrayType,
-    RowType,
-    Scalar,
-    SetType,
-    TupleType,
-    children,
-    type_name,
-)
+from stateferry.nouns import noun
 from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.promise import OperatorPromise
+from stateferry.validation.plain_reader import KeyAccount, Line
 from stateferry.validation.sample_text import MOST_SAMPLES
-from stateferry.validation.sampling import EVERYTHING, KeySample, Row
-from stateferry.values.codec import read_flag
-from stateferry.values.hash_codes import key_group_of
-from stateferry.values.value_json import json_text
-from stateferry.values.values import decoder
-
-_LATEST = 2**63 - 1
-_MOST_TEXT = 200
-
-# State, key group, key, user key, null flag, value, timestamp: texts, cut short, and a checksum of all the bytes.
-Line = tuple[str, int, str, str, int, str, int | None, int]
-
-_WITHOUT_NULL = (ListType, MapType, SetType, PrimitiveArrayType, ArrayType, TupleType, RowType, EitherType, EnumType)
-_WITH_NULL = frozenset(
-    (
-        Scalar.STRING,
-        Scalar.BIG_INTEGER,
-        Scalar.BIG_DECIMAL,
-        Scalar.DATE,
-        Scalar.SQL_DATE,
-        Scalar.SQL_TIME,
-        Scalar.SQL_TIMESTAMP,
-        Scalar.INSTANT,
-        Scalar.LOCAL_DATE,
-        Scalar.LOCAL_TIME,
-        Scalar.LOCAL_DATE_TIME,
-        Scalar.VOID,
-    )
-)
-
-
-_UNKNOWN = frozenset((Scalar.UNIT, Scalar.NOTHING, Scalar.AVRO_NULL, Scalar.AVRO_STRING))
-
-
-def holds_null(type_: FlinkType) -> bool | None:
-    """Whether a value's serializer has a form of its own for null; None if this isn't known here."""
-    if isinstance(type_, Scalar):
-        return None if type_ in _UNKNOWN else type_ in _WITH_NULL
-    if isinstance(type_, PojoType | NullableType):
-        return True
-    return False if isinstance(type_, _WITHOUT_NULL) else None
-
-
-@dataclass(slots=True)
-class KeyAccount:
-    """What the rows of one key are, or must become."""
-
-    lines: list[Line] = field(default_factory=list)
-    # Key and user key of entries of which it isn't known whether they can be kept.
-    undecided: list[tuple[str, str]] = field(default_factory=list)
-    damage: str | None = None
-    refusal: str | None = None
-
-    def to_facts(self) -> dict[str, Any]:
-        return {part: getattr(self, part) for part in self.__slots__}
-
-    @classmethod
-    def of_facts(cls, facts: Mapping[str, Any]) -> KeyAccount:
-        lines: list[Any] = [tuple(line) for line in facts["lines"]]
-        undecided: list[Any] = [tuple(pair) for pair in facts["undecided"]]
-        return cls(lines, undecided, facts["damage"], facts["refusal"])
-
-    def add(self, other: KeyAccount) -> None:
-        self.lines += other.lines
-        self.undecided += other.undecided
-        self.damage, self.refusal = self.damage or other.damage, self.refusal or other.refusal
-
-
-def plain_facts(sample: KeySample, account: Callable[[list[Row]], KeyAccount]) -> dict[str, Any]:
-    keys = {str(hash_): account(rows).to_facts() for hash_, rows in sample.keys.items()}
-    return {"below": sample.below, "too_large": sample.too_large, "keys": keys}
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """A key with its namespace: its bytes, what to call it, and the key alone."""
-
-    raw: bytes
-    text: str
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    user_key: bytes
-    user_key_text: str
-    is_null: bool
-    value: bytes
-    value_text: str
-    stamp: int | None
-
-    def line(self, state: str, group: int, key: _Key) -> Line:
-        # What a null is written as is the serializer's, or nobody's.
-        content = key.raw + self.user_key + (b"" if self.value_text == "null" else self.value)
-        texts = (key.text, self.user_key_text, int(self.is_null), self.value_text)
-        return (state, group, *texts, self.stamp, zlib.crc32(content))
-
-
-class _StateReader:
-    """Takes the rows of one state apart."""
-
-    def __init__(self, state: KeyedState) -> None:
-        self.state = state
-        self._key, self._key_text = decoder(state.key), json_text(state.key)
-        self._namespace, self._namespace_text = decoder(state.namespace), json_text(state.namespace)
-        self._user_key, self._value = (_whole_reader(type_) for type_ in (state.user_key, state.value))
-        self._last: _Key | None = None
-
-    def key(self, row: Row) -> _Key:
-        # A serializer's bytes say themselves where they end: what begins with the same ones begins with the same key.
-        if self._last is None or not row.key.startswith(self._last.raw):
-            self._last = self._read_key(row.key)
-        return self._last
-
-    def _read_key(self, data: bytes) -> _Key:
-        key, position = self._key(data, 0, len(data))
-        text = f"key {_cut(self._key_text(key))}"
-        if self.state.has_suffixes:
-            position = _behind_length(data, position, position)
-        begin = position
-        namespace, position = self._namespace(data, begin, len(data))
-        if self.state.namespace is not Scalar.VOID_NAMESPACE:
-            text += f", namespace {_cut(self._namespace_text(namespace))}"
-        if self.state.has_suffixes:
-            position = _behind_length(data, position, position - begin)
-        return _Key(data[:position], text, key)
-
-    def entry(self, row: Row) -> _Entry:
-        """What a row of a map state holds."""
-        user_key = row.key[len(self.key(row).raw) :]
-        is_null = read_flag(row.value, 0, len(row.value), "a map entry's null flag")
-        stamp = _long(row.value, 1) if self.state.ttl else None
-        value = row.value[9 if self.state.ttl else 1 :]
-        text = "null" if is_null else self._value(value)
-        return _Entry(user_key, self._user_key(user_key), is_null, value, text, stamp)
-
-    def stamp(self, row: Row) -> int | None:
-        """That of a state of values."""
-        return _long(row.value, 0) if self.state.ttl else None
-
-
-class PlainReader:
-    """Says of the rows of one key in the source what the new savepoint must hold, and of those in the new one what it
-    does. `states` are those that the savepoint describes, by name."""
-
-    def __init__(self, rules: Rules, promise: OperatorPromise, states: Mapping[str, KeyedState]) -> None:
-        self._rules, self._promise = rules, promise
-        names = {rules.legacy.name, rules.new_name, rules.flag_name}
-        self._states = {name: _StateReader(state) for name, state in states.items() if name in names}
-        self._blob_user_key, self._blob_value = decoder(rules.map_type.key), decoder(rules.map_type.value)
-        self._texts = json_text(rules.map_type.key), json_text(rules.map_type.value)
-
-    def expected(self, rows: list[Row]) -> KeyAccount:
-        return self._account(rows, self._expected_lines)
-
-    def found(self, rows: list[Row]) -> KeyAccount:
-        return self._account(rows, self._found_lines)
-
-    def _account(self, rows: list[Row], lines: Callable[[_Key, list[Row], KeyAccount], Iterator[Line]]) -> KeyAccount:
-        account, by_key = KeyAccount(), dict[bytes, tuple[_Key, list[Row]]]()
-        named = "a key"
-        try:
-            # Their hashes are alike, which doesn't make them the same key.
-            for row in rows:
-                key = self._states[row.state].key(row)
-                by_key.setdefault(key.raw, (key, []))[1].append(row)
-            for key, own in by_key.values():
-                named = key.text
-                account.lines += lines(key, own, account)
-        except DamagedError as error:
-            place = f"key group {rows[0].key_group}: {named}"
-            account.damage = f"{place}: expected {error.expected}, found {error.found}"
-        except RefusedError as error:
-            account.refusal = f"{named}: {error}"
-        return account
-
-    def _expected_lines(self, key: _Key, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
-        rules, new = self._rules, self._rules.new_name
-        blobs = [row for row in rows if row.state == rules.legacy.name]
-        flags = [row for row in rows if row.state == rules.flag_name]
-        own = [self._states[new].entry(row) for row in rows if row.state == new]
-        group = self._group(key, rows[0])
-        standing = [entry for entry in own if self._lives(entry.stamp)]
-        moved = [
-            entry
-            for blob in blobs
-            for entry in self._entries(blob)
-            if self._lives(self._states[rules.legacy.name].stamp(blob))
-        ]
-        has_blob = any(self._lives(self._states[rules.legacy.name].stamp(blob)) for blob in blobs)
-        if has_blob and any(map(self._is_set, flags)):
-            if rules.on_contradiction is Contradiction.BLOB:
-                standing = []
-            else:
-                moved = []
-        rows_of = {entry.user_key for entry in standing}
-        for entry in standing:
-            yield entry.line(new, group, key)
-        for entry in moved:
-            if entry.user_key not in rows_of:
-                yield from self._of_blob(entry, group, key, account)
-        if self._promise.keep_legacy:
-            for row in (*blobs, *flags):
-                yield _untouched(row, group, key)
-
-    def _of_blob(self, entry: _Entry, group: int, key: _Key, account: KeyAccount) -> Iterator[Line]:
-        """Under time to live a null is in the value's bytes: a type that has none for it can't keep it."""
-        if entry.is_null and self._rules.legacy.ttl:
-            holds = holds_null(self._rules.map_type.value)
-            if holds is None:
-                account.undecided.append((key.text, entry.user_key_text))
-            if not holds:
-                return
-            entry = replace(entry, is_null=False)
-        yield entry.line(self._rules.new_name, group, key)
-
-    def _found_lines(self, key: _Key, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
-        for row in rows:
-            if row.state == self._rules.new_name:
-                yield self._states[row.state].entry(row).line(row.state, row.key_group, key)
-            else:
-                yield _untouched(row, row.key_group, key)
-
-    def _lives(self, stamp: int | None) -> bool:
-        """Flink's rule: what was last used so long before `now` has expired, the sum capped where 64 bits end."""
-        rules = self._rules
-        if stamp is None or rules.ttl is None or rules.keep_expired:
-            return True
-        return min(stamp + rules.ttl, _LATEST) > rules.now
-
-    def _is_set(self, flag: Row) -> bool:
-        reader = self._states[flag.state]
-        stamp = reader.stamp(flag)
-        value = flag.value if stamp is None else flag.value[8:]
-        return self._lives(stamp) and (reader.state.value is not Scalar.BOOLEAN or value == b"\1")
-
-    def _group(self, key: _Key, row: Row) -> int:
-        """Where the key must lie: where its hash leads or, if that isn't certain and need not be, where it is."""
-        type_ = self._rules.legacy.key
-        group = key_group_of(type_, key.value, self._promise.new_max)
-        if group is None and self._promise.moves:
-            raise RefusedError("plain code doesn't know its hash")
-        # A job may fill a row by the names of its fields, and then it hashes by these.
-        return row.key_group if group is None or (_has_row(type_) and not self._promise.moves) else group
-
-    def _entries(self, blob: Row) -> Iterator[_Entry]:
-        """Those of a map that is one value."""
-        data, stamp = blob.value, self._states[blob.state].stamp(blob)
-        position, limit = 4 if stamp is None else 12, len(data)
-        if limit < position:
-            raise DamagedError("the size of a map", f"{limit} bytes")
-        user_key_text, value_text = self._texts
-        for _ in range(struct.unpack_from(">i", data, position - 4)[0]):
-            user_key, end = self._blob_user_key(data, position, limit)
-            is_null = read_flag(data, end, limit, "a map entry's null flag")
-            value, stop = (None, end + 1) if is_null else self._blob_value(data, end + 1, limit)
-            texts = _cut(user_key_text(user_key)), "null" if is_null else _cut(value_text(value))
-            yield _Entry(data[position:end], texts[0], is_null, data[end + 1 : stop], texts[1], stamp)
-            position = stop
-        if position != limit:
-            raise DamagedError("the end of a map", f"{limit - position} more bytes")
-
-
-def _untouched(row: Row, group: int, key: _Key) -> Line:
-    digest = blake2b(row.value, digest_size=8).hexdigest()
-    return (row.state, group, key.text, "", 0, f"{len(row.value)} bytes, {digest}", None, zlib.crc32(key.raw))
-
-
-def _long(data: bytes, position: int) -> int:
-    if len(data) < position + 8:
-        raise DamagedError("a timestamp of 8 bytes", f"{max(len(data) - position, 0)} bytes")
-    return int(struct.unpack_from(">q", data, position)[0])
-
-
-def _behind_length(data: bytes, position: int, length: int) -> int:
-    """Behind a part's length, which is written from the lowest byte up."""
-    size = max((length.bit_length() + 7) // 8, 1)
-    found = data[position : position + size]
-    if found != length.to_bytes(size, "little"):
-        raise DamagedError(f"the length {length} behind a key or namespace", found.hex() or "the end")
-    return position + size
-
-
-def _whole_reader(type_: FlinkType | None) -> Callable[[bytes], str]:
-    """What turns the bytes of one whole value into text."""
-    if type_ is None:
-        return lambda data: ""
-    read, text = decoder(type_), json_text(type_)
-
-    def whole(data: bytes) -> str:
-        value, end = read(data, 0, len(data))
-        if end != len(data):
-            raise DamagedError(f"the end of a {type_name(type_)}", f"{len(data) - end} more bytes")
-        return _cut(text(value))
-
-    return whole
-
-
-def _cut(text: str) -> str:
-    if len(text) <= _MOST_TEXT:
-        return text
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    return f"{text[:_MOST_TEXT]}... ({len(text)} characters, {digest})"
-
-
-def _has_row(type_: FlinkType) -> bool:
-    return isinstance(type_, RowType) or any(map(_has_row, children(type_)))
+from stateferry.validation.sampling import EVERYTHING
 
 
 @dataclass(slots=True)
@@ -376,8 +39,9 @@ class PlainTally:
         left_out = sum(hash_ < self.below for hash_ in self.too_large)
         whole = self.below == EVERYTHING and not left_out
         expected, actual = (_in_words(side.values()) for side in sides)
+        too_large = f"; {left_out} {noun(left_out, 'key')} too large to be read so" if left_out else ""
         of = f"{'all keys' if whole else 'a sample'} (seed {seed:016x})"
-        expected = f"{of}: {expected}{f'; {left_out} keys too large to be read so' if left_out else ''}"
+        expected = f"{of}: {expected}{too_large}"
         texts = [text for one in judged for text in one.texts]
         groups = tuple(sorted({group for one in judged for group in one.key_groups}))
         refusals = [one.refusal for one in judged if one.refusal is not None]
@@ -386,10 +50,15 @@ class PlainTally:
         if texts:
             wrong = sum(bool(one.texts) for one in judged)
             return Check(
-                name, Outcome.FAILED, expected, f"{actual}; {wrong} keys differ", groups, tuple(texts[:MOST_SAMPLES])
+                name,
+                Outcome.FAILED,
+                expected,
+                f"{actual}; {wrong} {noun(wrong, 'key differs', 'keys differ')}",
+                groups,
+                tuple(texts[:MOST_SAMPLES]),
             )
         if refusals:
-            actual = f"{len(refusals)} keys can't be decoded, among them {refusals[0]}"
+            actual = f"{len(refusals)} {noun(len(refusals), 'key')} can't be decoded, among them {refusals[0]}"
             return Check(name, Outcome.COULD_NOT_TELL, expected, actual)
         if not judged and not whole:
             return Check(name, Outcome.COULD_NOT_TELL, expected, "no key of the sample is small enough")
@@ -402,7 +71,8 @@ class PlainTally:
 
 def _in_words(accounts: Iterable[KeyAccount]) -> str:
     lines = [line for account in accounts for line in account.lines]
-    return f"{len(lines)} entries of {len({line[2] for line in lines})} keys"
+    keys = len({line[2] for line in lines})
+    return f"{len(lines)} {noun(len(lines), 'entry', 'entries')} of {keys} {noun(keys, 'key')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,10 +85,12 @@ class _Judged:
 
 
 def _judged(expected: KeyAccount, found: KeyAccount) -> _Judged:
-    damage = [text for text in (expected.damage, found.damage) if text is not None]
-    refusal = expected.refusal or found.refusal
-    if damage or refusal is not None:
-        return _Judged(damage, [], refusal)
+    # Plain code may be stricter than what has read the source for the conversion: that says nothing of the result.
+    unread = f"in the source: {expected.damage}" if expected.damage is not None else None
+    if refusal := expected.refusal or unread or found.refusal:
+        return _Judged([], [], refusal)
+    if found.damage is not None:
+        return _Judged([found.damage], [])
     undecided = set(expected.undecided)
     one, other = (Counter(line for line in of.lines if line[2:4] not in undecided) for of in (expected, found))
     missing, surplus = one - other, other - one
