@@ -15,8 +15,11 @@ import pytest
 
 from spark_jobs import rescale
 from stateferry.cli import main
+from stateferry.errors import PlanError
 from stateferry.exit_codes import MAY_PASS
 from stateferry.migration import staging
+from stateferry.runs.apart import check_apart
+from stateferry.runs.plan import plan_of_json
 from stateferry.runs.run_states import RunState
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.own_files import drafts
@@ -230,11 +233,45 @@ def test_a_target_that_leads_into_the_source_is_refused_before_anything_is_writt
     command = ["run", "--savepoint", str(source), "--target", f"{alias}{inside}", "--job", "links", *states]
     capsys.readouterr()
     assert main(command) == 2
-    assert "symbolic links make them lie one in the other" in capsys.readouterr().err
+    assert "symbolic links or mounts make them lie one in the other" in capsys.readouterr().err
     # And the other way round.
     command[2:5] = [alias, "--target", str(source.parent)]
     assert main(command) == 2
     assert {file.name: file.read_bytes() for file in source.iterdir()} == before
+
+
+def test_a_mount_of_the_source_is_no_target(
+    world: World,
+    linked: Callable[[str, str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under a mount the same folder has another path, which leads nowhere else: so has a link that isn't followed."""
+    source = world.root.parent / "source"
+    mount = linked("mount", str(source))
+    monkeypatch.setattr(os.path, "realpath", lambda path: path)
+    plan = plan_of_json(Path(world.plan).read_bytes()).model_copy(update={"source": str(source)})
+    for target in (mount, f"{mount}/deeper/target"):
+        with pytest.raises(PlanError, match="symbolic links or mounts make them lie one in the other"):
+            check_apart(plan.model_copy(update={"target": target}))
+    check_apart(plan.model_copy(update={"target": f"{mount}-beside"}))
+
+
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_a_home_in_the_source_is_refused_before_anything_is_written(
+    world: World,
+    linked: Callable[[str, str], str],
+    through_a_link: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = world.root.parent / "source"
+    before = sorted(source.rglob("*"))
+    monkeypatch.setenv("STATEFERRY_HOME", f"{linked('alias', str(source)) if through_a_link else source}/home")
+    states = ["--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"]
+    target = str(source.parent / "a target")
+    assert main(["run", "--savepoint", str(source), "--target", target, "--job", "links", *states]) == 2
+    assert f"which lies in the source {source}" in capsys.readouterr().err
+    assert sorted(source.rglob("*")) == before
 
 
 @pytest.mark.parametrize("step", ["rescale", "cut_over"])
@@ -256,7 +293,7 @@ def test_a_link_that_comes_later_is_found_before_anything_is_written_there(
         assert asked(world, step) == 2
     finally:
         target.unlink()
-    assert "symbolic links make them lie one in the other" in capsys.readouterr().err
+    assert "symbolic links or mounts make them lie one in the other" in capsys.readouterr().err
     assert {file.name: file.read_bytes() for file in source.iterdir()} == before
 
 

@@ -1,23 +1,50 @@
-"""Source and target as the disk has them, whatever they are called."""
+"""Source, target and the run's own folders as the disk has them, whatever they are called."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import PurePath
 
 from stateferry.errors import PlanError
 from stateferry.runs.plan import MigrationPlan, folder_of
 
 
 def check_apart(plan: MigrationPlan) -> None:
-    """Refuses a target that lies in the source's folder, or around it, by way of symbolic links. That depends on the
-    disk as it is now, so it is asked again before anything is written there."""
+    """Refuses a target that lies in the source's folder, or around it, and a home or warehouse in the source's folder,
+    also by way of symbolic links and mounts. That depends on the disk as it is now, so it is asked again before
+    anything is written there."""
     source, target = (_real_folder(name) for name in (plan.source, plan.target))
-    if f"{target}/".startswith(f"{source}/") or f"{source}/".startswith(f"{target}/"):
+    if _lies_in(target, source) or _lies_in(source, target):
         raise PlanError(
-            f"target {plan.target} is {target}, and source {plan.source} is {source}: symbolic links make them lie one "
-            "in the other. A run never writes into its source: give the target a folder of its own"
+            f"target {plan.target} is {target}, and source {plan.source} is {source}: symbolic links or mounts make "
+            "them lie one in the other. A run never writes into its source: give the target a folder of its own"
         )
+    for what, place in (("home (STATEFERRY_HOME)", plan.home), ("warehouse", plan.warehouse)):
+        if _lies_in(_real_folder(place), source):
+            raise PlanError(
+                f"{what} {place} is {_real_folder(place)}, which lies in the source {plan.source}. A run never writes "
+                f"into its source: choose a folder elsewhere"
+            )
 
 
 def _real_folder(name: str) -> str:
     return folder_of(name) if "://" in name else os.path.realpath(folder_of(name))
+
+
+def _lies_in(inner: str, outer: str) -> bool:
+    if f"{inner}/".startswith(f"{outer}/"):
+        return True
+    if "://" in inner or "://" in outer:
+        return False
+    # A mount shows the same folder under another path.
+    with suppress(OSError):
+        there = os.stat(outer)
+        return any(_is(str(folder), there) for folder in (PurePath(inner), *PurePath(inner).parents))
+    return False
+
+
+def _is(folder: str, there: os.stat_result) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.stat(folder), there)
+    return False
