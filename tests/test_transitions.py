@@ -19,6 +19,7 @@ from stateferry.cli import main
 from stateferry.errors import RejectedError
 from stateferry.runs.control import Control, RunEndedError
 from stateferry.runs.plan import plan_of_json
+from stateferry.runs.processes import Process
 from stateferry.runs.rejecting import approve, reject
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -162,8 +163,7 @@ TABLE = {
     RunState.FAILED: (0, 0, 0, 0, 0, 0, 0, 0, 1),
     RunState.REJECTED: (1, 1, 1, 1, 1, 1, 1, 0, 1),
     RunState.PUBLISHED: (0, 0, 0, 0, 0, 0, 1, 1, 0),
-    # Its target holds what it published.
-    RunState.ROLLED_BACK: (1, 1, 1, 1, 1, 2, 1, 1, 1),
+    RunState.ROLLED_BACK: (1, 1, 1, 1, 1, 1, 1, 1, 1),
 }
 
 
@@ -209,6 +209,29 @@ def test_cleaning_leaves_what_was_published_and_what_is_at_work(world: World, st
     for name in before:
         if name.startswith("target/"):
             assert (name in after) == (published or at_work)
+
+
+def test_a_no_between_two_steps_lets_the_lease_go_if_its_holder_has_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ended in (True, False):
+        world.pictures[RunState.STAGED].restore(world.root)
+        with monkeypatch.context() as patch, world.control as control:
+            held = control.lease_of("orders")
+            assert held is not None
+            patch.setattr(Process, "is_over", ended)
+            reject(world.run, control, "rejected by ada")
+            assert control.lease_of("orders") == (None if ended else held)
+
+
+def test_a_run_that_was_rolled_back_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not that its target, which it has published, holds another savepoint."""
+    world.pictures[RunState.ROLLED_BACK].restore(world.root)
+    capsys.readouterr()
+    assert asked(world, "run") == 1
+    said = capsys.readouterr().err
+    assert "run one of job orders was rolled back at" in said
+    assert "start a run of its own: give another --target" in said
 
 
 def test_a_rejected_run_says_who_rejected_it_and_how_to_go_on(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.commands.options import add_plan_options, plan_of_options
-from stateferry.errors import PassingError
+from stateferry.errors import PassingError, UsageError
 from stateferry.printable import say
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
+    from stateferry.runs.apart import check_apart
     from stateferry.runs.control import Control
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import resolve
@@ -51,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.savepoint.reader import Savepoint
 
     plan = plan_of_options(options)
+    check_apart(plan)
     before = asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED})
     with Control((before.plan if before else plan).catalog_uri) as control:
         if before is not None:
@@ -65,7 +67,13 @@ def run(options: argparse.Namespace) -> int:
             for line in nothing_to_do_lines(resolved):
                 say(line)
             return 0
-        _check_target(before, resolved)
+        try:
+            _check_target(before, resolved)
+        except UsageError:
+            # What the target holds may be what this very work has published, before it was rolled back.
+            if before is None and (undone := asked_for_before(plan, {RunState.ROLLED_BACK})) is not None:
+                check_not_ended(undone, control)
+            raise
         _check_age(resolved, control)
         run = before or Run.create(plan, time.time_ns() // 1_000_000)
         check_not_ended(run, control)

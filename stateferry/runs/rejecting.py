@@ -9,15 +9,20 @@ from __future__ import annotations
 import time
 
 from stateferry.runs.control import Control, RunEndedError
+from stateferry.runs.processes import Process
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 
 
 def reject(run: Run, control: Control, reason: str) -> None:
-    """Ends the run, wherever it is before its publication; one that is published already is refused."""
+    """Ends the run, wherever it is before its publication; one that is published already is refused. A lease that the
+    run kept between two steps is released, if its holder is known to have ended; elsewhere it expires."""
     run.check(RunState.REJECTED)
     said = control.reject(run.plan.job, run.plan.run_id, reason)
     run.enter(RunState.REJECTED, said.at, said.reason)
+    held = control.lease_of(run.plan.job)
+    if held is not None and held.run_id == run.plan.run_id and Process.parse(held.holder).is_over:
+        control.release(held)
 
 
 def approve(run: Run, control: Control, now: int, reason: str) -> None:
