@@ -18,11 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from stateferry.durations import parse_duration
-from stateferry.errors import PlanError, UsageError
-from stateferry.runs.plan import plan_values
+from stateferry.errors import PlanError
+from stateferry.runs.plan import plan_values, valid_milliseconds, valid_share
 from stateferry.runs.plan_problems import problem_lines
-from stateferry.shares import parse_share
 
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
 DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
@@ -34,23 +32,15 @@ def _given(value: object) -> object:
 
 
 def _duration(value: object) -> object:
+    """As it was written."""
     if isinstance(value, str):
-        try:
-            parse_duration(value)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
+        valid_milliseconds(value)
     return value
 
 
 def _share(value: object) -> object:
     """What a form's empty field leaves is none."""
-    value = _given(value)
-    if value is None or isinstance(value, bool) or not isinstance(value, str | int | float):
-        return value
-    try:
-        return parse_share(value)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
+    return valid_share(_given(value))
 
 
 def _arguments(value: object) -> object:

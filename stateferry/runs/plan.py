@@ -45,7 +45,8 @@ _CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
 _OF_THE_RUN = {"run_id", "now", "now_from"}
 
 
-def _milliseconds(value: object) -> object:
+def valid_milliseconds(value: object) -> object:
+    """Those of a duration; what is none in any form is left to the field's type."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return value
     try:
@@ -54,7 +55,8 @@ def _milliseconds(value: object) -> object:
         raise ValueError(str(error)) from None
 
 
-def _share(value: object) -> object:
+def valid_share(value: object) -> object:
+    """The number that a share is; what is none in any form is left to the field's type."""
     if isinstance(value, bool) or not isinstance(value, str | float | int):
         return value
     try:
@@ -111,7 +113,7 @@ class StatePlan(_Model):
     flag: Name | None = None
     # Said by whoever knows that the job has none, where a Boolean state looks like one.
     no_flag: Annotated[StrictBool, ADDED] = False
-    ttl_ms: Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS), BeforeValidator(_milliseconds)] | None = None
+    ttl_ms: Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS), BeforeValidator(valid_milliseconds)] | None = None
 
     @model_validator(mode="after")
     def _names_differ(self) -> StatePlan:
@@ -180,10 +182,10 @@ class MigrationPlan(_Model):
     # Of the keys that the last run had: more of them gone is rather another savepoint.
     vanish_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
     # The share of a state's entries that may expire in this run; without it, what is usual may.
-    accept_expired: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(_share), ADDED] = None
+    accept_expired: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(valid_share), ADDED] = None
     # How far timestamps may be ahead of `now`: clocks differ.
     clock_tolerance_ms: Annotated[
-        StrictInt, Field(ge=0, le=MAX_MILLISECONDS), BeforeValidator(_milliseconds), ADDED
+        StrictInt, Field(ge=0, le=MAX_MILLISECONDS), BeforeValidator(valid_milliseconds), ADDED
     ] = DEFAULT_CLOCK_TOLERANCE_MS
     # Whether `now` is that of a clock (or told), the end of a backfilled day, or the savepoint's newest timestamp.
     now_from: Annotated[Literal["clock", "backfill", "savepoint"], ADDED] = "clock"
