@@ -141,13 +141,8 @@ class Pipeline:
         # What is wrong may be mended: the next time the staged savepoint is made and looked at anew.
         self.run.forget("rescale")
         self.run.forget("validate")
-        for check in report.failed:
-            if check.name == source_check.NAME:
-                raise RejectedError(
-                    f"{check.actual}: what was converted is not what the snapshot read, so nothing is published. Find "
-                    "out who writes to the savepoint, then start a run of its own: give another --target, or trigger a "
-                    f"new DAG run ({self.run.report.shown})"
-                )
+        if (changed := source_check.changed_source(report.failed)) is not None:
+            raise RejectedError(f"{changed} ({self.run.report.shown})")
         failed = ", ".join(check.name for check in report.failed)
         raise RejectedError(f"the staged savepoint is not what it should be: {failed} ({self.run.report.shown})")
 
@@ -343,12 +338,9 @@ class _Renewed:
         while not self._ended.wait(LEASE_MS / 3000):
             try:
                 self._pipeline.control.renew(self._pipeline.lease)
-            except LeaseLostError as error:
-                self._pipeline._lost.append(error)
-                return
-            except PassingError:
-                # The lease is good as long as nobody else takes it; the next renewal may come through.
-                continue
             except StateferryError as error:
+                # The lease is good as long as nobody else takes it; the next renewal may come through.
+                if isinstance(error, PassingError) and not isinstance(error, LeaseLostError):
+                    continue
                 self._pipeline._lost.append(error)
                 return

@@ -6,7 +6,7 @@ what was converted in between is what the snapshot counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stateferry.errors import RejectedError
@@ -57,6 +57,18 @@ def check_source(facts: Mapping[str, Any] | None, now: BytesRead) -> Check:
         actual = f"{len(unread)} {were} not read again; the first is {_place(*unread[0])}"
         return Check(NAME, Outcome.COULD_NOT_TELL, expected, actual)
     return Check(NAME, Outcome.PASSED, expected, _in_words(now))
+
+
+def changed_source(failed: Iterable[Check]) -> str | None:
+    """What a source that changed means, and what to do; None if it is not among what failed."""
+    for check in failed:
+        if check.name == NAME:
+            return (
+                f"{check.actual}: what was converted is not what the snapshot read, so nothing is published. Find out "
+                "who writes to the savepoint, then start a run of its own: give another --target, or trigger a new DAG "
+                "run"
+            )
+    return None
 
 
 def _of(read: BytesRead, file: str, part: int) -> str | None:
