@@ -69,6 +69,22 @@ def test_attempts_at_a_chunk_write_files_of_their_own(tmp_path: Path, monkeypatc
     assert nights.current(state, "one") == state.migrated(nights.rules(savepoint))
 
 
+def writers_beside_the_step(
+    monkeypatch: pytest.MonkeyPatch, target: Location, first: Callable[[], None] = lambda: None
+) -> list[WriteBehind]:
+    """Another writer of the same file, which begins when the step begins to write."""
+    writers: list[WriteBehind] = []
+    assemble = staging.assemble
+
+    def beside(*arguments: Any) -> Any:
+        first()
+        writers.append(WriteBehind(target.child(KEYED)))
+        return assemble(*arguments)
+
+    monkeypatch.setattr(rescale, "assemble", beside)
+    return writers
+
+
 def test_a_twin_that_is_still_writing_when_the_step_ends_can_end_as_well(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
@@ -76,14 +92,7 @@ def test_a_twin_that_is_still_writing_when_the_step_ends_can_end_as_well(
     world.pictures[RunState.RUNNING].restore(world.root)
     world.do("migrate")
     target = Location.of(str(world.root / "target"))
-    twins: list[WriteBehind] = []
-    assemble = staging.assemble
-
-    def beside_a_twin(*arguments: Any) -> Any:
-        twins.append(WriteBehind(target.child(KEYED)))
-        return assemble(*arguments)
-
-    monkeypatch.setattr(rescale, "assemble", beside_a_twin)
+    twins = writers_beside_the_step(monkeypatch, target)
     world.do("rescale", "validate", "cut_over")
     (twin,) = twins
     whole = (world.root / "target" / KEYED).read_bytes()
@@ -102,16 +111,12 @@ def test_a_driver_that_lost_the_lease_removes_nothing_of_the_next_ones(
     world.pictures[RunState.RUNNING].restore(world.root)
     world.do("migrate")
     target = Location.of(str(world.root / "target"))
-    heirs: list[WriteBehind] = []
-    assemble = staging.assemble
 
-    def robbed(*arguments: Any) -> Any:
+    def rob() -> None:
         with world.control as control:
             control.acquire("orders", "one", force=True)
-        heirs.append(WriteBehind(target.child(KEYED)))
-        return assemble(*arguments)
 
-    monkeypatch.setattr(rescale, "assemble", robbed)
+    heirs = writers_beside_the_step(monkeypatch, target, rob)
     assert asked(world, "rescale") == MAY_PASS
     (heir,) = heirs
     assert len(drafts(target)) == 1

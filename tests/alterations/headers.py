@@ -43,47 +43,47 @@ def _with_state(header: KeyedHeader, name: str, change: Callable[[StateMeta], St
     return replace(header, states=tuple(change(meta) if meta.name == name else meta for meta in header.states))
 
 
-def _other_type(scene: Scene, header: KeyedHeader) -> tuple[StateMeta, StateMeta] | None:
-    """A map state, and its description with user keys and values exchanged."""
-    pairs = []
+def _other_type(scene: Scene, header: KeyedHeader) -> StateMeta | None:
+    """A map state's description with user keys and values exchanged."""
+    others = []
     for meta in header.states:
         value = meta.serializer(VALUE_SERIALIZER)
         if meta.option(KEYED_STATE_TYPE) == "MAP" and value is not None and value.nested[0].raw != value.nested[1].raw:
             exchanged = map_snapshot(value.nested[1], value.nested[0])
             serializers = ((key, exchanged if key == VALUE_SERIALIZER else its) for key, its in meta.serializers)
-            pairs.append((meta, replace(meta, serializers=tuple(serializers))))
-    return scene.random.choice(pairs) if pairs else None
+            others.append(replace(meta, serializers=tuple(serializers)))
+    return scene.random.choice(others) if others else None
+
+
+def _with_other_type(
+    scene: Scene, change: Callable[[KeyedHeader, StateMeta], KeyedHeader]
+) -> tuple[Operator, int, str]:
+    """Changes a subtask's header, told the description of one of its states with another type."""
+    named: list[str] = []
+
+    def of_header(header: KeyedHeader) -> KeyedHeader | None:
+        other = _other_type(scene, header)
+        if other is None:
+            return None
+        named.append(other.name)
+        return change(header, other)
+
+    return *_of_headers(scene, of_header), named[0]
 
 
 @harmful
 def a_state_described_as_another_type(scene: Scene) -> Place:
-    named: list[str] = []
-
-    def change(header: KeyedHeader) -> KeyedHeader | None:
-        found = _other_type(scene, header)
-        if found is None:
-            return None
-        named.append(found[0].name)
-        return _with_state(header, found[0].name, lambda _: found[1])
-
-    operator, index = _of_headers(scene, change)
-    return Place((f"operator {operator.label}, subtask {index}", *named))
+    operator, index, name = _with_other_type(
+        scene, lambda header, other: _with_state(header, other.name, lambda _: other)
+    )
+    return Place((f"operator {operator.label}, subtask {index}", name))
 
 
 @harmful
 def a_state_described_twice(scene: Scene) -> Place:
     """First with another type, then as it is."""
-    named: list[str] = []
-
-    def change(header: KeyedHeader) -> KeyedHeader | None:
-        found = _other_type(scene, header)
-        if found is None:
-            return None
-        named.append(found[0].name)
-        return replace(header, states=(found[1], *header.states))
-
-    _of_headers(scene, change)
-    return Place(tuple(named))
+    *_, name = _with_other_type(scene, lambda header, other: replace(header, states=(other, *header.states)))
+    return Place((name,))
 
 
 @harmful

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from stateferry.key_groups import KeyGroupRange
@@ -20,25 +21,24 @@ from tests.alterations.scene import (
 )
 
 
-@harmful
-def an_offset_become_none(scene: Scene) -> Place:
+def _with_another_offset(scene: Scene, another: Callable[[int], int]) -> Place:
     operator = scene.keyed()
     task, handle = scene.handle(operator)
-    at = scene.choose([at for at, offset in enumerate(handle.offsets) if offset])
-    offsets = tuple(0 if place == at else offset for place, offset in enumerate(handle.offsets))
-    scene.replace_handle(operator, task.index, replace(handle, offsets=offsets))
+    offsets = list(handle.offsets)
+    at = scene.choose([at for at, offset in enumerate(offsets) if offset])
+    offsets[at] = another(offsets[at])
+    scene.replace_handle(operator, task.index, replace(handle, offsets=tuple(offsets)))
     return Place((operator.label,), handle.range.start + at)
+
+
+@harmful
+def an_offset_become_none(scene: Scene) -> Place:
+    return _with_another_offset(scene, lambda _: 0)
 
 
 @harmful
 def an_offset_a_little_off(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
-    at = scene.choose([at for at, offset in enumerate(handle.offsets) if offset])
-    by = scene.choose([1, -1, 2, -2, 7])
-    offsets = tuple(offset + by if place == at else offset for place, offset in enumerate(handle.offsets))
-    scene.replace_handle(operator, task.index, replace(handle, offsets=offsets))
-    return Place((operator.label,), handle.range.start + at)
+    return _with_another_offset(scene, lambda offset: offset + scene.choose([1, -1, 2, -2, 7]))
 
 
 @harmful

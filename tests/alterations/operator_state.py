@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stateferry.operator_state import DistributionMode
-from stateferry.savepoint.header import VALUE_SERIALIZER
+from stateferry.savepoint.header import VALUE_SERIALIZER, StateMeta
 from stateferry.savepoint.metadata import (
     Operator,
     OperatorHandle,
@@ -186,28 +186,22 @@ def a_mode_of_distribution(scene: Scene) -> Place:
     return _of_elements(scene, change)
 
 
+def _moved(scene: Scene, section: list[StateMeta], other: list[StateMeta]) -> str | None:
+    """The name of a description that has gone from one section to the end of the other."""
+    if not section:
+        return None
+    other.append(section.pop(scene.random.randrange(len(section))))
+    return other[-1].name
+
+
 @harmful
 def a_broadcast_state_described_among_the_lists(scene: Scene) -> Place:
-    def change(elements: Elements) -> str | None:
-        if not elements.broadcasts:
-            return None
-        moved = elements.broadcasts.pop(scene.random.randrange(len(elements.broadcasts)))
-        elements.lists.append(moved)
-        return moved.name
-
-    return _of_elements(scene, change)
+    return _of_elements(scene, lambda elements: _moved(scene, elements.broadcasts, elements.lists))
 
 
 @harmful
 def a_list_described_among_the_broadcast_states(scene: Scene) -> Place:
-    def change(elements: Elements) -> str | None:
-        if not elements.lists:
-            return None
-        moved = elements.lists.pop(scene.random.randrange(len(elements.lists)))
-        elements.broadcasts.append(moved)
-        return moved.name
-
-    return _of_elements(scene, change)
+    return _of_elements(scene, lambda elements: _moved(scene, elements.lists, elements.broadcasts))
 
 
 @harmful

@@ -21,6 +21,11 @@ def _counts(state: KeyedState, row: Row) -> bool:
     return bool(row.value) and not (state.kind is StateKind.MAP and row.value[0] == 1)
 
 
+def _in_key_group(row: Row, group: int, width: int) -> Row:
+    """By the number in front of its key, of so many bytes."""
+    return replace(row, key=group.to_bytes(width, "big") + row.key[width:])
+
+
 @harmful
 def a_bit_of_a_value(scene: Scene) -> Place:
     operator = scene.keyed()
@@ -104,7 +109,7 @@ def a_row_in_another_key_group(scene: Scene) -> Place:
 
     def change(groups: Groups) -> None:
         del groups[group][place]
-        groups[other].append(replace(row, key=other.to_bytes(width, "big") + row.key[width:]))
+        groups[other].append(_in_key_group(row, other, width))
 
     scene.change_rows(operator, change)
     return Place((row.state,), other)
@@ -116,7 +121,7 @@ def a_row_with_another_key_groups_number(scene: Scene) -> Place:
     group, place, row = scene.row(operator)
     width = scene.prefix(operator)
     other = (group + 1) % operator.max_parallelism
-    scene.replace_row(operator, group, place, replace(row, key=other.to_bytes(width, "big") + row.key[width:]))
+    scene.replace_row(operator, group, place, _in_key_group(row, other, width))
     return Place((row.state,), group)
 
 
@@ -128,10 +133,7 @@ def two_key_groups_exchanged(scene: Scene) -> Place:
     width = scene.prefix(operator)
 
     def change(groups: Groups) -> None:
-        moved = {
-            to: [replace(row, key=to.to_bytes(width, "big") + row.key[width:]) for row in groups[of]]
-            for of, to in ((one, other), (other, one))
-        }
+        moved = {to: [_in_key_group(row, to, width) for row in groups[of]] for of, to in ((one, other), (other, one))}
         groups.update(moved)
 
     scene.change_rows(operator, change)
