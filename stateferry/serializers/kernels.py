@@ -133,18 +133,26 @@ def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _skip_string(data, position, limit, null_lengths, failure):  # type: ignore[no-untyped-def]
-    """A varint of units + 1 (0 is null), then each UTF-16 unit as a varint of one to three bytes."""
-    start = position
-    units = np.int64(0)
+def _read_varint(data, position, limit):  # type: ignore[no-untyped-def]
+    """At most five bytes of seven bits each, the lowest first: the number, where the next byte lies, whether the number
+    has ended there, and how many bits have been read."""
+    number = np.int64(0)
     shift = np.int64(0)
     byte = np.int64(0x80)
     while byte >= 0x80 and shift <= 28 and position < limit:
         byte = np.int64(data[position])
         position += 1
-        units |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         shift += 7
-    if byte >= 0x80:
+    return number, position, byte < 0x80, shift
+
+
+@_inlined
+def _skip_string(data, position, limit, null_lengths, failure):  # type: ignore[no-untyped-def]
+    """A varint of units + 1 (0 is null), then each UTF-16 unit as a varint of one to three bytes."""
+    start = position
+    units, position, ended, shift = _read_varint(data, position, limit)
+    if not ended:
         code = BAD_STRING if shift > 28 else TRUNCATED
         position = _fail(failure, code, start, np.int64(1))
     elif units > null_lengths:
@@ -252,17 +260,10 @@ def _is_constant(code, pc, number):  # type: ignore[no-untyped-def]
 def _read_block_count(registers, data, position, limit, least, failure):  # type: ignore[no-untyped-def]
     """A varint of 31 bits, believed as far as the bytes behind it allow; goes to register 0."""
     start = position
-    count = np.int64(0)
-    shift = np.int64(0)
-    byte = np.int64(0x80)
-    while byte >= 0x80 and shift <= 28 and position < limit:
-        byte = np.int64(data[position])
-        position += 1
-        count |= (byte & 0x7F) << shift
-        shift += 7
-    if byte >= 0x80 and shift <= 28:
+    count, position, ended, shift = _read_varint(data, position, limit)
+    if not ended and shift <= 28:
         return _fail(failure, TRUNCATED, start, position - start + 1)
-    if byte >= 0x80 or count > 0x7FFFFFFF or count * least > limit - position:
+    if not ended or count > 0x7FFFFFFF or count * least > limit - position:
         return _fail(failure, BAD_COUNT, start, count)
     registers[0] = count
     return position
