@@ -112,7 +112,7 @@ def flips(data: bytes, positions: range, bits: int) -> Iterator[bytes]:
             yield replaced(data, position, bytes([data[position] ^ 1 << bit]))
 
 
-WHOLE = [pytest.mark.slow, pytest.mark.timeout(900)]
+WHOLE = [pytest.mark.full, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("bits", [1, pytest.param(8, marks=WHOLE)])
@@ -375,7 +375,7 @@ def test_random_damage_in_key_groups(tmp_path: Path) -> None:
     hunt(tmp_path, 400)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_random_damages_in_key_groups(tmp_path: Path) -> None:
     hunt(tmp_path, 100_000 // 6 + 1)

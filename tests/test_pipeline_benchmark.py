@@ -89,6 +89,7 @@ def _values(path: Path) -> dict[str, list[tuple[str, Any]]]:
     return {entry.key: entry.value for entry in entries}
 
 
+@pytest.mark.full
 @pytest.mark.flink
 def test_the_peer_writes_every_entry(tmp_path: Path) -> None:
     bench = Bench(tmp_path, KEYS)
