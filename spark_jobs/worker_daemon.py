@@ -19,11 +19,10 @@ import subprocess
 import sys
 import time
 from itertools import count
-from pathlib import Path
 from zipimport import zipimporter
 
 from spark_jobs import memory
-from stateferry.temporary_folder import make_temporary_folder, remove_temporary_folder
+from stateferry.temporary_folder import is_in_use, make_temporary_folder, remove_temporary_folder
 
 _SOCKET = "STATEFERRY_NURSERY"
 _PIPES = (0, 1, 2)
@@ -143,8 +142,9 @@ def _hand_over(path: str) -> bool:
             return False
         if not taker:
             return False
-        # How Spark ends its daemon: workers that aren't told would complain of Spark's absence.
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(int(taker), signal.SIGTERM))
+        # Spark ends its daemon by this signal and by closing its pipes. The taker has the pipes and ends by them; with
+        # the signal as well it could end before it has removed the temporary folder.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         peer.recv(1)
     return True
 
@@ -166,18 +166,9 @@ def _remove_after_all_others(folder: str) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     end = time.monotonic() + _LONGEST_END
-    while _is_on_a_command_line(folder) and time.monotonic() < end:
+    while is_in_use(folder) and time.monotonic() < end:
         time.sleep(0.1)
     remove_temporary_folder(folder)
-
-
-def _is_on_a_command_line(folder: str) -> bool:
-    """Of another process than this one: of the JVM, or of what starts it."""
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if line.parent.name != str(os.getpid()) and folder.encode() in line.read_bytes():
-                return True
-    return False
 
 
 def _serve_first(path: str) -> None:

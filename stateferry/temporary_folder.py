@@ -15,6 +15,7 @@ import string
 import tempfile
 import time
 from functools import cache
+from pathlib import Path
 
 _NAME = re.compile(r"stateferry-[0-9a-z]{10}")
 _LETTERS = string.ascii_lowercase + string.digits
@@ -61,6 +62,17 @@ def is_temporary_folder(folder: str) -> bool:
         return False
     named = _NAME.fullmatch(os.path.basename(folder)) is not None
     return named and os.path.isabs(folder) and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def is_in_use(folder: str) -> bool:
+    """Whether another process of this machine has the folder on its command line, as Spark's JVM and what starts it do.
+
+    A JVM whose folder is removed while it starts stays for ever, though the process that started it has ended."""
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if line.parent.name != str(os.getpid()) and folder.encode() in line.read_bytes():
+                return True
+    return False
 
 
 def remove_temporary_folder(folder: str) -> None:

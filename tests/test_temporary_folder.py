@@ -93,6 +93,18 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_of_its_run(tmp_pa
     assert [one["folder"] for one in json.loads((tmp_path / "temporary.json").read_text())] == [own]
 
 
+def test_what_a_killed_process_started_keeps_its_folder_until_it_ends(tmp_path: Path, short: Path) -> None:
+    """A JVM that has just been started can't end before it has found its folder."""
+    left = done(_OF_A_RUN + _KILLED, tmp_path, temporary=short)
+    with subprocess.Popen([sys.executable, "-c", "input()", left], stdin=subprocess.PIPE) as started:
+        assert TemporaryFolders(Location.of(str(tmp_path))).left_behind() == []
+        done(_OF_A_RUN, tmp_path, temporary=short)
+        assert [str(one) for one in short.iterdir()] == [left]
+        started.communicate(b"\n")
+    done(_OF_A_RUN, tmp_path, temporary=short)
+    assert list(short.iterdir()) == []
+
+
 def test_nothing_else_is_removed(tmp_path: Path) -> None:
     here, gone = Process.this(), Process(2**22 + 1, socket.gethostname(), 1)
     elsewhere = Process(gone.id, "elsewhere", 1)

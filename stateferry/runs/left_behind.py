@@ -12,7 +12,7 @@ from typing import Any
 
 from stateferry.runs.processes import Process
 from stateferry.savepoint.storage import Location
-from stateferry.temporary_folder import is_temporary_folder, remove_temporary_folder, temporary_folder
+from stateferry.temporary_folder import is_in_use, is_temporary_folder, remove_temporary_folder, temporary_folder
 
 _FILE = "temporary.json"
 
@@ -34,11 +34,13 @@ class TemporaryFolders:
         self._file.write_atomically(f"{json.dumps([*others, me], indent=2)}\n".encode())
 
     def left_behind(self) -> list[str]:
-        """Folders that are still here although the processes that made them are over."""
+        """Folders that are still here although the processes that made them, and those that these started, are over."""
         return [
             one["folder"]
             for one in self._listed()
-            if Process.parse(one["process"]).is_over and is_temporary_folder(one["folder"])
+            if Process.parse(one["process"]).is_over
+            and is_temporary_folder(one["folder"])
+            and not is_in_use(one["folder"])
         ]
 
     @property

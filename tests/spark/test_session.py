@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,6 +74,42 @@ os.kill(os.getpid(), signal.SIGKILL)
     _wait_until_gone(waiting)
     assert not Path(path).parent.exists()
     assert done.stderr == ""
+
+
+def test_a_daemon_ends_by_its_pipe_so_that_no_signal_keeps_it_from_removing_the_folder() -> None:
+    code = """
+import os, signal, sys
+from spark_jobs.worker_daemon import Nursery
+nursery = Nursery()
+print(nursery._process.pid, os.environ["STATEFERRY_NURSERY"], flush=True)
+sys.stdin.read()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        waiting, path = driver.stdout.readline().split()
+        environment = os.environ | {"STATEFERRY_NURSERY": path, "PYTHON_WORKER_FACTORY_SECRET": "any"}
+        command = [sys.executable, "-m", "spark_jobs.worker_daemon"]
+        while not Path(path).is_socket():
+            time.sleep(0.05)
+        with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+            assert daemon.stdin is not None
+            assert daemon.stdout is not None
+            # It listens.
+            daemon.stdout.read(4)
+            driver.stdin.close()
+            driver.wait(60)
+            daemon.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert Path(path).parent.exists()
+            assert daemon.poll() is None
+            daemon.stdin.close()
+            daemon.wait(60)
+    _wait_until_gone(waiting)
+    assert not Path(path).parent.exists()
 
 
 def test_an_interruption_while_the_jvm_starts_leaves_nobody_behind() -> None:
