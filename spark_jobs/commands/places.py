@@ -14,6 +14,8 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
 def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
     """The home and the catalog's address."""
     from stateferry.runs.plan import default_home
+    from stateferry.runs.runs import check_home
 
     home = os.path.abspath(os.path.expanduser(options.home or default_home()))
+    check_home(home)
     return home, options.catalog or f"sqlite:///{home}/catalog.db"

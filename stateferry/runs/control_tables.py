@@ -19,8 +19,10 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    func,
     inspect,
     make_url,
+    select,
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -28,6 +30,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from stateferry.databases import tell
 from stateferry.errors import MissingHereError, UsageError
+from stateferry.formats import FORMAT, check_format
 from stateferry.private_files import private_files
 from stateferry.savepoint.stores import reaching
 
@@ -81,6 +84,11 @@ standing = Table(
     Column("version", BigInteger, nullable=False),
 )
 
+# One row: the version of these tables, and of the Iceberg tables that the same database names.
+format_version = Table(
+    "stateferry_format", _metadata, Column("format", BigInteger, primary_key=True, autoincrement=False)
+)
+
 
 def engine_for(catalog_uri: str) -> Engine:
     """For whoever writes: a SQLite database that isn't there yet is made."""
@@ -101,7 +109,10 @@ def engine_to_read(catalog_uri: str) -> Engine | None:
         return None
     engine = _engine(catalog_uri, "BEGIN")
     with engine.begin() as connection:
-        there = [inspect(connection).has_table(name) for name in _metadata.tables]
+        _check_format(connection)
+        # Without a version it is the first one: to ask, nothing needs to be written for that.
+        asked = _metadata.tables.keys() - {format_version.name}
+        there = [inspect(connection).has_table(name) for name in asked]
     if not any(there):
         return None
     if not all(there):
@@ -160,7 +171,19 @@ def create_tables(engine: Engine) -> None:
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _POSTGRES_LOCK})
+        recorded = _check_format(connection)
         _metadata.create_all(connection)
+        if recorded is None:
+            connection.execute(upsert_nothing(connection, format_version, format=FORMAT))
+
+
+def _check_format(connection: Connection) -> int | None:
+    """The version that the database records, if any; refuses a newer one."""
+    if not inspect(connection).has_table(format_version.name):
+        return None
+    recorded = connection.execute(select(func.max(format_version.c.format))).scalar_one()
+    check_format(recorded, f"the catalog {connection.engine.url.render_as_string(hide_password=True)}")
+    return int(recorded) if recorded is not None else None
 
 
 def upsert_nothing(connection: Connection, table: Table, **values: object) -> Insert:

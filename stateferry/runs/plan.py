@@ -31,6 +31,7 @@ from pydantic import (
 
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, parse_duration
 from stateferry.errors import PlanError, UsageError
+from stateferry.formats import FIELD, FORMAT, check_format
 from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
 from stateferry.runs.plan_problems import problem_lines
 from stateferry.savepoint.chunks import TARGET_BYTES
@@ -255,13 +256,17 @@ class MigrationPlan(_Model):
         return self.model_dump(exclude=left_out) == other.model_dump(exclude=left_out)
 
     def to_json(self) -> str:
-        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+        values = self.model_dump(mode="json")
+        # Plans of version 1 don't say it.
+        marked = {FIELD: FORMAT, **values} if FORMAT > 1 else values
+        return json.dumps(marked, indent=2, ensure_ascii=False) + "\n"
 
 
 def plan_of(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:
     """The plan with these values; `origin` is how messages call it."""
+    check_format(values.get(FIELD), origin)
     try:
-        return MigrationPlan.model_validate(dict(values))
+        return MigrationPlan.model_validate({name: value for name, value in values.items() if name != FIELD})
     except ValidationError as error:
         lines = problem_lines(error, (MigrationPlan, OperatorPlan, StatePlan))
         raise PlanError("\n".join(f"{origin}: {line}" for line in lines)) from None

@@ -10,6 +10,7 @@ from stateferry.runs.control import Control, RolledBack
 from stateferry.runs.plan import new_run_id
 from stateferry.runs.publication import Publication
 from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import check_home
 from stateferry.runs.to_publish import ToPublish, published_run
 
 
@@ -31,6 +32,7 @@ class WayBack:
 
     def go(self, undo: Publication | None = None) -> RolledBack:
         """Undoes what stands, or else exactly `undo`, which may be undone already. No file is removed."""
+        check_home(self.home)
         undo = undo or self.to_undo()
         if undo is None:
             raise nothing_to_undo(self.job)

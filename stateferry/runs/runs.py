@@ -9,7 +9,7 @@
 | report.json | what the validation found |
 | staged/ | the staged savepoint |
 
-Every file appears whole or not at all.
+`format.json` beside `runs/` holds the version of all this. Every file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateferry.errors import PassingError, PlanError, StateferryError, UsageError
+from stateferry.formats import FIELD, FORMAT, check_format
 from stateferry.private_files import private_files
 from stateferry.runs.plan import MigrationPlan, plan_of_json
 from stateferry.runs.run_states import (
@@ -37,7 +38,7 @@ from stateferry.savepoint.storage import Location
 
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
 _PLAN, _STATE, _STEPS, _REPORT, _STAGED = "plan.json", "state.json", "steps", "report.json", "staged"
-_LOCK = "state.lock"
+_LOCK, _FORMAT = "state.lock", "format.json"
 
 # The step that says whether the tables' `main` is this run's by now.
 ADVANCE = "advance"
@@ -65,16 +66,18 @@ class Run:
     @classmethod
     def create(cls, plan: MigrationPlan, now: int) -> Run:
         """The plan's run, begun now if it wasn't before."""
+        check_home(plan.home)
         folder = run_folder(plan.home, plan.job, plan.run_id)
         run = cls(plan, folder)
         file = folder.child(_PLAN)
         if file.exists():
-            if cls.open(folder).plan != plan:
+            if cls._opened(folder).plan != plan:
                 raise PlanError(
                     f"run {plan.run_id} of job {plan.job} is there already, with another plan ({file.shown}): "
                     "give another run_id, or leave it out"
                 )
         else:
+            _record_format(Location.of(plan.home))
             _write(file, plan.to_json())
         if not run.changes():
             run.enter(RunState.PLANNED, now)
@@ -82,6 +85,11 @@ class Run:
 
     @classmethod
     def open(cls, folder: Location) -> Run:
+        check_home(folder.parent.parent.parent.shown)
+        return cls._opened(folder)
+
+    @classmethod
+    def _opened(cls, folder: Location) -> Run:
         file = folder.child(_PLAN)
         return cls(plan_of_json(file.read(), file.shown), folder)
 
@@ -200,6 +208,7 @@ class RunSummary:
 
 def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
     """The job's runs, or all, the newest first."""
+    check_home(home)
     jobs = [_runs(home).child(folder_name(job))] if job is not None else _runs(home).entries()
     runs = [_summary(of_job.name, folder) for of_job in jobs for folder in of_job.entries() if folder.is_folder()]
     return sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
@@ -219,9 +228,22 @@ def _runs(home: str) -> Location:
     return Location.of(home).child("runs")
 
 
+def check_home(home: str) -> None:
+    """Refuses a home that a newer version of Stateferry has worked in."""
+    file = Location.of(home).child(_FORMAT)
+    if file.exists():
+        check_format(_read_object(file).get(FIELD, "nothing"), f"the home {file.parent.shown}")
+
+
+def _record_format(home: Location) -> None:
+    file = home.child(_FORMAT)
+    if not file.exists():
+        _write(file, f"{json.dumps({FIELD: FORMAT})}\n")
+
+
 def _summary(job_folder: str, folder: Location) -> RunSummary:
     try:
-        run = Run.open(folder)
+        run = Run._opened(folder)
         return RunSummary(run.plan.job, run.plan.run_id, folder, run.plan, run.changes())
     except PassingError:
         # A run that can't be looked at now may be the one to go on with.

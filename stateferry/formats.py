@@ -1,0 +1,29 @@
+"""The version of everything that outlives a process: plans, the runs under a home, the catalog's records and tables.
+
+They have one version, `FORMAT`; docs/formats.md lists what it covers, where it is recorded, and what each version is.
+What records no version is of version 1.
+"""
+
+from __future__ import annotations
+
+from stateferry.errors import RefusedError, StateferryError
+
+FORMAT = 1
+FIELD = "format"
+
+
+class NewerFormatError(RefusedError):
+    """A newer version of Stateferry has written this: what it means isn't known here."""
+
+
+def check_format(found: object, what: str) -> None:
+    """Refuses a version that is newer than this one; `what` is how messages call the thing that records it."""
+    if found is None:
+        return
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise StateferryError(f"{what}: expected the version of a format, such as {FORMAT}, found {found!r}")
+    if found > FORMAT:
+        raise NewerFormatError(
+            f"{what} has format {found}, which a newer version of Stateferry has written; this version knows formats "
+            f"up to {FORMAT}. Nothing has been changed. Install the newer version here, or use another home and catalog"
+        )
