@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_BIN := $(AIRFLOW_VENV)/bin
+# Unless make was told already how much to do at once.
+PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j3)
+# uv installs in a tenth of pip's time.
+UV := $(BIN)/python constraints/uv_like_pip.py
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
   asyncpg mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 PORT ?= 8080
@@ -18,16 +22,17 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre programs
+  test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre programs environments kernels \
+  spark
 # If a recipe fails, make deletes its target, so that no stamp says that it was done.
 .DELETE_ON_ERROR:
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Make both environments: .venv (library, Spark, tools) and .venv-airflow (Airflow)
-	$(BIN)/python -m stateferry.warm
-	$(BIN)/python -m spark_jobs.class_archive
+setup: environments ## Make both environments: .venv (library, Spark, tools) and .venv-airflow (Airflow)
+	@test -z "$$(find stateferry spark_jobs -name '*.py' -newer $(VENV)/.made)" || { \
+	  $(MAKE) --no-print-directory kernels spark && touch $(VENV)/.made; }
 
 test: programs check-java $(VENV)/.made $(AIRFLOW_VENV)/.made ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
 	$(MAKE) --no-print-directory -j2 --output-sync=line lint test-airflow
@@ -78,10 +83,10 @@ bench: $(VENV)/.made check-java ## Measure kernels (and plain Python), and whole
 bench-large: $(VENV)/.made check-java ## Measure whole runs, and the State Processor API, on 9 GB (needs 60 GB of disk)
 	$(BIN)/python -m benchmarks pipeline --keys 5000000 --rounds 1 --out benchmarks/results-large.md
 
-demo: check-jre $(VENV)/.made $(AIRFLOW_VENV)/.made ## Migrate a demo savepoint in Airflow, from snapshot to publication, and show the report
+demo: check-jre environments ## Migrate a demo savepoint in Airflow, from snapshot to publication, and show the report
 	$(BIN)/python -m local_airflow demo
 
-up: check-jre $(VENV)/.made $(AIRFLOW_VENV)/.made ## Start Airflow with the DAGs on this machine (PORT=8080)
+up: check-jre environments ## Start Airflow with the DAGs on this machine (PORT=8080)
 	$(BIN)/python -m local_airflow up --port $(PORT)
 
 down: $(VENV)/.made ## Stop the Airflow that make up has started
@@ -92,21 +97,46 @@ clean: ## Remove the environments, Airflow's data and everything that was built
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# Install the pinned setuptools first: pyspark and this project are built from source, and an isolated build would
-# fetch the newest setuptools instead.
-$(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
+# Both environments side by side. The uv of the first one installs both.
+environments:
+	@$(MAKE) --no-print-directory $(BIN)/uv
+	@$(MAKE) --no-print-directory $(PARALLEL) $(VENV)/.made $(AIRFLOW_VENV)/.made || { \
+	  for made in $(VENV)/.made $(AIRFLOW_VENV)/.made; do \
+	    test -e $$made || echo "$${made%/.made} is not ready: the lines above say why. The same command goes on." >&2; \
+	  done; exit 1; }
+
+$(BIN)/uv: | check-python
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints/spark.txt setuptools wheel
-	$(BIN)/python -m pip install -q -c constraints/spark.txt --no-build-isolation -e '.[spark,postgres,test]'
-	$(BIN)/python -m stateferry.warm
-	$(BIN)/python -m spark_jobs.class_archive
+	$(BIN)/python -m pip install -q --no-compile -c constraints/spark.txt setuptools uv wheel
+
+# pyspark comes later: it is large, there is no wheel of it, and the kernels can be compiled without it.
+$(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
+	@rm -f $@
+	@$(MAKE) --no-print-directory $(BIN)/uv
+	echo pyspark > $(VENV)/later.txt
+	$(UV) pip install -q --python $(VENV) -c constraints/spark.txt --no-build-isolation --excludes $(VENV)/later.txt \
+	  setuptools uv wheel -e '.[spark,postgres,test]'
+	@$(MAKE) --no-print-directory $(PARALLEL) kernels spark
 	touch $@
 
+kernels:
+	$(BIN)/python -m stateferry.warm
+
+# Without isolation the pinned setuptools builds the wheel, and it doesn't compress what is unpacked at once.
+spark:
+	$(UV) pip install -q --python $(VENV) -c constraints/spark.txt --no-build-isolation \
+	  --config-setting=--build-option=--compression=stored pyspark
+	$(BIN)/python -m spark_jobs.class_archive
+
 # Airflow uses only the part of the library that needs neither Spark nor compiled kernels: install no dependencies.
+# Several processes of Airflow start at once: compiled in advance, no module is compiled several times.
 $(AIRFLOW_VENV)/.made: pyproject.toml constraints/airflow.txt | check-python
-	test -x $(AIRFLOW_BIN)/python || $(PYTHON) -m venv $(AIRFLOW_VENV)
-	$(AIRFLOW_BIN)/python -m pip install -q -c constraints/airflow.txt setuptools wheel $(AIRFLOW_PACKAGES)
-	$(AIRFLOW_BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@rm -f $@
+	@$(MAKE) --no-print-directory $(BIN)/uv
+	test -x $(AIRFLOW_BIN)/python || $(PYTHON) -m venv --without-pip $(AIRFLOW_VENV)
+	$(UV) pip install -q --python $(AIRFLOW_VENV) -c constraints/airflow.txt setuptools wheel $(AIRFLOW_PACKAGES)
+	$(UV) pip install -q --python $(AIRFLOW_VENV) --no-deps --no-build-isolation -e .
+	$(AIRFLOW_BIN)/python -m compileall -q -x '/(tests?|mypy|mypyc|numpy|pandas|pyarrow|pyspark|setuptools)/' $(AIRFLOW_VENV)/lib
 	touch $@
 
 check-python:
