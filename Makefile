@@ -102,7 +102,7 @@ environments:
 	@$(MAKE) --no-print-directory $(BIN)/uv
 	@$(MAKE) --no-print-directory $(PARALLEL) $(VENV)/.made $(AIRFLOW_VENV)/.made || { \
 	  for made in $(VENV)/.made $(AIRFLOW_VENV)/.made; do \
-	    test -e $$made || echo "$${made%/.made} is not ready: the lines above say why. The same command goes on." >&2; \
+	    test -e $$made || echo "$${made%/.made} is not ready: the lines above say why. Run the same command again to go on." >&2; \
 	  done; exit 1; }
 
 $(BIN)/uv: | check-python
