@@ -126,7 +126,7 @@ kernels:
 spark:
 	$(UV) pip install -q --python $(VENV) -c constraints/spark.txt --no-build-isolation \
 	  --config-setting=--build-option=--compression=stored pyspark
-	$(BIN)/python -m spark_jobs.class_archive
+	$(BIN)/python -m spark_jobs.startup.class_archive
 
 # Airflow uses only the part of the library that needs neither Spark nor compiled kernels: install no dependencies.
 # Several processes of Airflow start at once: compiled in advance, no module is compiled several times.

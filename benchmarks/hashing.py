@@ -14,12 +14,13 @@ from benchmarks.sections import demo, made_up
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import assign_to_key_group
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.serializers.types import FlinkType, Scalar, TupleType
 from stateferry.serializers.walker import Bytes, Positions
 from stateferry.values.values import encode
 from tests import naive_java_hash
+from tests.rewriting import rewrite
 
 MAX_PARALLELISM = 1024
 _DISTINCT_KEYS = 20_000
@@ -70,7 +71,7 @@ def _rehash(scale: Scale) -> Rate:
     source, target = made_up(scale, "rows", state), scale.folder / "larger"
 
     def work() -> int:
-        rewrite(source, str(target), Layout(max_parallelism=MAX_PARALLELISM))
+        rewrite(source, str(target), Layout(max_parallelism=MAX_PARALLELISM), exchange_in=scale.folder)
         return state.keys * state.entries
 
     timing = timed(

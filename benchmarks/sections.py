@@ -13,11 +13,12 @@ from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoS
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.entries import read_entries
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.serializers.types import Scalar
 from stateferry.ttl import expired
 from stateferry.values.values import encode
+from tests.rewriting import rewrite
 
 ENTRIES_PER_KEY = 100
 GOAL = 15e6
@@ -42,9 +43,8 @@ def migrate(source: Savepoint, target: Path, ttl: int | None) -> Counter[str]:
     (operator,) = source.keyed_operators()
     states = {state.name: state for state in source.keyed_states(operator)}
     rules = Rules(states[MAIN_STATE], NEW_MAIN_STATE, IS_MIGRATED_STATE, ttl, NOW)
-    migration = MigrateMaps([rules], states)
-    rewrite(source, str(target), Layout(), transforms={operator.id: migration})
-    return migration.counts[MAIN_STATE]
+    staged = rewrite(source, str(target), Layout(), transforms={operator.id: MigrateMaps([rules], states)})
+    return staged.counts[MAIN_STATE]
 
 
 def entries_done(counts: Counter[str]) -> int:

@@ -1,1 +1,1 @@
-"""The Spark side of Stateferry: the savepoint data source and one module per step of a run."""
+"""The Spark side of Stateferry: the steps' workers, a job for each step, and the savepoint data source."""

@@ -1,94 +1,21 @@
-"""Cut over: publish what a green report is about, and nothing else.
+"""Cut over, as a PySpark job: publishes the savepoint that was validated.
 
-The publication record is the commit point. The target's `_metadata` follows from it, and is brought up to it again
-whenever somebody finds that it was not. The tables' `main` has followed the green report already.
+    spark-submit spark_jobs/cut_over.py --plan plan.json
+
+| | |
+|---|---|
+| reads | all files of the staged savepoint |
+| one task | one file |
+| a task does | takes the file's digest (`stateferry/runs/file_digest.py`) |
+| comes back | size and digest of each file; if they are the report's, the driver publishes |
+
+The driver's part is `stateferry/steps/cut_over.py`; `spark_jobs/workers.py` makes the tasks.
 """
 
-from __future__ import annotations
-
-import hashlib
 import sys
-from collections.abc import Mapping, Sequence
 
-from pyspark import SparkContext
-
-from spark_jobs.tasks import Measure, run_tasks
-from spark_jobs.watching import Watch
-from stateferry.errors import RejectedError
-from stateferry.runs.apart import check_apart
-from stateferry.runs.control import Control, Lease
-from stateferry.runs.file_digest import DigestTask, digest_tasks
-from stateferry.runs.publication import Publication, Record
-from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
-from stateferry.runs.runs import Run
-from stateferry.runs.to_publish import ToPublish
-from stateferry.savepoint.metadata import parse_metadata
-from stateferry.savepoint.reader import Savepoint
-
-_BYTES: Measure[tuple[str, FileFingerprint]] = Measure("B", lambda digest: digest[1].size)
-
-
-def fingerprint(
-    spark: SparkContext, savepoint: Savepoint, watch: Watch, written: Mapping[str, FileFingerprint] | None = None
-) -> SavepointFingerprint:
-    """Of every byte of the savepoint; `written`, by their URIs, are files that whoever wrote them knows and that need
-    not be read for it."""
-    known = written or {}
-    tasks = digest_tasks(savepoint)
-    files = {task.name: known[task.uri] for task in tasks if task.uri in known}
-    unknown = [task for task in tasks if task.uri not in known]
-    files |= dict(run_tasks(spark, "fingerprint", unknown, DigestTask.take, watch, _BYTES))
-    return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, files)
-
-
-def fingerprint_of_metadata(savepoint: Savepoint) -> SavepointFingerprint:
-    """Enough to know a source again: it doesn't change, and every step reads it anew."""
-    task = digest_tasks(savepoint)[0]
-    return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, dict([task.take()]))
-
-
-def publish(
-    spark: SparkContext, run: Run, control: Control, lease: Lease, tables: dict[str, int], watch: Watch = lambda _: None
-) -> Publication:
-    if run.facts("validate") is None:
-        raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")
-    report = Report.read(run.report)
-    if not report.is_green:
-        raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
-    staged = Savepoint.open(run.staged.path)
-    if not report.holds_for(fingerprint(spark, staged, watch), run.plan.fingerprint):
-        run.forget("rescale")
-        run.forget("validate")
-        raise RejectedError(
-            f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated: rescale and "
-            "validate again"
-        )
-    check_apart(run.plan)
-    to_publish = ToPublish(run)
-    metadata = to_publish.metadata()
-    parse_metadata(metadata, run.folder.shown)
-    standing = control.standing(run.plan.job)
-    record = Record(
-        run_id=run.plan.run_id,
-        plan_fingerprint=run.plan.fingerprint,
-        source=run.plan.source,
-        checkpoint_id=staged.metadata.checkpoint_id,
-        target=run.plan.target,
-        metadata_digest=hashlib.sha256(metadata).hexdigest(),
-        tables=tables,
-    )
-    already = standing is not None and standing.record == record
-    replaces = standing.sequence if standing is not None and not already else None
-    published = standing if already and standing else control.publish(lease, record, replaces=replaces)
-    to_publish.roll_forward()
-    return published
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    from spark_jobs import step
-
-    return step.main("cut_over", argv)
-
+from spark_jobs.engine import submitted_workers
+from stateferry.cli.step import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("cut_over", submitted_workers))

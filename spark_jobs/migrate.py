@@ -1,109 +1,21 @@
-"""Migrate: bring the tables up to what the savepoint says, writing rows of new and changed keys alone."""
+"""Migrate, as a PySpark job: brings the Iceberg tables of the state up to the savepoint.
 
-from __future__ import annotations
+    spark-submit spark_jobs/migrate.py --plan plan.json
+
+| | |
+|---|---|
+| reads | the migrated states of the source, and the ledger's rows of the keys that the tables know |
+| one task | a chunk: neighbouring key groups, the same ones in every run of the job |
+| a task does | finds new and changed keys, writes their rows to Parquet files (`stateferry/tables/chunk.py`) |
+| comes back | paths and counts of each task's files; the driver commits all of them at once, on the run's branch |
+
+The driver's part is `stateferry/steps/migrate.py`; `spark_jobs/workers.py` makes the tasks.
+"""
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from pyspark import SparkContext
-
-from spark_jobs.tasks import Measure, run_tasks
-from spark_jobs.watching import Watch
-from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.savepoint.stores import reaching
-from stateferry.tables.account import AccountSpec
-from stateferry.tables.chunk import Facts
-from stateferry.tables.current_view import put_current_view
-from stateferry.tables.migrate import (
-    TableHome,
-    TableSnapshots,
-    advance_main,
-    commit_migrate,
-    migrate_chunk,
-    plan_migrate,
-    tables_of,
-)
-from stateferry.tables.schemas import StateTables
-from stateferry.tables.versions import plan_account
-
-_ROWS: Measure[Facts] = Measure(
-    "rows", lambda facts: sum(facts["counts"].get(name, 0) for name in ("rows written", "rows folded"))
-)
-
-
-@dataclass(frozen=True, slots=True)
-class MigratedState:
-    """What became of one state's tables."""
-
-    tables: StateTables
-    snapshots: TableSnapshots
-    rebuild: str | None
-
-
-def table_home(resolved: ResolvedPlan) -> TableHome:
-    return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse)
-
-
-def run(spark: SparkContext, resolved: ResolvedPlan, watch: Watch = lambda _: None) -> list[MigratedState]:
-    return list(_states(spark, resolved, watch))
-
-
-def _states(spark: SparkContext, resolved: ResolvedPlan, watch: Watch) -> Iterator[MigratedState]:
-    plan = resolved.plan
-    for one in resolved.operators:
-        for rules in one.rules:
-            at_least = spark.defaultParallelism
-            with reaching(plan.warehouse):
-                step = plan_migrate(
-                    table_home(resolved),
-                    plan.job,
-                    plan.run_id,
-                    resolved.source,
-                    one.operator,
-                    rules,
-                    vanish_threshold=plan.vanish_threshold,
-                    chunk_bytes=plan.chunk_bytes,
-                    at_least=at_least,
-                )
-            facts = run_tasks(spark, "migrate", step.chunks, migrate_chunk, watch, _ROWS)
-            with reaching(plan.warehouse, "written"):
-                snapshots = commit_migrate(step, facts)
-            yield MigratedState(step.tables, snapshots, step.rebuild)
-
-
-def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
-    """What the tables say of the run, to be asked in pieces of work."""
-    found = []
-    for one in resolved.operators:
-        new_max = resolved.layout.of(one.operator).max_parallelism
-        moves = resolved.layout.rehashes(one.operator)
-        for rules in one.rules:
-            tables = tables_of(resolved.plan.job, one.operator, rules)
-            specs = plan_account(
-                table_home(resolved), tables, resolved.plan.run_id, one.operator.hex_id, rules, new_max, moves=moves
-            )
-            found += specs
-    return found
-
-
-def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:
-    """Moves the tables' `main` forward to this run, and has their view show it; False if they are of a newer savepoint
-    already."""
-    home = table_home(resolved)
-    rules = {tables_of(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
-    with reaching(resolved.plan.warehouse, "written"):
-        moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
-        for tables in moved:
-            put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
-    return moved == states
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    from spark_jobs import step
-
-    return step.main("migrate", argv)
-
+from spark_jobs.engine import submitted_workers
+from stateferry.cli.step import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("migrate", submitted_workers))

@@ -1,48 +1,24 @@
-"""Rescale: build the new savepoint from the source's bytes, its files along the new subtasks' ranges."""
+"""Rescale, as a PySpark job: builds the new savepoint's files from the source's bytes; blobs become rows.
 
-from __future__ import annotations
+    spark-submit spark_jobs/rescale.py --plan plan.json
+
+| | |
+|---|---|
+| reads | the source savepoint; at another max parallelism also the files that tasks send each other |
+| one task | one new keyed state file, which is one subtask's key groups |
+| a task does | copies entries and converts blobs (`stateferry/migration/staging.py`) |
+| comes back | each file's handle, size, digest and counts; the driver makes the savepoint's `_metadata` of them |
+
+At another max parallelism other tasks come first: one for each run of old key groups with about `chunk_bytes` of state
+writes a file with its entries by their new key groups, and the task of a new file reads its part of each.
+
+The driver's part is `stateferry/steps/rescale.py`; `spark_jobs/workers.py` makes the tasks.
+"""
 
 import sys
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 
-from pyspark import SparkContext
-
-from spark_jobs.staging_job import stage_files
-from spark_jobs.watching import Watch
-from stateferry.migration.staging import StagedFile, add_counts, assemble
-from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.savepoint.metadata import Metadata
-from stateferry.savepoint.storage import Location
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A savepoint without its `_metadata`: all its files are on disk."""
-
-    metadata: Metadata
-    files: Sequence[StagedFile]
-
-    @property
-    def counts(self) -> dict[str, Counter[str]]:
-        return add_counts(file.counts for file in self.files)
-
-
-def run(
-    spark: SparkContext, resolved: ResolvedPlan, folder: str, exchange: Location, watch: Watch = lambda _: None
-) -> Staged:
-    """`exchange` is a folder for what goes from key group to key group, as long as it is on its way."""
-    rewrites = resolved.rewrites()
-    files = stage_files(spark, rewrites, folder, exchange, resolved.plan.chunk_bytes, watch)
-    return Staged(assemble(resolved.source.metadata, rewrites, files, folder), files)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    from spark_jobs import step
-
-    return step.main("rescale", argv)
-
+from spark_jobs.engine import submitted_workers
+from stateferry.cli.step import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("rescale", submitted_workers))

@@ -35,9 +35,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs import state_list
 from stateferry.errors import UsageError
-from stateferry.savepoint import batches
+from stateferry.savepoint import batches, state_list
 from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState

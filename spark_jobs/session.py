@@ -19,8 +19,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from spark_jobs import class_archive, java, lost
-from spark_jobs.worker_daemon import Nursery
+from spark_jobs import lost
+from spark_jobs.startup import class_archive, java
+from spark_jobs.startup.worker_daemon import Nursery
 from stateferry.errors import PassingError
 from stateferry.temporary_folder import make_temporary_folder
 
@@ -47,7 +48,7 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.python.daemon.module": "spark_jobs.worker_daemon",
+    "spark.python.daemon.module": "spark_jobs.startup.worker_daemon",
 }
 
 

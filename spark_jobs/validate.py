@@ -1,64 +1,21 @@
-"""Validate: hold the staged savepoint against the source, both read anew."""
+"""Validate, as a PySpark job: holds the staged savepoint against the source and the tables.
 
-from __future__ import annotations
+    spark-submit spark_jobs/validate.py --plan plan.json
+
+| | |
+|---|---|
+| reads | the source and the staged savepoint, both again and from their bytes; the rows of the run's tables |
+| one task | a run of neighbouring key groups of either savepoint, or a chunk of the tables |
+| a task does | counts, checks and sums up entries (`stateferry/validation/`, `stateferry/tables/account.py`) |
+| comes back | counts and checksums; the driver compares them and writes `report.json` |
+
+The driver's part is `stateferry/steps/validate.py`; `spark_jobs/workers.py` makes the tasks.
+"""
 
 import sys
-from collections.abc import Sequence
 
-from pyspark import SparkContext
-
-from spark_jobs.tasks import Measure, run_tasks
-from spark_jobs.watching import Watch
-from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.savepoint.bytes_read import BytesRead
-from stateferry.tables.account import AccountSpec, table_accounts, table_facts
-from stateferry.validation.check_result import Check
-from stateferry.validation.checks import CheckSpec, open_staged, run_check, validate
-from stateferry.validation.keyed_check import READ, Facts
-from stateferry.validation.promise import Promise
-
-_BYTES: Measure[Facts] = Measure("B", lambda facts: int(facts.get("size", 0)))
-
-
-def run(
-    spark: SparkContext,
-    resolved: ResolvedPlan,
-    staged: str,
-    tables: Sequence[AccountSpec] = (),
-    watch: Watch = lambda _: None,
-    read: BytesRead | None = None,
-) -> list[Check]:
-    """`tables` are what they have to say in the matter, in pieces of work. In `read` is noted which bytes of the source
-    were read."""
-    opened = open_staged(staged)
-    if isinstance(opened, Check):
-        return [opened]
-    promise = Promise(
-        resolved.layout, {one.operator.id: one.rules for one in resolved.operators}, resolved.plan.keep_legacy
-    )
-
-    def on_spark(specs: Sequence[CheckSpec]) -> list[Facts]:
-        facts = run_tasks(spark, "validate", specs, run_check, watch, _BYTES)
-        for one in facts:
-            if read is not None and one.get(READ) is not None:
-                read.take(BytesRead.of_facts(one[READ]))
-        return facts
-
-    return validate(
-        resolved.source,
-        opened,
-        promise,
-        run=on_spark,
-        tables=table_accounts(tables, run_tasks(spark, "validate tables", tables, table_facts, watch)),
-        target_bytes=resolved.plan.chunk_bytes,
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    from spark_jobs import step
-
-    return step.main("validate", argv)
-
+from spark_jobs.engine import submitted_workers
+from stateferry.cli.step import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("validate", submitted_workers))

@@ -6,35 +6,20 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+
+from stateferry.steps.workers import Progress, Watch
 
 _POLL_SECONDS = 0.5
 _numbers = itertools.count()
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a step has come: tasks, and the amount of work (in `unit`, if that is known) of those that are done."""
-
-    step: str
-    done: int
-    total: int
-    seconds: float
-    amount: int = 0
-    unit: str = ""
-    ended: bool = False
-
-
-Watch = Callable[[Progress], None]
-
-
 def watched(
-    spark: SparkContext,
+    sc: SparkContext,
     step: str,
     total: int,
     job: Callable[[], Answer],
@@ -57,27 +42,27 @@ def watched(
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):
             try:
-                done = _done(spark, group)
+                done = _done(sc, group)
             except (Py4JError, OSError):
                 # The JVM is gone: the job says so.
                 return
             watch(progress(min(done_before + done, total)))
 
     poller = threading.Thread(target=poll, daemon=True, name=f"progress of {step}")
-    spark.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)
+    sc.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)
     poller.start()
     try:
         answer = job()
     finally:
         ended.set()
         poller.join()
-        spark.setJobGroup("", "")
+        sc.setJobGroup("", "")
     watch(progress(total, ended=True))
     return answer
 
 
-def _done(spark: SparkContext, group: str) -> int:
-    tracker = spark.statusTracker()
+def _done(sc: SparkContext, group: str) -> int:
+    tracker = sc.statusTracker()
     done = 0
     for job_id in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job_id)

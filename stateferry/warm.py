@@ -5,11 +5,13 @@ Done by using them, a little of everything, because what numba compiles depends 
 
 from __future__ import annotations
 
+import logging
 import struct
 import sys
 import tempfile
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,6 @@ from stateferry.savepoint.header import (
 )
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.writer import SavepointWriter
 from stateferry.serializers import walker
 from stateferry.serializers.snapshots import simple_snapshot
@@ -57,7 +58,6 @@ from stateferry.survey import survey
 from stateferry.validation.content import Account
 from stateferry.values.java_values import BigDecimal, LocalTime, PojoValue
 from stateferry.values.values import encode
-from stateferry.warm_migration import migrate
 
 _KEYS: tuple[tuple[FlinkType, Any], ...] = (
     (Scalar.BOOLEAN, True),
@@ -91,7 +91,7 @@ def warm() -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, larger = f"{folder}/source", f"{folder}/larger"
         write_demo_savepoint(source, _DEMO)
-        rewrite(Savepoint.open(source), larger, Layout(max_parallelism=256))
+        write_demo_savepoint(larger, replace(_DEMO, max_parallelism=256))
         for name in (source, larger):
             read_all(Savepoint.open(name))
         # Of texts only those that aren't ASCII come to the loop for texts of all kinds.
@@ -102,8 +102,8 @@ def warm() -> None:
         single = replace(_DEMO, keys=20, entries=1)
         for name, demo in (("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None)), ("single", single)):
             write_demo_savepoint(f"{folder}/{name}", demo)
-            states = (MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE)
-            migrate(f"{folder}/{name}", OPERATOR, states, f"{folder}/of-{name}", _DEMO.now)
+            if find_spec("pyiceberg") is not None:
+                migrate(f"{folder}/{name}", f"{folder}/of-{name}", demo.now, demo.ttl)
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     _hash_pairs()
     for type_, value in _VALUES:
@@ -112,6 +112,41 @@ def warm() -> None:
     columns.decode_list_state(Scalar.STRING, *_as_column(Scalar.STRING, "a"))
     for type_, value in _KEYS:
         hash_codes(type_, *_as_column(type_, value))
+
+
+def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
+    """Two runs as users have them, the second of which finds the tables of the first and changes max parallelism; and
+    a validation that finds something else than it was promised, so that it looks for samples of what differs."""
+    from stateferry.runs.control import Control
+    from stateferry.runs.plan_check import planned, resolve
+    from stateferry.runs.runs import Run
+    from stateferry.steps import validate
+    from stateferry.steps.pipeline import Pipeline
+    from stateferry.steps.workers import InProcess
+
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    workers, opened = InProcess(), Savepoint.open(source)
+    state = {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "flag": IS_MIGRATED_STATE, "ttl_ms": ttl}
+    values = {
+        "source": source,
+        "home": f"{folder}/home",
+        "job": "warm",
+        "now": now,
+        "operators": [{"operator": OPERATOR, "states": [state]}],
+        "drop_unrepresentable_nulls": True,
+        "on_contradiction": "rows",
+        "accept_expired": 1.0,
+    }
+    for night, max_parallelism in enumerate((None, opened.operator(OPERATOR).max_parallelism + 1)):
+        of_night = {"run_id": f"{night}", "target": f"{folder}/{night}", "max_parallelism": max_parallelism}
+        plan = planned({name: value for name, value in (values | of_night).items() if value is not None})
+        resolved, run = resolve(plan, opened), Run.create(plan, now)
+        with Control(plan.catalog_uri) as control:
+            lease = control.acquire(plan.job, plan.run_id)
+            Pipeline(workers, run, resolved, control, lease).carry_out()
+            control.release(lease)
+        keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
+        validate.run(workers, keeping, plan.target)
 
 
 def _hash_pairs() -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import operator_id
-from stateferry.savepoint.rewrite import Layout
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import open_staged, validate
 from tests.alterations import HARMFUL, HARMLESS, NotApplicableError, Place, Scene

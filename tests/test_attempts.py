@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import rescale
 from stateferry.cli import main
 from stateferry.errors import PlanError
 from stateferry.exit_codes import MAY_PASS
@@ -26,6 +25,7 @@ from stateferry.savepoint.own_files import drafts
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.write_behind import WriteBehind
+from stateferry.steps import rescale
 from stateferry.tables.chunk import migrate_chunk
 from stateferry.tables.files import DataFile
 from stateferry.tables.migrate import advance_main, commit_migrate

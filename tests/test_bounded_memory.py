@@ -18,11 +18,12 @@ from stateferry.key_groups import ranges
 from stateferry.savepoint.batches import read_batches
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
 from stateferry.serializers.snapshots import map_snapshot
 from stateferry.survey import survey
+from tests.rewriting import rewrite
 from tests.samples import LONG, PROPERTIES, STRING, UID, keyed_meta, keys_of
 
 STATES = (keyed_meta("rows", "MAP", map_snapshot(LONG, STRING)), keyed_meta("blob", "VALUE", map_snapshot(LONG, LONG)))
@@ -123,7 +124,7 @@ def read_sections(source: Savepoint, target: str) -> None:
     survey(source)
 
 
-WORK: dict[str, Callable[[Savepoint, str], None]] = {
+WORK: dict[str, Callable[[Savepoint, str], object]] = {
     "columns": read_columns,
     "sections": read_sections,
     "same": lambda source, target: rewrite(source, target, Layout()),

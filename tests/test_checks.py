@@ -22,8 +22,8 @@ from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, NullsCannotBeKeptError, Rules
 from stateferry.savepoint.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
 from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.serializers.snapshots import map_snapshot
 from stateferry.serializers.types import Scalar
 from stateferry.validation import kernels as check_kernels
@@ -32,6 +32,7 @@ from stateferry.validation.checks import open_staged, plan_checks, run_check, ru
 from stateferry.validation.content import Account
 from stateferry.validation.judgement import TableAccount
 from stateferry.validation.promise import Promise
+from tests.rewriting import rewrite
 from tests.saboteur import Groups, Row, Saboteur
 
 GOLDEN = Path(__file__).parent / "savepoints"

@@ -14,8 +14,8 @@ from stateferry.runs.runs import runs_of
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.tables.commits import branch_of
 from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from tests.in_process import without_spark
 from tests.kill_points import Picture, watched
-from tests.local_spark import without_spark
 from tests.test_killed import NOW, World
 
 EVERYTHING_OLD = ["clean", "--keep", "0", "--older-than", "0s"]

@@ -31,10 +31,11 @@ from stateferry.savepoint.metadata import (
     build_metadata,
     parse_metadata,
 )
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.streams import open_stream
 from stateferry.survey import survey
+from tests.rewriting import rewrite
 from tests.samples import UID, entry_extents, files_of, java_hash, replaced, write_sample
 
 GOLDEN = Path(__file__).parent / "savepoints"

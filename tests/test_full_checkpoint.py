@@ -18,9 +18,10 @@ from stateferry.savepoint.compression import STREAM_START
 from stateferry.savepoint.entries import Entry, read_entries
 from stateferry.savepoint.full_checkpoint import expect_canonical
 from stateferry.savepoint.metadata import FULL_CHECKPOINT, Operator, build_metadata
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout, rewrite
 from tests.flink.make_old_golden import lines
+from tests.rewriting import rewrite
 from tests.samples import UID, write_sample
 
 SAVEPOINTS = Path(__file__).parent / "savepoints"

@@ -16,7 +16,7 @@ from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.metadata import parse_metadata
 from stateferry.savepoint.newest_timestamp import newest_timestamp
 from stateferry.savepoint.storage import Location
-from tests.local_spark import without_spark
+from tests.in_process import without_spark
 
 HOUR, DAY = 3_600_000, 86_400_000
 STATES = ("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState")

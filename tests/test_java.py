@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs import java
+from spark_jobs.startup import java
 from stateferry.cli import MISSING_HERE
 from stateferry.errors import MissingHereError
 from tests.legacy_states import LegacyState

@@ -23,8 +23,8 @@ from stateferry.tables.commits import TableHome
 from stateferry.tables.reads import read_current
 from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from stateferry.tables.versions import chunk_files
+from tests.in_process import without_spark
 from tests.kill_points import KillPoints, Picture, watched
-from tests.local_spark import without_spark
 
 NOW = 1_700_000_000_000
 DAY = 24 * 3600 * 1000

@@ -15,13 +15,14 @@ from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.header import VALUE_SERIALIZER, StateMeta
 from stateferry.savepoint.metadata import OperatorHandle
 from stateferry.savepoint.operator_rescale import parse_operator_header
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.streams import open_stream
 from stateferry.serializers.types import FlinkType, MapType, opaque_parts
 from stateferry.values.value_json import json_text
 from stateferry.values.values import decode
 from tests.expected_columns import SAVEPOINTS, expected_lines
+from tests.rewriting import rewrite
 
 CASES = [
     "operator-state-1.20-hashmap",

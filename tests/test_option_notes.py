@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.snapshot import ages
 from stateferry.errors import PlanError
 from stateferry.migration.inventory import inventory_tasks, total
 from stateferry.runs.option_notes import nothing_to_do_lines, option_notes
 from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import ResolvedPlan, resolve
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import rewrite
 from stateferry.serializers.types import Scalar
+from stateferry.steps.snapshot import ages
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.rewriting import rewrite
 
 DAY = 86_400_000
 NOW = 100 * DAY

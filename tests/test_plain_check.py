@@ -22,8 +22,8 @@ from stateferry.key_groups import assign_to_key_group
 from stateferry.migration import rules
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.serializers.types import (
     SCALA_EITHER,
     EitherType,
@@ -49,6 +49,7 @@ from stateferry.values.values import decode_whole, decoder
 from tests.naive import flink_types
 from tests.naive_java_hash import hash_code as naive_hash_code
 from tests.naive_java_hash import value_bytes
+from tests.rewriting import rewrite
 from tests.saboteur import Saboteur
 from tests.test_checks import GOLDEN, LAYOUTS, NEW, PLAIN, Case, expiring, migrated
 from tests.test_java_hash import TYPES, values_of

@@ -17,7 +17,7 @@ from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import ResolvedPlan, TargetContent, contradictions, planned, resolve, target_content
 from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import rewrite
+from tests.rewriting import rewrite
 
 GOLDEN = Path(__file__).parent / "savepoints"
 MAIN_ID = "075411a2d1ef617c7b2ad2770050b24f"

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import step
-from spark_jobs.tasks import _Task
-from stateferry.cli import main
+from spark_jobs.workers import _Task
+from stateferry.cli import main, step
 from stateferry.runs.control import Control
 from stateferry.runs.runs import Run, runs_of
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import METADATA
-from tests.local_spark import without_spark
+from tests.in_process import do_step, without_spark
 from tests.test_killed import World
 from tests.test_runs import plan_at
 
@@ -236,5 +235,5 @@ def test_steps_of_their_own_are_as_private(tmp_path: Path, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     monkeypatch.setattr(step, "_run_of", looked)
-    assert step.main("snapshot", ["--run", str(tmp_path)]) == 130
+    assert do_step("snapshot", "--run", str(tmp_path)) == 130
     assert seen == [0o077]

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import migrate
 from stateferry.cli import main
 from stateferry.errors import DamagedError, RefusedError, RejectedError
 from stateferry.migration.inventory import CarriedTask, InventoryTask, carried_tasks, inventory_tasks, take, total
@@ -24,8 +23,9 @@ from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.source_check import NAME, check_source, note_metadata
 from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import METADATA, Savepoint
-from stateferry.savepoint.rewrite import Layout
+from stateferry.steps import migrate
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import CheckSpec, run_check, validate
 from stateferry.validation.keyed_check import READ, Facts

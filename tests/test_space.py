@@ -13,7 +13,7 @@ from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import ResolvedPlan, resolve
 from stateferry.runs.space import check_room, estimate, free_bytes
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import rewrite
+from tests.rewriting import rewrite
 
 
 def resolved(source: Path, ttl: int | None = None, **more: object) -> ResolvedPlan:

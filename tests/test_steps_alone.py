@@ -8,23 +8,22 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from spark_jobs import migrate, pipeline, rescale, session, snapshot, step, validate
-from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, TERMINATED, THE_ANSWER_IS_NO, USAGE, main
+from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, TERMINATED, THE_ANSWER_IS_NO, USAGE, engine, main
 from stateferry.errors import PassingError
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError, LeaseLostError
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE, Run
 from stateferry.savepoint.storage import Location
+from stateferry.steps import pipeline, snapshot
+from tests.in_process import do_step
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
-from tests.local_spark import LocalSpark, without_spark
 
 STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
 
@@ -32,11 +31,9 @@ PlanOf = Callable[..., str]
 
 
 @pytest.fixture
-def plan_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanOf:
+def plan_of(tmp_path: Path) -> PlanOf:
     """The file of a plan for job orders."""
     STATE.write(str(tmp_path / "source"))
-    without_spark(monkeypatch)
-    monkeypatch.setattr(step, "submitted_session", lambda _: nullcontext(LocalSpark()))
 
     def made(run_id: str, **others: object) -> str:
         values = {
@@ -63,13 +60,13 @@ def the_run(tmp_path: Path, run_id: str) -> Run:
     return Run.open(Location.of(str(tmp_path / "home" / "runs" / "orders" / run_id)))
 
 
-@pytest.mark.parametrize("module", [snapshot, migrate, rescale])
+@pytest.mark.parametrize("step", ["snapshot", "migrate", "rescale"])
 def test_no_other_run_comes_between_two_steps(
-    tmp_path: Path, plan_of: PlanOf, module: ModuleType, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, plan_of: PlanOf, step: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for before in (snapshot, migrate, rescale):
-        assert before.main(["--plan", plan_of("one")]) == 0
-        if before is module:
+    for before in ("snapshot", "migrate", "rescale"):
+        assert do_step(before, "--plan", plan_of("one")) == 0
+        if before == step:
             break
     with control_of(tmp_path) as control:
         held = control.lease_of("orders")
@@ -78,29 +75,29 @@ def test_no_other_run_comes_between_two_steps(
         assert held.expires_at - held.since >= BETWEEN_STEPS_MS
         with pytest.raises(LeaseHeldError):
             control.acquire("orders", "two")
-    assert snapshot.main(["--plan", plan_of("two")]) == 1
+    assert do_step("snapshot", "--plan", plan_of("two")) == 1
     assert "is being worked on by run one" in capsys.readouterr().err
     # To wait is no failure.
     assert the_run(tmp_path, "two").state is RunState.PLANNED
 
 
 def test_nobody_has_the_lease_while_people_think(tmp_path: Path, plan_of: PlanOf) -> None:
-    for module in (snapshot, migrate, rescale, validate):
-        assert module.main(["--plan", plan_of("one")]) == 0
+    for step in ("snapshot", "migrate", "rescale", "validate"):
+        assert do_step(step, "--plan", plan_of("one")) == 0
     with control_of(tmp_path) as control:
         assert control.lease_of("orders") is None
 
 
 def test_a_step_that_fails_lets_the_lease_go(tmp_path: Path, plan_of: PlanOf) -> None:
-    assert snapshot.main(["--plan", plan_of("one")]) == 0
-    assert validate.main(["--plan", plan_of("one")]) == 1
+    assert do_step("snapshot", "--plan", plan_of("one")) == 0
+    assert do_step("validate", "--plan", plan_of("one")) == 1
     with control_of(tmp_path) as control:
         assert control.lease_of("orders") is None
 
 
 def test_a_plan_that_contradicts_the_savepoint_fails_the_run_in_words(tmp_path: Path, plan_of: PlanOf) -> None:
     wrong = [{"operator": "main", "states": [{"legacy": "no such state", "new": "nor this"}]}]
-    assert snapshot.main(["--plan", plan_of("one", operators=wrong)]) == 2
+    assert do_step("snapshot", "--plan", plan_of("one", operators=wrong)) == 2
     last = the_run(tmp_path, "one").changes()[-1]
     assert last.state is RunState.FAILED
     assert "has no keyed state 'no such state'" in last.reason
@@ -111,8 +108,8 @@ def test_a_plan_that_contradicts_the_savepoint_fails_the_run_in_words(tmp_path: 
 def test_a_green_rehearsal_moves_the_tables_on_unless_it_looks_back(tmp_path: Path, plan_of: PlanOf) -> None:
     def rehearse(run_id: str, **others: object) -> Run:
         plan = plan_of(run_id, rehearse=True, **others)
-        for module in (snapshot, migrate, rescale, validate):
-            assert module.main(["--plan", plan]) == 0
+        for step in ("snapshot", "migrate", "rescale", "validate"):
+            assert do_step(step, "--plan", plan) == 0
         return the_run(tmp_path, run_id)
 
     def rows_written(run: Run) -> int:
@@ -142,7 +139,7 @@ def test_what_may_pass_is_no_failure_of_the_run(
     for error in (OSError(errno.EIO, "Input/output error", "/data/x"), PassingError("/data/x is away")):
         with monkeypatch.context() as patch:
             patch.setattr(snapshot, "run", fails(error))
-            assert snapshot.main(["--plan", plan_of("one")]) == MAY_PASS
+            assert do_step("snapshot", "--plan", plan_of("one")) == MAY_PASS
         said = capsys.readouterr().err
         assert said.startswith("stateferry: /data/x ")
         assert said.count("\n") == 1
@@ -151,10 +148,10 @@ def test_what_may_pass_is_no_failure_of_the_run(
             assert control.lease_of("orders") is None
     with monkeypatch.context() as patch:
         patch.setattr(snapshot, "run", fails(PermissionError(errno.EACCES, "Permission denied", "/data/x")))
-        assert snapshot.main(["--plan", plan_of("one")]) == DAMAGED_OR_REFUSED
+        assert do_step("snapshot", "--plan", plan_of("one")) == DAMAGED_OR_REFUSED
     last = the_run(tmp_path, "one").changes()[-1]
     assert (last.state, last.reason) == (RunState.FAILED, "/data/x can't be reached: Permission denied")
-    assert snapshot.main(["--plan", plan_of("one")]) == 0
+    assert do_step("snapshot", "--plan", plan_of("one")) == 0
 
 
 def test_what_goes_wrong_without_the_lease_is_its_loss(
@@ -167,7 +164,7 @@ def test_what_goes_wrong_without_the_lease_is_its_loss(
 
     with monkeypatch.context() as patch:
         patch.setattr(snapshot, "run", overtaken)
-        assert snapshot.main(["--plan", plan_of("one")]) == MAY_PASS
+        assert do_step("snapshot", "--plan", plan_of("one")) == MAY_PASS
     assert "run one has lost the lease of job orders" in capsys.readouterr().err
     assert the_run(tmp_path, "one").state is RunState.RUNNING
 
@@ -180,7 +177,7 @@ def test_who_ends_a_step_is_told_that_it_goes_on(
 
     monkeypatch.setattr(snapshot, "run", interrupted)
     before = signal.getsignal(signal.SIGTERM)
-    assert snapshot.main(["--plan", plan_of("one")]) == TERMINATED
+    assert do_step("snapshot", "--plan", plan_of("one")) == TERMINATED
     assert signal.getsignal(signal.SIGTERM) == before
     said = capsys.readouterr().err
     assert said == "stateferry: ended by SIGTERM: run one goes on where it was when snapshot is started again\n"
@@ -214,7 +211,7 @@ def test_verify_looks_for_the_result_before_spark_starts(
     def starts(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(session, "session", starts)
+    monkeypatch.setattr(engine, "local_workers", starts)
     states = ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
     nowhere = tmp_path / "nowhere"
     assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == USAGE

@@ -19,11 +19,12 @@ from stateferry.errors import DamagedError, PassingError, StateferryError, Usage
 from stateferry.exit_codes import MISSING_HERE
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.metadata import AbsoluteFile
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.survey import survey
+from tests.rewriting import rewrite
 from tests.samples import UID, files_of, write_sample
 
 NAMES = ["plain", "with space", "per%20cent", "50%", "Größe 日本", "a+b#c?d"]

@@ -15,8 +15,8 @@ import pytest
 from stateferry.errors import MissingHereError, PassingError, StateferryError
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Rules
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.storage import Location
 from stateferry.tables import account
 from stateferry.tables.account import AccountSpec, table_accounts, table_facts
@@ -25,6 +25,7 @@ from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import validate
 from stateferry.validation.promise import Promise
 from tests.legacy_states import NEW, LegacyState
+from tests.rewriting import rewrite
 from tests.table_nights import Nights
 
 NOW, TTL = 1_700_000_000_000, 86_400_000

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import tasks
+from spark_jobs import workers
 from stateferry.errors import DamagedError, PassingError, StateferryError
+from stateferry.steps.workers import Measure
 
 AWAY = OSError(errno.EIO, "Input/output error", "/data/x")
 
@@ -35,7 +36,7 @@ def context_of(master: str, failures: str | None = None) -> Any:
     ],
 )
 def test_how_often_spark_gives_a_task_to_a_machine(master: str, failures: str | None, attempts: int) -> None:
-    assert tasks._attempts(context_of(master, failures)) == attempts
+    assert workers._attempts(context_of(master, failures)) == attempts
 
 
 @pytest.fixture
@@ -45,9 +46,9 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waits
 
 
-def task(do: Callable[[int], int], attempts: int = 1) -> tasks._Task[int, int]:
+def task(do: Callable[[int], int], attempts: int = 1) -> workers._Task[int, int]:
     amount: Any = SimpleNamespace(add=lambda _: None)
-    return tasks._Task(do, tasks.Measure("B", abs), amount, attempts, 0o077)
+    return workers._Task(do, Measure("B", abs), amount, attempts, 0o077)
 
 
 def failing(times: int, error: Exception) -> Callable[[int], int]:
@@ -63,8 +64,8 @@ def failing(times: int, error: Exception) -> Callable[[int], int]:
 
 @pytest.mark.parametrize("error", [AWAY, PassingError("s3://b/x can't be reached: 503")])
 def test_what_passes_while_a_task_waits_is_nobodys_business(error: Exception, waited: list[float]) -> None:
-    assert task(failing(len(tasks.WAITS), error))((3, 7)) == (3, 7)
-    assert waited == list(tasks.WAITS)
+    assert task(failing(len(workers.WAITS), error))((3, 7)) == (3, 7)
+    assert waited == list(workers.WAITS)
     assert 0 < sum(waited) < 15
 
 
@@ -73,7 +74,7 @@ def test_what_does_not_pass_is_given_to_another_machine_as_long_as_there_is_one(
     error: Exception, waited: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, last in enumerate((False, False, True)):
-        monkeypatch.setattr(tasks, "_attempt", lambda number=number: number + 1)
+        monkeypatch.setattr(workers, "_attempt", lambda number=number: number + 1)
         again = task(failing(99, error), attempts=3)
         if not last:
             with pytest.raises(PassingError):
@@ -81,7 +82,7 @@ def test_what_does_not_pass_is_given_to_another_machine_as_long_as_there_is_one(
             continue
         _, failure = again((0, 7))
         with pytest.raises(PassingError):
-            tasks._without_failure(failure)
+            workers._without_failure(failure)
 
 
 @pytest.mark.parametrize(
@@ -97,5 +98,5 @@ def test_what_no_try_betters_is_final_at_once(error: Exception, waited: list[flo
     number, failure = task(failing(99, error), attempts=4)((3, 7))
     assert (number, waited) == (3, [])
     with pytest.raises(StateferryError) as caught:
-        tasks._without_failure(failure)
+        workers._without_failure(failure)
     assert not isinstance(caught.value, PassingError)

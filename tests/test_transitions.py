@@ -6,15 +6,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from spark_jobs import cut_over, migrate, rescale, snapshot, step, validate
 from stateferry.cli import main
 from stateferry.errors import RejectedError
 from stateferry.runs.control import Control, RunEndedError
@@ -24,18 +21,13 @@ from stateferry.runs.rejecting import approve, reject
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
+from stateferry.steps import migrate
+from tests.in_process import do_step, without_spark
 from tests.kill_points import Picture
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
-from tests.local_spark import LocalSpark, without_spark
 
 STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
-STEPS: dict[str, ModuleType] = {
-    "snapshot": snapshot,
-    "migrate": migrate,
-    "rescale": rescale,
-    "validate": validate,
-    "cut_over": cut_over,
-}
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over")
 GOES_ON, NO = 0, 1
 
 
@@ -63,7 +55,7 @@ class World:
 
     def do(self, *steps: str) -> None:
         for name in steps:
-            assert STEPS[name].main(["--run", self.run.folder.path]) == 0
+            assert do_step(name, "--run", self.run.folder.path) == 0
 
     def effects(self) -> dict[str, Any]:
         """All that there is, but for who had the lease, and which temporary folder."""
@@ -96,7 +88,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World(folder / "world", {})
     with pytest.MonkeyPatch.context() as patch:
         without_spark(patch)
-        patch.setattr(step, "submitted_session", lambda _: nullcontext(LocalSpark()))
         patch.setenv("STATEFERRY_HOME", str(folder / "world" / "home"))
         _take_pictures(world)
         yield world
@@ -133,7 +124,7 @@ def _take_pictures(world: World) -> None:
 def asked(world: World, command: str) -> int:
     """The exit code of a command, or of a person's answer."""
     if command in STEPS:
-        return int(STEPS[command].main(["--run", world.run.folder.path]))
+        return do_step(command, "--run", world.run.folder.path)
     if command == "run":
         return main(["run", "--plan", world.plan])
     if command == "clean":

@@ -26,15 +26,14 @@ SCRIPT = """
 import sys
 import tempfile
 from pathlib import Path
-from stateferry import compiled, warm, warm_migration
+from stateferry import compiled, warm
 from stateferry.savepoint.reader import Savepoint
 for savepoint in sys.argv[1:]:
     if not Path(savepoint).name.startswith("legacy"):
         warm.read_all(Savepoint.open(savepoint))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            names = ("mainState", "newMainState", "isMigratedState")
-            warm_migration.migrate(savepoint, "main", names, folder, 10**12)
+            warm.migrate(savepoint, folder, 10**12, 10**9 if "-ttl-" in savepoint else None)
 for name, kernel in compiled.kernels():
     if kernel.stats.cache_misses:
         print(name, list(kernel.stats.cache_misses))

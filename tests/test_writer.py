@@ -12,9 +12,10 @@ from stateferry.errors import DamagedError, RefusedError, StateferryError, Usage
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.header import BackendKind, KeyedHeader, build_header
 from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Metadata, Operator, Subtask
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
+from tests.rewriting import rewrite
 from tests.samples import METAS, PROPERTIES, STRING, UID, entry, files_of, keys_of, sample_rows, together, write_sample
 
 GOLDEN = Path(__file__).parent / "savepoints"

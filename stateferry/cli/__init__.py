@@ -13,11 +13,10 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from importlib.metadata import entry_points
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from stateferry.cli import demo_savepoint, dump, inspect
+from stateferry.cli import clean, demo_savepoint, dump, inspect, rollback, run, runs, status, verify
 from stateferry.errors import UsageError
 from stateferry.exit_codes import (
     DAMAGED_OR_REFUSED,
@@ -46,6 +45,7 @@ __all__ = [
     "main",
 ]
 
+_COMMANDS = (inspect, dump, demo_savepoint, run, verify, rollback, status, runs, clean)
 _EPILOG = """\
 examples:
   stateferry demo-savepoint /tmp/demo --ttl 30d
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
     _add_debug(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for command in (inspect, dump, demo_savepoint, *_further_commands()):
+    for command in _COMMANDS:
         added = command.add_to(commands)
         _add_debug(added)
         added.set_defaults(run=command.run)
@@ -131,9 +131,3 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_debug(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="on an error show where in the code it arose")
-
-
-def _further_commands() -> Iterator[Any]:
-    """Those that other packages bring, as modules with `add_to` and `run`: the library knows neither Spark nor jobs."""
-    for entry_point in entry_points(group="stateferry.commands"):
-        yield from entry_point.load()

@@ -16,7 +16,7 @@ from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.exchange import Arrivals, send
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, OperatorHandle, RelativeFile, Subtask
-from stateferry.savepoint.rewrite import OperatorRewrite
+from stateferry.savepoint.operator_rewrite import OperatorRewrite
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.writer import SavepointWriter
 
@@ -59,7 +59,7 @@ class FileTask:
         """Reads the key groups' entries where they are."""
         began, hasher = time.monotonic(), new_hasher()
         writer = SavepointWriter(self.folder, hasher)
-        handle = self.rewrite.copy_keyed(writer, self.subtask, self.key_groups, lambda _: None)
+        handle = self.rewrite.copy_keyed(writer, self.subtask, self.key_groups)
         return self._staged(handle, hasher, began)
 
     def receive(self, files: Sequence[Location]) -> StagedFile:
@@ -99,7 +99,7 @@ class SendTask:
     file: Location
 
     def send(self) -> SentFile:
-        size = send(self.file, self.rewrite.send(self.key_groups, lambda _: None))
+        size = send(self.file, self.rewrite.send(self.key_groups))
         return SentFile(size, counts_of(self.rewrite))
 
 

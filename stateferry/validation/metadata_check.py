@@ -18,8 +18,8 @@ from stateferry.savepoint.header import (
     StateMeta,
 )
 from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import has_keyed_state
-from stateferry.savepoint.rewrite import Layout
 from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
 from stateferry.serializers.snapshots import map_snapshot, ttl_snapshot
 from stateferry.validation.promise import OperatorPromise

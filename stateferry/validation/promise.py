@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout
 from stateferry.savepoint.state import KeyedState, StateKind
 
 

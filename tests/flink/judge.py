@@ -14,12 +14,13 @@ from typing import Any, Protocol
 
 from stateferry.cli import DAMAGED_OR_REFUSED, main
 from stateferry.savepoint.metadata import InlineBytes, StreamHandle
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.rewrite import Layout, rewrite
 from stateferry.savepoint.streams import open_stream
 from tests.flink.harness import FlinkHarness, Line, Made, Restored, by_state, restored_by_state
 from tests.flink.jobs import Job, Operator
 from tests.flink.scenarios import windows_read_back
+from tests.rewriting import rewrite
 
 NEVER_DUE = 3_000_000_000_000
 """Processing-time timers from here on don't fire while the tests run."""

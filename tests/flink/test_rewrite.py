@@ -11,8 +11,8 @@ import pytest
 
 from stateferry.errors import RefusedError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rewrite import Layout, rewrite
 from tests.flink.harness import FlinkHarness, by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job
@@ -31,6 +31,7 @@ from tests.flink.judge import (
     with_parallelism,
 )
 from tests.flink.scenarios import BACKENDS, COVERING, SCENARIOS, Case
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.flink
 Flink = Callable[[str], FlinkHarness]

@@ -95,20 +95,19 @@ def test_a_run_that_is_ended_says_so_in_one_line_and_goes_on(
 
 
 _LOST_WORKERS = """
-from spark_jobs.lost import losses_told
 from spark_jobs.session import session, wait_until_stopped
-from spark_jobs.tasks import run_tasks
+from spark_jobs.workers import SparkWorkers
 from stateferry.errors import PassingError
 from tests.spark.test_lost import lost
-with session("lost") as spark:
-    print(run_tasks(spark, "once", [1, 2], lost))
+with session("lost") as sc:
+    workers = SparkWorkers(sc)
+    print(workers.do("once", [1, 2], lost))
     try:
-        with losses_told():
-            run_tasks(spark, "always", [-1], lost)
+        workers.do("always", [-1], lost)
     except PassingError as error:
         print(error)
     # The session has lost nothing else.
-    print(run_tasks(spark, "after", [3], abs))
+    print(workers.do("after", [3], abs))
 wait_until_stopped()
 """
 

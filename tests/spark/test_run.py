@@ -12,7 +12,6 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import cut_over, migrate, rescale, validate
 from stateferry.cli import main
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.runs.control import Control
@@ -23,6 +22,7 @@ from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.types import Scalar
+from stateferry.steps import cut_over, migrate, rescale, validate
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 pytestmark = pytest.mark.spark

@@ -11,23 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs import class_archive
-from spark_jobs.worker_daemon import Nursery
+from spark_jobs.startup import class_archive
+from spark_jobs.startup.worker_daemon import Nursery
 
 pytestmark = pytest.mark.spark
 
 _PARENTS = """
 import os
-from spark_jobs import session as sessions, worker_daemon
-from spark_jobs.tasks import run_tasks
+from spark_jobs import session as sessions
+from spark_jobs.startup import worker_daemon
+from spark_jobs.workers import SparkWorkers
 waiting = []
 class Nursery(worker_daemon.Nursery):
     def __init__(self):
         super().__init__()
         waiting.append(self._process.pid)
 sessions.Nursery = Nursery
-with sessions.session("parents") as spark:
-    parents = set(run_tasks(spark, "parents", ["stat"] * 4, _PARENT))
+with sessions.session("parents") as sc:
+    parents = set(SparkWorkers(sc).do("parents", ["stat"] * 4, _PARENT))
     print(parents == set(waiting), *waiting)
 """
 
@@ -64,7 +65,7 @@ def test_workers_come_from_there_without_any_output_and_with_temporary_files_far
 def test_whoever_is_killed_leaves_neither_a_process_nor_a_folder() -> None:
     code = """
 import os, signal
-from spark_jobs.worker_daemon import Nursery
+from spark_jobs.startup.worker_daemon import Nursery
 nursery = Nursery()
 print(nursery._process.pid, os.environ["STATEFERRY_NURSERY"], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -144,8 +145,8 @@ from pyspark import SparkContext
 from spark_jobs import session
 def meanwhile():
     print(SparkContext._jvm is not None, SparkContext._active_spark_context is None)
-with session.session("meanwhile", meanwhile) as spark:
-    print(spark.appName)
+with session.session("meanwhile", meanwhile) as sc:
+    print(sc.appName)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["True", "True", "meanwhile"], done.stderr
@@ -172,11 +173,11 @@ def test_a_session_starts_from_an_archive_of_its_classes(tmp_path: Path, monkeyp
     # A JVM that may not do without it.
     options = class_archive.java_options().replace("-Xshare:auto", "-Xshare:on").replace("-Xlog:disable", "")
     code = f"""
-from spark_jobs import class_archive
+from spark_jobs.startup import class_archive
 class_archive.java_options = lambda: {options!r} + " -Xlog:class+load:file={tmp_path}/classes"
 from spark_jobs.session import session
-with session("archive") as spark:
-    spark.setJobGroup("", "")
+with session("archive") as sc:
+    sc.setJobGroup("", "")
 """
     subprocess.run([sys.executable, "-c", code], timeout=120, check=True, capture_output=True)
     loaded = (tmp_path / "classes").read_text().splitlines()
@@ -195,7 +196,7 @@ def test_without_java_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch
 
 _FRESH = """
 import resource, sys
-from spark_jobs import memory
+from spark_jobs.startup import memory
 if sys.argv[1] == "keep":
     memory.keep()
 import numpy as np

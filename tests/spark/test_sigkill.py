@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.local_spark import LocalSpark, without_spark
+from stateferry.steps.workers import InProcess
+from tests.in_process import without_spark
 from tests.test_killed import NOW, Night, World
 
 pytestmark = pytest.mark.spark
@@ -140,9 +141,8 @@ def test_runs_killed_for_real_at_random_moments(monkeypatch: pytest.MonkeyPatch,
     world = World.of(tmp_path).night("more", "target", "--parallelism", "3")
     world.make_source(NOW, keys=2000)
     with pytest.MonkeyPatch.context() as patch:
-        without_spark(patch)
         # The tables' chunks are made for the cores there are.
-        patch.setattr(LocalSpark, "defaultParallelism", len(os.sched_getaffinity(0)))
+        without_spark(patch, InProcess(at_once=len(os.sched_getaffinity(0))))
         undisturbed = Night.undisturbed(world)
     _start_afresh(world)
     killer = Killer(world.command, tmp_path, world.root / "home" / "runs", random.Random(SEED))

@@ -7,29 +7,34 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import cut_over, migrate, rescale, snapshot, step, validate
 from spark_jobs.session import LOOPBACK, session
-from spark_jobs.tasks import Done, Measure, run_tasks
-from spark_jobs.watching import Progress
+from spark_jobs.startup.head_start import HeadStart
+from spark_jobs.workers import SparkWorkers
 from stateferry.errors import DamagedError
 from stateferry.exit_codes import INTERRUPTED
+from stateferry.migration.inventory import take
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.plan_check import resolve
 from stateferry.runs.runs import ADVANCE, Run
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
+from stateferry.steps import migrate, snapshot
+from stateferry.steps.workers import Measure, Progress
+from tests.in_process import do_step
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 pytestmark = pytest.mark.spark
 
-STEPS = (snapshot, migrate, rescale, validate, cut_over)
+JOBS = Path(__file__).parents[2] / "spark_jobs"
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over")
 STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
 
 
@@ -56,77 +61,72 @@ def the_run(plan: Path) -> Run:
     return Run.open(Location.of(str(plan.parent / "home" / "runs" / "orders" / "first")))
 
 
-def in_this_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the steps use the tests' session, and leaves it running."""
-    monkeypatch.setattr(step, "submitted_session", lambda _: nullcontext(spark.sparkContext))
+Do = Callable[..., int]
 
 
-def test_step_after_step_publishes(
-    spark: SparkSession, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    in_this_process(spark, monkeypatch)
+@pytest.fixture
+def do(spark: SparkSession) -> Do:
+    """Does a step as an application of its own, on the tests' session."""
+    return partial(do_step, workers=SparkWorkers(spark.sparkContext))
+
+
+def test_step_after_step_publishes(do: Do, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = plan.parent / "target"
-    assert rescale.main(["--plan", str(plan)]) == 1
+    assert do("rescale", "--plan", str(plan)) == 1
     assert "rescale comes after snapshot, migrate" in capsys.readouterr().err
-    for module in STEPS[:-1]:
-        assert module.main(["--plan", str(plan)]) == 0
+    for step in STEPS[:-1]:
+        assert do(step, "--plan", str(plan)) == 0
         assert not (target / "_metadata").exists()
     run = the_run(plan)
     assert run.state.value == "verified"
     facts = {name: run.facts(name) for name in run.steps_done()}
     # What is done is not done again, whatever way the run is named.
-    assert snapshot.main(["--run", run.folder.path]) == 0
+    assert do("snapshot", "--run", run.folder.path) == 0
     assert {name: run.facts(name) for name in facts} == facts
-    assert cut_over.main(["--run", run.folder.path]) == 0
+    assert do("cut_over", "--run", run.folder.path) == 0
     assert run.state.value == "published"
     opened = Savepoint.open(str(target))
     assert [state.name for state in opened.keyed_states(opened.operator("main"))] == [NEW]
     capsys.readouterr()
-    for module in STEPS:
-        assert module.main(["--plan", str(plan)]) == 0
+    for step in STEPS:
+        assert do(step, "--plan", str(plan)) == 0
         assert "nothing to do: run first is published" in capsys.readouterr().out
 
 
-def test_the_tables_follow_before_anything_is_published(
-    spark: SparkSession, plan: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_this_process(spark, monkeypatch)
+def test_the_tables_follow_before_anything_is_published(do: Do, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def killed(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    for module in STEPS[:-2]:
-        assert module.main(["--plan", str(plan)]) == 0
+    for step in STEPS[:-2]:
+        assert do(step, "--plan", str(plan)) == 0
     with monkeypatch.context() as patch:
         patch.setattr(migrate, "advance", killed)
-        assert validate.main(["--plan", str(plan)]) == INTERRUPTED
+        assert do("validate", "--plan", str(plan)) == INTERRUPTED
         run = the_run(plan)
         assert run.facts("validate") is not None
-        assert cut_over.main(["--plan", str(plan)]) == INTERRUPTED
+        assert do("cut_over", "--plan", str(plan)) == INTERRUPTED
         assert not (plan.parent / "target" / "_metadata").exists()
-    assert cut_over.main(["--plan", str(plan)]) == 0
+    assert do("cut_over", "--plan", str(plan)) == 0
     assert run.facts(ADVANCE) == {"moved": True}
     assert [change.state.value for change in run.changes()][-2:] == ["verified", "published"]
 
 
-def test_a_rehearsal_has_nothing_to_cut_over_to(
-    spark: SparkSession, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    in_this_process(spark, monkeypatch)
+def test_a_rehearsal_has_nothing_to_cut_over_to(do: Do, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"rehearse": True}))
-    for module in STEPS[:-1]:
-        assert module.main(["--plan", str(plan)]) == 0
-    assert cut_over.main(["--plan", str(plan)]) == 1
+    for step in STEPS[:-1]:
+        assert do(step, "--plan", str(plan)) == 0
+    assert do("cut_over", "--plan", str(plan)) == 1
     assert "is a rehearsal" in capsys.readouterr().err
     assert not (plan.parent / "target").exists()
 
 
-def test_steps_must_agree_on_run_and_time(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_must_agree_on_run_and_time(do: Do, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = json.loads(plan.read_text())
     plan.write_text(json.dumps({name: value for name, value in values.items() if name not in ("run_id", "now")}))
-    assert snapshot.main(["--plan", str(plan)]) == 2
+    assert do("snapshot", "--plan", str(plan)) == 2
     assert "now and run_id missing" in capsys.readouterr().err
-    assert snapshot.main(["--plan", str(plan.parent / "none.json")]) == 2
+    assert do("snapshot", "--plan", str(plan.parent / "none.json")) == 2
     assert not (plan.parent / "home").exists()
 
 
@@ -142,7 +142,7 @@ def test_spark_submit_runs_a_step(plan: Path) -> None:
         "SPARK_HOME": str(spark_home),
         "SPARK_LOCAL_IP": LOOPBACK,
     }
-    command = [*submit, str(snapshot.__file__), "--plan", str(plan)]
+    command = [*submit, str(JOBS / "snapshot.py"), "--plan", str(plan)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     assert "snapshot of run first is done" in done.stdout
@@ -160,15 +160,16 @@ def test_the_librarys_errors_come_back_as_what_they_are(spark: SparkSession) -> 
         return number
 
     with pytest.raises(DamagedError, match="f, key group 3: expected an end, found none") as raised:
-        run_tasks(spark.sparkContext, "test", [0, 1], damaged)
+        SparkWorkers(spark.sparkContext).do("test", [0, 1], damaged)
     assert (raised.value.file, raised.value.key_group) == ("f", 3)
 
 
 def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
     heard: list[Progress] = []
     tenths: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
+    workers = SparkWorkers(spark.sparkContext, heard.append)
     for count in (3, 2):
-        answers = run_tasks(spark.sparkContext, "count", range(count), lambda number: number * 10, heard.append, tenths)
+        answers = workers.do("count", range(count), lambda number: number * 10, tenths)
         assert answers == [number * 10 for number in range(count)]
         last = heard[-1]
         assert (last.done, last.total, last.unit, last.ended) == (count, count, "B", True)
@@ -177,35 +178,44 @@ def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
     assert sum(progress.ended for progress in heard) == 2
 
 
-def test_what_is_done_already_is_not_done_again_but_counts(spark: SparkSession) -> None:
+def test_what_a_head_start_has_done_is_not_done_again_but_counts(spark: SparkSession) -> None:
     heard: list[Progress] = []
     tens: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
+    work = [0, 1, 2]
     known: list[dict[int, int]] = [{}, {1: 70}, {0: 50, 1: 60, 2: 70}]
     for done in known:
-        answers = run_tasks(
-            spark.sparkContext, "rest", range(3), lambda number: number * 10, heard.append, tens, done=Done(done, 50.0)
-        )
+        head_start = HeadStart("rest", work, abs)
+        head_start._facts, head_start.seconds = done, 50.0
+        workers = SparkWorkers(spark.sparkContext, heard.append, head_start)
+        assert workers.do("another step", work, lambda number: number * 10, tens) == [0, 10, 20]
+        assert time.monotonic() - workers.begin("another step") < 50
+        assert time.monotonic() - workers.begin("rest") > 50
+        answers = workers.do("rest", work, lambda number: number * 10, tens)
         assert answers == [done.get(number, number * 10) for number in range(3)]
         last = heard[-1]
         assert (last.done, last.total, last.amount, last.ended) == (3, 3, sum(answers) // 10, True)
         assert last.seconds > 50
+        # Other work of the same step has no head start.
+        assert workers.do("rest", [3, 4, 5], lambda number: number * 10, tens) == [30, 40, 50]
 
 
 def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSession, plan: Path) -> None:
     values = plan_of_json(plan.read_bytes(), str(plan)).model_copy(update={"chunk_bytes": 1})
     resolved = resolve(values, Savepoint.open(values.source))
-    undisturbed, none = snapshot.run(spark.sparkContext, resolved)
-    assert none == 0
-    ahead = snapshot.Ahead(resolved, 2)
-    assert len(ahead.tasks) == 2
-    ahead.start()
-    while not ahead._taken:
-        time.sleep(0.001)
     heard: list[Progress] = []
-    inventory, seconds = snapshot.run(spark.sparkContext, resolved, heard.append, ahead)
-    assert inventory == undisturbed
-    assert 0 < seconds < heard[-1].seconds
-    assert (heard[-1].done, heard[-1].amount) == (len(ahead.tasks), undisturbed.sizes.total())
+    undisturbed = snapshot.run(SparkWorkers(spark.sparkContext), resolved)
+    work = snapshot.inventory_work(resolved, 2)
+    assert len(work) == 2
+    head_start = HeadStart("snapshot", work, take)
+    head_start.start()
+    while not head_start._facts:
+        time.sleep(0.001)
+    workers = SparkWorkers(spark.sparkContext, heard.append, head_start)
+    seconds = time.monotonic() - workers.begin("snapshot")
+    assert snapshot.run(workers, resolved) == undisturbed
+    assert seconds > 0
+    assert 0 < head_start.seconds < heard[-1].seconds
+    assert (heard[-1].done, heard[-1].amount) == (len(work), undisturbed.sizes.total())
 
 
 def test_what_goes_wrong_ahead_of_spark_is_said_by_the_step(spark: SparkSession, plan: Path) -> None:
@@ -213,12 +223,13 @@ def test_what_goes_wrong_ahead_of_spark_is_said_by_the_step(spark: SparkSession,
     resolved = resolve(values, Savepoint.open(values.source))
     (file,) = (plan.parent / "source").glob("*keyed*")
     file.write_bytes(file.read_bytes()[:-40] + b"\xff" * 40)
-    ahead = snapshot.Ahead(resolved, 1)
-    ahead.start()
-    ahead._thread.join()
-    assert not ahead.end().facts
+    work = snapshot.inventory_work(resolved, 2)
+    head_start = HeadStart("snapshot", work, take)
+    head_start.start()
+    head_start._thread.join()
+    assert len(head_start.facts_of(work)) < len(work)
     with pytest.raises(DamagedError, match=file.name):
-        snapshot.run(spark.sparkContext, resolved, ahead=ahead)
+        snapshot.run(SparkWorkers(spark.sparkContext, head_start=head_start), resolved)
 
 
 def test_a_session_is_the_one_there_is(spark: SparkSession) -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from spark_jobs.commands.options import add_plan_options, plan_of_options
+from stateferry.cli.options import add_plan_options, plan_of_options
 from stateferry.printable import say
 
 _DESCRIPTION = """\
@@ -29,13 +29,13 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from spark_jobs import validate
-    from spark_jobs.commands.progress_lines import ProgressLines
-    from spark_jobs.session import session
+    from stateferry.cli import engine
+    from stateferry.cli.progress_lines import ProgressLines
     from stateferry.runs.option_notes import option_notes
     from stateferry.runs.plan_check import resolve
     from stateferry.runs.report_text import show_checks
     from stateferry.savepoint.reader import Savepoint
+    from stateferry.steps import validate
     from stateferry.validation.check_result import Check, Outcome
     from stateferry.validation.checks import open_staged
 
@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(opened, Check):
         show_checks([opened], sys.stdout)
         return 1
-    with session("stateferry verify") as spark:
-        checks = validate.run(spark, resolved, plan.target, watch=ProgressLines(sys.stderr))
+    with engine.local_workers("stateferry verify", ProgressLines(sys.stderr)) as workers:
+        checks = validate.run(workers, resolved, plan.target)
     show_checks(checks, sys.stdout)
     for note in option_notes(resolved):
         say(f"note: {note}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from stateferry.printable import say
 
 if TYPE_CHECKING:
-    from spark_jobs.watching import Progress
+    from stateferry.steps.workers import Progress
 
 _SECONDS_BETWEEN = 2.0
 _STEPS_UP = ("B", "kB", "MB", "GB", "TB")

@@ -21,7 +21,7 @@ import time
 from itertools import count
 from zipimport import zipimporter
 
-from spark_jobs import memory
+from spark_jobs.startup import memory
 from stateferry.temporary_folder import is_in_use, make_temporary_folder, remove_temporary_folder
 
 _SOCKET = "STATEFERRY_NURSERY"
@@ -34,7 +34,7 @@ _numbers = count(1)
 _PRELOADED = (
     "numpy.ma",
     "spark_jobs.savepoint_source",
-    "spark_jobs.tasks",
+    "spark_jobs.workers",
     "stateferry.migration.inventory",
     "stateferry.migration.staging",
     "stateferry.runs.file_digest",
@@ -50,7 +50,7 @@ class Nursery:
 
     def __init__(self) -> None:
         path = f"{make_temporary_folder()}/nursery-{next(_numbers)}"
-        command = [sys.executable, "-m", "spark_jobs.worker_daemon", _AHEAD, path, str(os.getpid())]
+        command = [sys.executable, "-m", "spark_jobs.startup.worker_daemon", _AHEAD, path, str(os.getpid())]
         # As Spark starts its daemon: with one order of hashes for all, and not to be interrupted from the terminal.
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         # Where we have no output ourselves, it needs one all the same: that of Spark's pipes takes its place.

@@ -1,4 +1,4 @@
-"""One savepoint out of another, in another layout and with its keyed state changed on the way if that is wanted.
+"""One operator on its way into another savepoint: in another layout, its keyed state changed if that is wanted.
 
 Keyed state is read and written section by section; at another max parallelism every keyed operator's keys are hashed
 anew. Everything else is carried over byte for byte, and so is what can't be decoded.
@@ -23,7 +23,6 @@ from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
 from stateferry.savepoint.metadata import KeyedHandle, Operator, Subtask
 from stateferry.savepoint.operator_rescale import redistribute_files
 from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.scatter import Scatter
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
 from stateferry.savepoint.writer import SavepointWriter
 from stateferry.serializers.types import OpaqueType, type_name
@@ -74,28 +73,6 @@ class Copy:
             yield destination.send(section, state, self._ids[state.name])
 
 
-Progress = Callable[[int], None]
-
-
-def rewrite(
-    source: Savepoint,
-    target: str,
-    layout: Layout,
-    *,
-    transforms: Mapping[bytes, Transform] | None = None,
-    progress: Progress = lambda _: None,
-) -> None:
-    """Writes the source in the new layout. `transforms` are by operator id; `progress` is told the bytes of keyed state
-    as they are read."""
-    rewrites = [
-        OperatorRewrite.prepare(source, operator, layout, (transforms or {}).get(operator.id))
-        for operator in source.metadata.operators
-    ]
-    writer = SavepointWriter(target)
-    operators = tuple(rewritten.write(writer, progress) for rewritten in rewrites)
-    writer.commit(replace(source.metadata, operators=operators))
-
-
 @dataclass(slots=True)
 class OperatorRewrite:
     """One operator on its way into a new savepoint. It can be pickled: each of its new files is a piece of work that
@@ -129,21 +106,6 @@ class OperatorRewrite:
     def destination(self) -> Destination:
         return Destination(self.old.max_parallelism, self.new.max_parallelism)
 
-    def write(self, writer: SavepointWriter, progress: Progress) -> Operator:
-        """Everything of the operator, in this process; returns its description in the new savepoint."""
-        handles = {}
-        with ExitStack() as opened:
-            scatter = opened.enter_context(Scatter()) if self.destination.is_elsewhere else None
-            if scatter is not None:
-                for entries in self.send(KeyGroupRange(0, self.old.max_parallelism - 1), progress):
-                    scatter.add(entries)
-            for index, key_groups in self.ranges().items():
-                if scatter is not None:
-                    handles[index] = self.write_keyed(writer, index, key_groups, scatter.entries)
-                else:
-                    handles[index] = self.copy_keyed(writer, index, key_groups, progress)
-        return self.finish(writer, handles)
-
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle]) -> Operator:
         """Everything but managed keyed state, which `keyed` says where it is by subtask."""
         subtasks = self._carry_over(writer)
@@ -172,12 +134,10 @@ class OperatorRewrite:
             for index in range(self.new.parallelism)
         }
 
-    def copy_keyed(
-        self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange, progress: Progress
-    ) -> KeyedHandle:
+    def copy_keyed(self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange) -> KeyedHandle:
         """One new keyed file of key groups that stay what they are."""
         with ExitStack() as opened:
-            reading = Reading(self, self.source.open_all(self.old, opened, key_groups), progress)
+            reading = Reading(self, self.source.open_all(self.old, opened, key_groups))
             return self.write_keyed(writer, index, key_groups, reading.entries)
 
     def write_keyed(
@@ -192,10 +152,10 @@ class OperatorRewrite:
                     out.entries(key_group, state, data, last_start)
             return out.close()
 
-    def send(self, key_groups: KeyGroupRange, progress: Progress) -> Iterator[GroupedEntries]:
+    def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
         """The entries of old key groups, grouped by the key groups they go to."""
         with ExitStack() as opened:
-            reading = Reading(self, self.source.open_all(self.old, opened, key_groups), progress)
+            reading = Reading(self, self.source.open_all(self.old, opened, key_groups))
             for file in reading.files:
                 for key_group in file.handle.range.intersection(key_groups):
                     yield from reading.of_group(file, key_group)
@@ -208,17 +168,15 @@ EntriesOf = Callable[[int], Iterator[tuple[int, Buffer, int]]]
 class Reading:
     """An operator's old files, read through its transform."""
 
-    def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyGroupFile, ...], progress: Progress) -> None:
+    def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyGroupFile, ...]) -> None:
         self.files = files
-        self._transform, self._destination, self._progress = rewritten.transform, rewritten.destination, progress
+        self._transform, self._destination = rewritten.transform, rewritten.destination
         self._states = {file.name: keyed_states(file.header, file.name) for file in files}
         self._window = np.empty(WINDOW, np.uint8)
 
     def of_group(self, file: KeyGroupFile, key_group: int) -> Iterator[GroupedEntries]:
         group = GroupSections(file, key_group, self._states[file.name], self._window)
         yield from self._transform.entries(group, self._destination)
-        extent = file.extents.get(key_group)
-        self._progress(extent.end - extent.start if extent else 0)
 
     def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
         """Of a key group that stays the same, as `EntriesOf`."""

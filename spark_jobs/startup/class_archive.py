@@ -1,7 +1,7 @@
 """The classes that a local session loads, kept as the JVM has them after parsing: it starts in half the time.
 
-`python -m spark_jobs.class_archive`, once after an installation; the JVM itself sees to it that an archive of another
-Java or of other jars is left alone. It lies beside the compiled kernels' caches, in the environment.
+`python -m spark_jobs.startup.class_archive`, once after an installation; the JVM itself sees to it that an archive of
+another Java or of other jars is left alone. It lies beside the compiled kernels' caches, in the environment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from spark_jobs import java
+from spark_jobs.startup import java
 
 ARCHIVE = Path(__file__).parent / "__pycache__" / f"spark-{pyspark.__version__}.jsa"
 _WRITTEN_TO = "STATEFERRY_CLASS_ARCHIVE"
@@ -50,10 +50,10 @@ def main() -> int:
 
 _SESSION = """
 from spark_jobs.session import session, wait_until_stopped
-from spark_jobs.tasks import run_tasks
-with session("class archive") as spark:
-    run_tasks(spark, "class archive", [-1, 1], abs)
-    gateway = spark._gateway
+from spark_jobs.workers import SparkWorkers
+with session("class archive") as sc:
+    SparkWorkers(sc).do("class archive", [-1, 1], abs)
+    gateway = sc._gateway
 wait_until_stopped()
 gateway.shutdown()
 gateway.proc.stdin.close()

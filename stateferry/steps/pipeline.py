@@ -11,11 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark import SparkContext
-
-from spark_jobs import cut_over, migrate, movement, rescale, snapshot, validate
-from spark_jobs.lost import losses_told
-from spark_jobs.watching import Watch
 from stateferry.errors import PassingError, RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
 from stateferry.runs import source_check
@@ -40,6 +35,8 @@ from stateferry.savepoint.own_files import drafts
 from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
+from stateferry.steps import cut_over, migrate, movement, rescale, snapshot, validate
+from stateferry.steps.workers import Workers
 from stateferry.tables.schemas import StateTables
 
 Facts = dict[str, Any]
@@ -56,14 +53,12 @@ def now_ms() -> int:
 class Pipeline:
     """One run under its job's lease."""
 
-    spark: SparkContext
+    workers: Workers
     run: Run
     resolved: ResolvedPlan
     control: Control
     lease: Lease
-    watch: Watch = lambda _: None
     say: Callable[[str], None] = lambda _: None
-    ahead: snapshot.Ahead | None = None
     _lost: list[StateferryError] = field(default_factory=list)
 
     def carry_out(self) -> Report:
@@ -102,7 +97,7 @@ class Pipeline:
     def _at_work(self) -> Iterator[None]:
         with _Renewed(self):
             try:
-                with reaching(), losses_told():
+                with reaching():
                     yield
             except PassingError:
                 # The run has not failed: it goes on where it is, by this driver's next try or by another driver.
@@ -157,12 +152,10 @@ class Pipeline:
     def _once(self, step: str, do: Callable[[], Facts]) -> None:
         self.check_may_become(RunState.RUNNING)
         if self.run.facts(step) is None:
-            began = time.monotonic()
+            began = self.workers.begin(step)
             facts = do()
             self.check_lease()
-            # A step may have begun before it was its turn.
-            seconds = facts.get(_SECONDS, 0.0) + time.monotonic() - began
-            self.run.finish(step, {**facts, _SECONDS: round(seconds, 3)})
+            self.run.finish(step, {**facts, _SECONDS: round(time.monotonic() - began, 3)})
 
     def check_lease(self) -> None:
         for error in self._lost:
@@ -188,7 +181,7 @@ class Pipeline:
 
     def snapshot(self) -> Facts:
         self._check_room()
-        inventory, seconds = snapshot.run(self.spark, self.resolved, self.watch, self.ahead)
+        inventory = snapshot.run(self.workers, self.resolved)
         ages = snapshot.ages(self.resolved, inventory)
         check_ages(self.run.plan, ages)
         source_check.note_metadata(self.resolved.source, inventory.read)
@@ -208,7 +201,6 @@ class Pipeline:
             AGES: ages.to_facts(),
             "notes": notes,
             source_check.READ: inventory.read.to_facts(),
-            _SECONDS: seconds,
         }
 
     def _check_room(self) -> None:
@@ -220,7 +212,7 @@ class Pipeline:
         check_room(needs, room.how)
 
     def migrate(self) -> Facts:
-        states = migrate.run(self.spark, self.resolved, self.watch)
+        states = migrate.run(self.workers, self.resolved)
         return {
             "tables": [
                 {
@@ -251,7 +243,7 @@ class Pipeline:
         self.run.folder.child("rescale-plan.json").write_atomically(movement.to_json(movements))
         for line in movement.movement_lines(movements):
             self.say(f"rescale plan: {line}")
-        staged = rescale.run(self.spark, self.resolved, self.files.path, self.exchange, self.watch)
+        staged = rescale.run(self.workers, self.resolved, self.files.path, self.exchange)
         self._remove_drafts()
         if self.run.plan.rehearse:
             described = staged.metadata
@@ -278,7 +270,7 @@ class Pipeline:
     def validate(self) -> Facts:
         tables = migrate.accounts(self.resolved)
         read = BytesRead()
-        checks = validate.run(self.spark, self.resolved, self.run.staged.path, tables, self.watch, read)
+        checks = validate.run(self.workers, self.resolved, self.run.staged.path, tables, read)
         source_check.note_metadata(self.resolved.source, read)
         facts = {step: self.run.facts(step) or {} for step in ("snapshot", "migrate", "rescale")}
         checks.append(source_check.check_source(facts["snapshot"].pop(source_check.READ, None), read))
@@ -288,7 +280,7 @@ class Pipeline:
             self.run.plan.fingerprint,
             now_ms(),
             cut_over.fingerprint_of_metadata(self.resolved.source),
-            cut_over.fingerprint(self.spark, Savepoint.open(self.run.staged.path), self.watch, self._written()),
+            cut_over.fingerprint(self.workers, Savepoint.open(self.run.staged.path), self._written()),
             tuple(checks),
             facts,
             predict(self.run),
@@ -311,9 +303,9 @@ class Pipeline:
 
     def cut_over(self) -> Publication:
         self.check_may_become(RunState.PUBLISHED)
-        began = time.monotonic()
+        began = self.workers.begin(CUT_OVER)
         snapshots = {name: id_ for one in self._migrated() for name, id_ in one["snapshots"].items()}
-        published = cut_over.publish(self.spark, self.run, self.control, self.lease, snapshots, self.watch)
+        published = cut_over.publish(self.workers, self.run, self.control, self.lease, snapshots)
         self.run.finish(CUT_OVER, {_SECONDS: round(time.monotonic() - began, 3)})
         self.run.note(RunState.PUBLISHED, now_ms())
         return published

@@ -1,4 +1,4 @@
-"""`stateferry run`: all steps of a migration in one local Spark session."""
+"""`stateferry run`: all steps of a migration, in one session of the engine on this machine."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.commands.options import add_plan_options, plan_of_options
+from stateferry.cli.options import add_plan_options, plan_of_options
 from stateferry.errors import PassingError, UsageError
 from stateferry.printable import say
 
 if TYPE_CHECKING:
-    from spark_jobs.pipeline import Pipeline
     from stateferry.runs.control import Control
     from stateferry.runs.plan_check import ResolvedPlan
     from stateferry.runs.runs import Run
+    from stateferry.steps.pipeline import Pipeline
 
 _DESCRIPTION = """\
 Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. Nothing is published
@@ -113,8 +113,8 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
 
 
 def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
-    from spark_jobs import snapshot
-    from spark_jobs.session import session, slots
+    from stateferry.cli import engine
+    from stateferry.cli.progress_lines import ProgressLines
     from stateferry.exit_codes import if_interrupted
     from stateferry.runs.left_behind import TemporaryFolders
 
@@ -122,16 +122,15 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
-        # Read while Spark starts.
-        threading.Thread(target=importlib.import_module, args=("spark_jobs.pipeline",), daemon=True).start()
+        comes_first = resolved if run.facts("snapshot") is None else None
+        opened = engine.local_workers(f"stateferry {run.plan.run_id}", ProgressLines(sys.stderr), comes_first)
+        # Read while the engine starts.
+        threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
         TemporaryFolders(run.folder).take_over()
-        ahead = snapshot.Ahead(resolved, slots()) if run.facts("snapshot") is None else None
-        start = ahead.start if ahead else lambda: None
-        with if_interrupted(goes_on), session(f"stateferry {run.plan.run_id}", start) as spark:
-            from spark_jobs.commands.progress_lines import ProgressLines
-            from spark_jobs.pipeline import Pipeline
+        with if_interrupted(goes_on), opened as workers:
+            from stateferry.steps.pipeline import Pipeline
 
-            pipeline = Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), say, ahead)
+            pipeline = Pipeline(workers, run, resolved, control, lease, say)
             try:
                 report = pipeline.carry_out()
             finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.cli.places import add_place_options, catalog_of
 from stateferry.printable import say
 
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.cli.places import add_place_options, catalog_of
 from stateferry.printable import say
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.cli.places import add_place_options, catalog_of
 from stateferry.printable import say
 
 

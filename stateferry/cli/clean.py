@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.commands.places import add_place_options, catalog_of
+from stateferry.cli.places import add_place_options, catalog_of
 from stateferry.nouns import noun
 from stateferry.printable import say
 
@@ -42,13 +42,13 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from spark_jobs.pipeline import now_ms
     from stateferry.durations import parse_duration
     from stateferry.errors import RejectedError, UsageError
     from stateferry.runs.cleaning import Cleaning
     from stateferry.runs.control import Control
     from stateferry.runs.retention import Retention
     from stateferry.runs.runs import runs_of
+    from stateferry.steps.pipeline import now_ms
     from stateferry.tables.commits import TableHome
 
     if options.keep < 0:

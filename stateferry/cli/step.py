@@ -1,4 +1,4 @@
-"""One step of a run as an application of its own, for spark-submit: `main` of each step's module.
+"""One step of a run as an application of its own, for spark-submit.
 
     spark-submit spark_jobs/snapshot.py --plan plan.json
     spark-submit spark_jobs/migrate.py --run ~/.stateferry/runs/<job>/<run id>
@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from spark_jobs.commands.progress_lines import ProgressLines
-from spark_jobs.pipeline import Pipeline, now_ms
-from spark_jobs.session import submitted_session
+from stateferry.cli.progress_lines import ProgressLines
 from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of, if_interrupted
 from stateferry.printable import say
@@ -35,16 +33,22 @@ from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
+from stateferry.steps.pipeline import Pipeline, now_ms
+from stateferry.steps.workers import Watch, Workers
 
 _AT_ONCE_FOLLOWED = ("snapshot", "migrate", "rescale")
 
 
-def main(step: str, argv: Sequence[str] | None = None) -> int:
-    return exit_code_of(lambda: _run(step, argv))
+# By the application's name, and by what hears how far the step has come.
+OpenWorkers = Callable[[str, Watch], AbstractContextManager[Workers]]
+
+
+def main(step: str, open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
+    return exit_code_of(lambda: _run(step, open_workers, argv))
 
 
 @private_files()
-def _run(step: str, argv: Sequence[str] | None) -> int:
+def _run(step: str, open_workers: OpenWorkers, argv: Sequence[str] | None) -> int:
     run = _run_of(_parser(step).parse_args(argv))
     with Control(run.plan.catalog_uri) as control:
         check_not_ended(run, control)
@@ -52,10 +56,10 @@ def _run(step: str, argv: Sequence[str] | None) -> int:
             ToPublish(run).roll_forward()
             say(f"nothing to do: run {run.plan.run_id} is published")
             return 0
-        return _do(run, step, control)
+        return _do(run, step, open_workers, control)
 
 
-def _do(run: Run, step: str, control: Control) -> int:
+def _do(run: Run, step: str, open_workers: OpenWorkers, control: Control) -> int:
     goes_on = f"run {run.plan.run_id} goes on where it was when {step} is started again"
     with if_interrupted(goes_on), _leased(control, run, step) as lease:
         resolved = _resolved(run)
@@ -64,8 +68,8 @@ def _do(run: Run, step: str, control: Control) -> int:
                 say(line)
             return 0
         TemporaryFolders(run.folder).take_over()
-        with submitted_session(f"stateferry {step} {run.plan.run_id}") as spark:
-            Pipeline(spark, run, resolved, control, lease, ProgressLines(sys.stderr), say).carry_out_step(step)
+        with open_workers(f"stateferry {step} {run.plan.run_id}", ProgressLines(sys.stderr)) as workers:
+            Pipeline(workers, run, resolved, control, lease, say).carry_out_step(step)
     say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")
     return 0
 

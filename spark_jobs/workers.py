@@ -1,73 +1,80 @@
-"""Library tasks on Spark: each piece of work is one Spark task and answers with one small object."""
+"""The steps' workers on Spark: each piece of work is one Spark task and answers with one small object."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator
 
-from spark_jobs.watching import Watch, watched
+from spark_jobs.lost import losses_told
+from spark_jobs.startup.head_start import HeadStart
+from spark_jobs.watching import watched
 from stateferry.errors import PassingError, StateferryError
 from stateferry.private_files import private_files, wanted_umask
 from stateferry.savepoint.stores import reaching
+from stateferry.steps.workers import Measure, Watch
 
 Work = TypeVar("Work")
 Fact = TypeVar("Fact")
-
-__all__ = ["WAITS", "Done", "Measure", "run_tasks"]
 
 # Seconds before a task tries again what may pass, once for each.
 WAITS = (1.0, 4.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Measure(Generic[Fact]):
-    """How much work a fact stands for, in `unit`."""
+class SparkWorkers:
+    """`stateferry.steps.workers.Workers`; `watch` hears how far each step has come."""
 
-    unit: str
-    of: Callable[[Fact], int]
+    def __init__(
+        self, sc: SparkContext, watch: Watch = lambda _: None, head_start: HeadStart[Any, Any] | None = None
+    ) -> None:
+        self._sc, self._watch, self._head_start = sc, watch, head_start
+        self.at_once: int = sc.defaultParallelism
 
+    def begin(self, step: str) -> float:
+        ahead = self._ahead_of(step)
+        return time.monotonic() - (ahead.seconds if ahead else 0.0)
 
-@dataclass(frozen=True, slots=True)
-class Done(Generic[Fact]):
-    """What was done of some work before Spark was there: facts by the numbers of the pieces, and how long that took."""
+    def do(
+        self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
+    ) -> list[Fact]:
+        """One task for each piece that no head start has done. What the library has to say against a piece is raised
+        here as it was raised there, not as a failure of Spark's."""
+        if not work:
+            return []
+        ahead = self._ahead_of(step)
+        done: dict[int, Fact] = ahead.facts_of(work) if ahead else {}
+        rest = [(number, piece) for number, piece in enumerate(work) if number not in done]
+        with losses_told():
+            amount = self._sc.accumulator(sum(map(measure.of, done.values())) if measure else 0)
+            task = _Task(fn, measure, amount, _attempts(self._sc), wanted_umask())
 
-    facts: Mapping[int, Fact]
-    seconds: float
+            def job() -> list[tuple[int, Fact | _Failure]]:
+                return self._sc.parallelize(rest, len(rest)).map(task).collect() if rest else []
 
+            of_spark = watched(
+                self._sc,
+                step,
+                len(work),
+                job,
+                self._watch,
+                lambda: int(amount.value),
+                measure.unit if measure else "",
+                done_before=len(done),
+                seconds_before=ahead.seconds if ahead else 0.0,
+            )
+        facts: dict[int, Fact | _Failure] = {**done, **dict(of_spark)}
+        return [_without_failure(facts[number]) for number in range(len(work))]
 
-def run_tasks(
-    spark: SparkContext,
-    step: str,
-    work: Sequence[Work],
-    do: Callable[[Work], Fact],
-    watch: Watch = lambda _: None,
-    measure: Measure[Fact] | None = None,
-    done: Done[Fact] | None = None,
-) -> list[Fact]:
-    """Does all the work but what is done already, a task for each piece; returns the facts in the order of the work.
-    What the library has to say against it is raised here as it was raised there, not as a failure of Spark's."""
-    if not work:
-        return []
-    done = done or Done({}, 0.0)
-    rest = [(number, piece) for number, piece in enumerate(work) if number not in done.facts]
-    amount = spark.accumulator(sum(map(measure.of, done.facts.values())) if measure else 0)
-    task = _Task(do, measure, amount, _attempts(spark), wanted_umask())
-
-    def job() -> list[tuple[int, Fact | _Failure]]:
-        return spark.parallelize(rest, len(rest)).map(task).collect() if rest else []
-
-    unit = measure.unit if measure else ""
-    of_spark = watched(
-        spark, step, len(work), job, watch, lambda: int(amount.value), unit, len(done.facts), done.seconds
-    )
-    facts: dict[int, Fact | _Failure] = {**done.facts, **dict(of_spark)}
-    return [_without_failure(facts[number]) for number in range(len(work))]
+    def _ahead_of(self, step: str) -> HeadStart[Any, Any] | None:
+        if self._head_start is None or self._head_start.step != step:
+            return None
+        self._head_start.end()
+        return self._head_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +143,8 @@ def _attempt() -> int:
     return 1 + (context.attemptNumber() if context is not None else 0)
 
 
-def _attempts(spark: SparkContext) -> int:
+def _attempts(sc: SparkContext) -> int:
     """How often Spark gives a task that fails to a machine: a local session has one machine, which has tried enough."""
-    if re.fullmatch(r"local(\[[^]]*\])?", spark.master or ""):
+    if re.fullmatch(r"local(\[[^]]*\])?", sc.master or ""):
         return 1
-    return int(spark.getConf().get("spark.task.maxFailures", "4") or 4)
+    return int(sc.getConf().get("spark.task.maxFailures", "4") or 4)

@@ -4,45 +4,52 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
-from spark_jobs import cut_over, migrate, rescale, snapshot, staging_job, validate
-from spark_jobs.tasks import run_tasks
+from stateferry.runs.runs import Run, run_folder
 from stateferry.savepoint.reader import Savepoint
-from tests.legacy_states import NEW, LegacyState
-from tests.spark.test_steps import in_this_process, plan, the_run
-
-__all__ = ["plan"]
-
-pytestmark = pytest.mark.spark
+from stateferry.steps.workers import InProcess
+from tests.in_process import do_step
+from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 MANY = LegacyState(blobs={f"key {number}": ({"a": number, "b": None}, 0) for number in range(300)})
 DAMAGED = 3
 
 
 @pytest.fixture
-def migrated(spark: SparkSession, plan: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def migrated(tmp_path: Path) -> Path:
     """The plan of a run that has come as far as the rescale step, from max parallelism 128 to 256."""
-    in_this_process(spark, monkeypatch)
-    values = json.loads(plan.read_text())
-    (source := plan.parent / "many").mkdir()
-    MANY.write(str(source))
-    plan.write_text(json.dumps(values | {"source": str(source), "max_parallelism": 256}))
-    for module in (snapshot, migrate):
-        assert module.main(["--plan", str(plan)]) == 0
+    MANY.write(str(tmp_path / "many"))
+    values = {
+        "job": "orders",
+        "run_id": "first",
+        "now": 0,
+        "source": str(tmp_path / "many"),
+        "target": str(tmp_path / "target"),
+        "home": str(tmp_path / "home"),
+        "max_parallelism": 256,
+        "operators": [{"operator": "main", "states": [{"legacy": LEGACY, "new": NEW, "flag": FLAG}]}],
+    }
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(values))
+    for step in ("snapshot", "migrate"):
+        assert do_step(step, "--plan", str(plan)) == 0
     return plan
+
+
+def the_run(plan: Path) -> Run:
+    return Run.open(run_folder(str(plan.parent / "home"), "orders", "first"))
 
 
 def ends_well(plan: Path) -> None:
     """Once the bytes are as they were, the same command mends it."""
-    for module in (rescale, validate, cut_over):
-        assert module.main(["--plan", str(plan)]) == 0
+    for step in ("rescale", "validate", "cut_over"):
+        assert do_step(step, "--plan", str(plan)) == 0
     assert not the_run(plan).folder.child("exchange").exists()
     target = Savepoint.open(str(plan.parent / "target"))
     assert target.operator("main").max_parallelism == 256
@@ -63,7 +70,7 @@ def test_a_source_that_is_damaged_after_the_snapshot(migrated: Path, capsys: pyt
         (whole[:place], f"{data}: expected {len(whole)} bytes, as _metadata says, found {place}"),
     ):
         data.write_bytes(damaged)
-        assert rescale.main(["--plan", str(migrated)]) == DAMAGED
+        assert do_step("rescale", "--plan", str(migrated)) == DAMAGED
         assert re.search(said, capsys.readouterr().err)
         assert the_run(migrated).state.value == "failed"
     data.write_bytes(whole)
@@ -71,21 +78,18 @@ def test_a_source_that_is_damaged_after_the_snapshot(migrated: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("cut", [0, 100, -1])
-def test_what_is_on_its_way_and_is_cut(
-    migrated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cut: int
-) -> None:
+def test_what_is_on_its_way_and_is_cut(migrated: Path, capsys: pytest.CaptureFixture[str], cut: int) -> None:
     def cut_it(file: Path) -> None:
         file.write_bytes(file.read_bytes()[:cut])
 
-    with monkeypatch.context() as patch:
-        sent = damaging(patch, migrated, cut_it)
-        assert rescale.main(["--plan", str(migrated)]) == DAMAGED
-    assert re.search(rf"{sent[0]}, offset \d+: expected .*, found", capsys.readouterr().err)
+    damaging = Damaging(run=the_run(migrated), damage=cut_it)
+    assert do_step("rescale", "--plan", str(migrated), workers=damaging) == DAMAGED
+    assert re.search(rf"{damaging.damaged[0]}, offset \d+: expected .*, found", capsys.readouterr().err)
     ends_well(migrated)
 
 
 def test_what_is_on_its_way_and_says_something_else_is_found_by_the_validation(
-    migrated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    migrated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def change_it(file: Path) -> None:
         # The last byte before the index: of a value.
@@ -94,25 +98,24 @@ def test_what_is_on_its_way_and_says_something_else_is_found_by_the_validation(
         content[index - 1] ^= 1
         file.write_bytes(content)
 
-    with monkeypatch.context() as patch:
-        damaging(patch, migrated, change_it)
-        assert rescale.main(["--plan", str(migrated)]) == 0
-    assert validate.main(["--plan", str(migrated)]) == 1
+    assert do_step("rescale", "--plan", str(migrated), workers=Damaging(run=the_run(migrated), damage=change_it)) == 0
+    assert do_step("validate", "--plan", str(migrated)) == 1
     assert "is not what it should be: main/newMainState: content" in capsys.readouterr().err
     assert not (migrated.parent / "target" / "_metadata").exists()
     ends_well(migrated)
 
 
-def damaging(patch: pytest.MonkeyPatch, plan: Path, damage: Callable[[Path], object]) -> list[Path]:
-    """Between those who send and those who receive; the file appears in the list."""
-    damaged: list[Path] = []
+@dataclass(frozen=True, kw_only=True)
+class Damaging(InProcess):
+    """Damages a file between those who send and those who receive."""
 
-    def sabotaged(spark: SparkContext, step: str, *rest: Any) -> list[Any]:
-        done: list[Any] = run_tasks(spark, step, *rest)
+    run: Run
+    damage: Callable[[Path], object]
+    damaged: list[Path] = field(default_factory=list)
+
+    def do(self, step: str, work: Sequence[Any], fn: Callable[[Any], Any], *measure: Any) -> list[Any]:
+        done = super().do(step, work, fn, *measure)
         if step == "rescale: send":
-            damaged.extend(Path(the_run(plan).folder.path).glob("exchange/0/*"))
-            damage(damaged[0])
+            self.damaged.extend(Path(self.run.folder.path).glob("exchange/0/*"))
+            self.damage(self.damaged[0])
         return done
-
-    patch.setattr(staging_job, "run_tasks", sabotaged)
-    return damaged

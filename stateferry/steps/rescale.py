@@ -1,60 +1,76 @@
-"""The staged savepoint's keyed files, written by Spark tasks."""
+"""Rescale: build the new savepoint from the source's bytes, its files along the new subtasks' ranges."""
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark import SparkContext
-
-from spark_jobs.tasks import Measure, run_tasks
-from spark_jobs.watching import Watch
 from stateferry.key_groups import KeyGroupRange
-from stateferry.migration.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, file_tasks
+from stateferry.migration.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, assemble, file_tasks
+from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.chunks import plan_chunks
-from stateferry.savepoint.rewrite import OperatorRewrite
+from stateferry.savepoint.metadata import Metadata
+from stateferry.savepoint.operator_rewrite import OperatorRewrite
 from stateferry.savepoint.storage import Location
+from stateferry.steps.workers import Measure, Workers
 
 _WRITTEN: Measure[StagedFile] = Measure("B", lambda file: file.size)
 _SENT: Measure[SentFile] = Measure("B", lambda file: file.size)
 
 
-def stage_files(
-    spark: SparkContext,
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A savepoint without its `_metadata`: all its files are on disk."""
+
+    metadata: Metadata
+    files: Sequence[StagedFile]
+
+    @property
+    def counts(self) -> dict[str, Counter[str]]:
+        return add_counts(file.counts for file in self.files)
+
+
+def run(workers: Workers, resolved: ResolvedPlan, folder: str, exchange: Location) -> Staged:
+    """`exchange` is a folder for what goes from key group to key group, as long as it is on its way."""
+    return stage(workers, resolved.source.metadata, resolved.rewrites(), folder, exchange, resolved.plan.chunk_bytes)
+
+
+def stage(
+    workers: Workers,
+    source: Metadata,
     rewrites: Sequence[OperatorRewrite],
     folder: str,
     exchange: Location,
     chunk_bytes: int,
-    watch: Watch,
-) -> list[StagedFile]:
+) -> Staged:
     """Key groups that stay are copied by one task for each new file; the others go through files in `exchange`, which
     are gone afterwards."""
     files = file_tasks(rewrites, folder)
     stay = [task for task in files if not task.rewrite.destination.is_elsewhere]
-    staged = run_tasks(spark, "rescale", stay, FileTask.copy, watch, _WRITTEN)
+    staged = workers.do("rescale", stay, FileTask.copy, _WRITTEN)
     for number, rewrite in enumerate(rewrites):
         if rewrite.destination.is_elsewhere:
             receivers = [task for task in files if task.rewrite is rewrite]
-            staged += _exchanged(spark, rewrite, receivers, exchange.child(f"{number}"), chunk_bytes, watch)
+            staged += _exchanged(workers, rewrite, receivers, exchange.child(f"{number}"), chunk_bytes)
     exchange.remove_if_empty()
-    return staged
+    return Staged(assemble(source, rewrites, staged, folder), staged)
 
 
 def _exchanged(
-    spark: SparkContext,
+    workers: Workers,
     rewrite: OperatorRewrite,
     receivers: Sequence[FileTask],
     exchange: Location,
     chunk_bytes: int,
-    watch: Watch,
 ) -> list[StagedFile]:
     exchange.make_folder()
-    senders = send_tasks(rewrite, exchange, chunk_bytes)
-    sent = run_tasks(spark, "rescale: send", senders, SendTask.send, watch, _SENT)
+    senders = _send_tasks(rewrite, exchange, chunk_bytes)
+    sent = workers.do("rescale: send", senders, SendTask.send, _SENT)
     receive = partial(FileTask.receive, files=[sender.file for sender in senders])
-    received = run_tasks(spark, "rescale", receivers, receive, watch, _WRITTEN)
+    received = workers.do("rescale", receivers, receive, _WRITTEN)
     for sender in senders:
         sender.file.remove()
     exchange.remove_if_empty()
@@ -63,7 +79,7 @@ def _exchanged(
     return [replace(file, counts=counts if number == 0 else {}) for number, file in enumerate(received)]
 
 
-def send_tasks(rewrite: OperatorRewrite, exchange: Location, chunk_bytes: int) -> list[SendTask]:
+def _send_tasks(rewrite: OperatorRewrite, exchange: Location, chunk_bytes: int) -> list[SendTask]:
     """Runs of old key groups with about `chunk_bytes` of state each. Their files are of this driver alone: another one
     that does the same, and has lost the lease or taken it, neither writes nor removes them."""
     driver = uuid.uuid4().hex[:12]

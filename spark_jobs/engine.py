@@ -1,0 +1,28 @@
+"""Spark as the engine of the steps: for the commands on this machine, and for an application given to spark-submit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from spark_jobs.session import session, slots, submitted_session
+from spark_jobs.startup.head_start import HeadStart
+from spark_jobs.workers import SparkWorkers
+from stateferry.migration.inventory import take
+from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.steps.snapshot import inventory_work
+from stateferry.steps.workers import Watch
+
+
+@contextmanager
+def local_workers(application: str, watch: Watch, comes_first: ResolvedPlan | None = None) -> Iterator[SparkWorkers]:
+    """The session there is, or a local one. The snapshot of the plan that `comes_first` is begun while Spark starts."""
+    ahead = None if comes_first is None else HeadStart("snapshot", inventory_work(comes_first, slots()), take)
+    with session(application, ahead.start if ahead else lambda: None) as sc:
+        yield SparkWorkers(sc, watch, ahead)
+
+
+@contextmanager
+def submitted_workers(application: str, watch: Watch) -> Iterator[SparkWorkers]:
+    with submitted_session(application) as sc:
+        yield SparkWorkers(sc, watch)

@@ -1,0 +1,94 @@
+"""Migrate: bring the tables up to what the savepoint says, writing rows of new and changed keys alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.savepoint.stores import reaching
+from stateferry.steps.workers import Measure, Workers
+from stateferry.tables.account import AccountSpec
+from stateferry.tables.chunk import Facts
+from stateferry.tables.current_view import put_current_view
+from stateferry.tables.migrate import (
+    TableHome,
+    TableSnapshots,
+    advance_main,
+    commit_migrate,
+    migrate_chunk,
+    plan_migrate,
+    tables_of,
+)
+from stateferry.tables.schemas import StateTables
+from stateferry.tables.versions import plan_account
+
+_ROWS: Measure[Facts] = Measure(
+    "rows", lambda facts: sum(facts["counts"].get(name, 0) for name in ("rows written", "rows folded"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedState:
+    """What became of one state's tables."""
+
+    tables: StateTables
+    snapshots: TableSnapshots
+    rebuild: str | None
+
+
+def table_home(resolved: ResolvedPlan) -> TableHome:
+    return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse)
+
+
+def run(workers: Workers, resolved: ResolvedPlan) -> list[MigratedState]:
+    return list(_states(workers, resolved))
+
+
+def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]:
+    plan = resolved.plan
+    for one in resolved.operators:
+        for rules in one.rules:
+            with reaching(plan.warehouse):
+                step = plan_migrate(
+                    table_home(resolved),
+                    plan.job,
+                    plan.run_id,
+                    resolved.source,
+                    one.operator,
+                    rules,
+                    vanish_threshold=plan.vanish_threshold,
+                    chunk_bytes=plan.chunk_bytes,
+                    at_least=workers.at_once,
+                )
+            facts = workers.do("migrate", step.chunks, migrate_chunk, _ROWS)
+            with reaching(plan.warehouse, "written"):
+                snapshots = commit_migrate(step, facts)
+            yield MigratedState(step.tables, snapshots, step.rebuild)
+
+
+def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
+    """What the tables say of the run, to be asked in pieces of work."""
+    found = []
+    for one in resolved.operators:
+        new_max = resolved.layout.of(one.operator).max_parallelism
+        moves = resolved.layout.rehashes(one.operator)
+        for rules in one.rules:
+            tables = tables_of(resolved.plan.job, one.operator, rules)
+            specs = plan_account(
+                table_home(resolved), tables, resolved.plan.run_id, one.operator.hex_id, rules, new_max, moves=moves
+            )
+            found += specs
+    return found
+
+
+def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:
+    """Moves the tables' `main` forward to this run, and has their view show it; False if they are of a newer savepoint
+    already."""
+    home = table_home(resolved)
+    rules = {tables_of(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
+    with reaching(resolved.plan.warehouse, "written"):
+        moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
+        for tables in moved:
+            put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
+    return moved == states

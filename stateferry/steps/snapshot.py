@@ -1,0 +1,110 @@
+"""Take a snapshot: read all of the source once, count what there is, and refuse what a later step would choke on."""
+
+from __future__ import annotations
+
+from stateferry.errors import StateferryError
+from stateferry.migration.inventory import (
+    CarriedTask,
+    Inventory,
+    InventoryTask,
+    carried_tasks,
+    inventory_tasks,
+    take,
+    total,
+)
+from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
+from stateferry.migration.unnamed_flags import unnamed_flag
+from stateferry.nouns import noun
+from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.runs.state_ages import FoundAges, Holds, StateAges
+from stateferry.steps.workers import Measure, Workers
+
+_BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
+
+
+def run(workers: Workers, resolved: ResolvedPlan) -> Inventory:
+    inventory = total(workers.do("snapshot", inventory_work(resolved, workers.at_once), take, _BYTES))
+    for stopping in _stopping(resolved, inventory):
+        raise stopping
+    return inventory
+
+
+def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
+    labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
+    rules = {(one.operator.hex_id, rule.legacy.name): rule for one in resolved.operators for rule in one.rules}
+    states = tuple(
+        StateAges(
+            labels[operator],
+            legacy,
+            state,
+            _holds(state, rules[operator, legacy]).value,
+            rules[operator, legacy].ttl or 0,
+            found.entries,
+            found.expired,
+            found.future,
+            found.youngest,
+            (found.quantile(0.25), found.quantile(0.5), found.quantile(0.75)),
+            found.oldest,
+            found.sharp_end(),
+            found.suggested_ttl(),
+        )
+        for (operator, legacy, state), found in sorted(inventory.ages.items())
+        if found.entries
+    )
+    return FoundAges(resolved.plan.now, resolved.plan.keep_expired, states)
+
+
+def _holds(state: str, rules: Rules) -> Holds:
+    if state == rules.legacy.name:
+        return Holds.BLOBS
+    return Holds.ROWS if state == rules.new_name else Holds.FLAGS
+
+
+def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask | CarriedTask]:
+    rules = {one.operator.id: one.rules for one in resolved.operators}
+    keyed = [
+        task
+        for operator in resolved.source.keyed_operators()
+        for task in inventory_tasks(
+            resolved.source,
+            operator,
+            rules.get(operator.id, ()),
+            target_bytes=resolved.plan.chunk_bytes,
+            at_least=at_least,
+        )
+    ]
+    return [*keyed, *carried_tasks(resolved.source)]
+
+
+def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryError]:
+    """What ends the run unless the plan says what to do about it."""
+    errors: list[StateferryError] = []
+    for one in resolved.operators:
+        for rules in one.rules:
+            id_, legacy = one.operator.hex_id, rules.legacy.name
+            signs = {flag: counts for (*of, flag), counts in inventory.flag_signs.items() if of == [id_, legacy]}
+            if unnamed := unnamed_flag(rules, one.operator.label, signs):
+                errors.append(unnamed)
+            errors += _errors(one.operator.label, rules, inventory.met.get((id_, legacy), {}))
+    return errors
+
+
+def _errors(operator: str, rules: Rules, met: dict[str, int]) -> list[StateferryError]:
+    errors: list[StateferryError] = []
+    where = f"state {rules.legacy.name} of operator {operator}"
+    if (flagged := met.get("contradictions", 0)) and rules.on_contradiction is Contradiction.STOP:
+        errors.append(
+            ContradictionsError(
+                f"{where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as migrated and still "
+                f"{noun(flagged, 'has', 'have')} a blob; say who wins with --on-contradiction blob or rows"
+            )
+        )
+    if (nulls := met.get("unrepresentable nulls", 0)) and not rules.drop_unrepresentable_nulls:
+        errors.append(
+            NullsCannotBeKeptError(
+                f"{where}: {nulls:,} {noun(nulls, 'entry has', 'entries have')} a null value, which a MapState with "
+                "TTL can't hold; make the value nullable in both jobs, or leave these entries out with "
+                "--drop-unrepresentable-nulls"
+            )
+        )
+    return errors

@@ -1,0 +1,78 @@
+"""The port between the steps and whatever does their work.
+
+A step cuts its work into pieces and gives them to `Workers`. A real run has workers on Spark
+(`spark_jobs/workers.py`); tests, benchmarks and the warm-up do the same work in their own process.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+Work = TypeVar("Work")
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Generic[Fact]):
+    """How much work a fact stands for, in `unit`."""
+
+    unit: str
+    of: Callable[[Fact], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a step has come: tasks, and the amount of work (in `unit`, if that is known) of those that are done."""
+
+    step: str
+    done: int
+    total: int
+    seconds: float
+    amount: int = 0
+    unit: str = ""
+    ended: bool = False
+
+
+Watch = Callable[[Progress], None]
+
+
+class Workers(Protocol):
+    """Workers do pieces of work at the same time, in any order, in processes of their own."""
+
+    @property
+    def at_once(self) -> int:
+        """How many pieces they do at the same time."""
+
+    def begin(self, step: str) -> float:
+        """Hears that a step begins. Returns when its work began, by the monotonic clock: now, or earlier if the workers
+        have begun it already."""
+
+    def do(
+        self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
+    ) -> list[Fact]:
+        """Calls `fn` with each piece of work and returns the facts in the order of the work. The library's errors are
+        raised as `fn` raised them. Pieces, facts and `fn` are pickled on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """Workers that are this process: it does one piece after the other, and shares nothing with them, as other workers
+    would not."""
+
+    at_once: int = 2
+
+    def begin(self, step: str) -> float:
+        return time.monotonic()
+
+    def do(
+        self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
+    ) -> list[Fact]:
+        return [_sent(fn(_sent(piece))) for piece in work]
+
+
+def _sent(one: Any) -> Any:
+    return pickle.loads(pickle.dumps(one))

@@ -1,0 +1,36 @@
+"""A savepoint in another layout, made as the step `rescale` makes it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from stateferry.savepoint.chunks import TARGET_BYTES
+from stateferry.savepoint.operator_rewrite import Layout, OperatorRewrite, Transform
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.writer import SavepointWriter
+from stateferry.steps.rescale import Staged, stage
+from stateferry.steps.workers import InProcess
+
+
+def rewrite(
+    source: Savepoint,
+    target: str,
+    layout: Layout,
+    *,
+    transforms: Mapping[bytes, Transform] | None = None,
+    exchange_in: Path | None = None,
+) -> Staged:
+    """Writes the source in the new layout; `transforms` are by operator id. What goes from key group to key group lies
+    in a temporary folder meanwhile, in `exchange_in` if it is given."""
+    rewrites = [
+        OperatorRewrite.prepare(source, operator, layout, (transforms or {}).get(operator.id))
+        for operator in source.metadata.operators
+    ]
+    with tempfile.TemporaryDirectory(dir=exchange_in) as folder:
+        exchange = Location.of(f"{folder}/exchange")
+        staged = stage(InProcess(), source.metadata, rewrites, target, exchange, TARGET_BYTES)
+    SavepointWriter(target).commit(staged.metadata)
+    return staged
