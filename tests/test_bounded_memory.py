@@ -170,6 +170,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 READS = ("columns", "sections", "uncompressed")
+# Entries for other key groups are gathered before they are written to the exchange, up to 64 MB or one value.
+EXCHANGED = ("other-max-parallelism",)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ READS = ("columns", "sections", "uncompressed")
     [(work, "group") for work in WORK if work != "uncompressed"] + [(work, "group-compressed") for work in READS],
 )
 def test_a_large_key_group_takes_a_few_buffers(folder: Path, work: str, source: str) -> None:
-    assert growth(work, folder, source) < 64 * MEGABYTE
+    assert growth(work, folder, source) < (192 if work in EXCHANGED else 64) * MEGABYTE
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,8 @@ def test_a_large_key_group_takes_a_few_buffers(folder: Path, work: str, source: 
     + [(work, "blob-compressed") for work in READS],
 )
 def test_a_large_value_takes_a_small_multiple_of_itself(folder: Path, work: str, source: str) -> None:
-    assert growth(work, folder, source) < 64 * MEGABYTE + LARGE_BLOB * 9 // 4
+    times = 13 if work in EXCHANGED else 9
+    assert growth(work, folder, source) < 64 * MEGABYTE + LARGE_BLOB * times // 4
 
 
 if __name__ == "__main__":
