@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import runpy
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import ADVANCE, Run
 from stateferry.savepoint.storage import Location
 from stateferry.steps import pipeline, snapshot
+from stateferry.steps.workers import InProcess
 from tests.in_process import do_step
 from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -79,6 +82,19 @@ def test_no_other_run_comes_between_two_steps(
     assert "is being worked on by run one" in capsys.readouterr().err
     # To wait is no failure.
     assert the_run(tmp_path, "two").state is RunState.PLANNED
+
+
+def test_the_jobs_for_spark_submit_do_one_step_each(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("spark_jobs.engine.submitted_workers", lambda *_: nullcontext(InProcess()))
+    for step in ("snapshot", "migrate", "rescale", "validate", "cut_over"):
+        job = Path(__file__).parents[1] / "spark_jobs" / f"{step}.py"
+        monkeypatch.setattr("sys.argv", [str(job), "--plan", plan_of("one")])
+        with pytest.raises(SystemExit, match=r"^0$"):
+            runpy.run_path(str(job), run_name="__main__")
+        assert f"{step} of run one is done" in capsys.readouterr().out
+    assert the_run(tmp_path, "one").state is RunState.PUBLISHED
 
 
 def test_nobody_has_the_lease_while_people_think(tmp_path: Path, plan_of: PlanOf) -> None:
