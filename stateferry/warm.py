@@ -26,6 +26,7 @@ from stateferry.demo import (
     DemoState,
     write_demo_savepoint,
 )
+from stateferry.durations import MAX_MILLISECONDS
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration import kernels as row_kernels
@@ -136,6 +137,7 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
         "drop_unrepresentable_nulls": True,
         "on_contradiction": "rows",
         "accept_expired": 1.0,
+        "clock_tolerance_ms": MAX_MILLISECONDS,
     }
     for night, max_parallelism in enumerate((None, opened.operator(OPERATOR).max_parallelism + 1)):
         of_night = {"run_id": f"{night}", "target": f"{folder}/{night}", "max_parallelism": max_parallelism}
