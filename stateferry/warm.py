@@ -12,6 +12,7 @@ import tempfile
 import time
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def warm() -> None:
         for name, demo in (("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None)), ("single", single)):
             write_demo_savepoint(f"{folder}/{name}", demo)
             if find_spec("pyiceberg") is not None:
-                migrate(f"{folder}/{name}", f"{folder}/of-{name}", demo.now, demo.ttl)
+                migrate(f"{folder}/{name}", folder, demo.now, demo.ttl)
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     _hash_pairs()
     for type_, value in _VALUES:
@@ -116,8 +117,9 @@ def warm() -> None:
 
 
 def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
-    """Two runs as users have them, the second of which finds the tables of the first and changes max parallelism; and
+    """Two runs as users have them, the second of which finds the tables of the first and changes max parallelism. Then
     a validation that finds something else than it was promised, so that it looks for samples of what differs."""
+    # Without Iceberg these can't be imported, and there are no runs.
     from stateferry.runs.control import Control
     from stateferry.runs.plan_check import planned, resolve
     from stateferry.runs.runs import Run
@@ -126,12 +128,12 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
     from stateferry.steps.workers import InProcess
 
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
-    workers, opened = InProcess(), Savepoint.open(source)
+    workers, opened, job = InProcess(), Savepoint.open(source), Path(source).name
     state = {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "flag": IS_MIGRATED_STATE, "ttl_ms": ttl}
     values = {
         "source": source,
         "home": f"{folder}/home",
-        "job": "warm",
+        "job": job,
         "now": now,
         "operators": [{"operator": OPERATOR, "states": [state]}],
         "drop_unrepresentable_nulls": True,
@@ -140,15 +142,15 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
         "clock_tolerance_ms": MAX_MILLISECONDS,
     }
     for night, max_parallelism in enumerate((None, opened.operator(OPERATOR).max_parallelism + 1)):
-        of_night = {"run_id": f"{night}", "target": f"{folder}/{night}", "max_parallelism": max_parallelism}
+        of_night = {"run_id": f"{night}", "target": f"{folder}/{job}-{night}", "max_parallelism": max_parallelism}
         plan = planned({name: value for name, value in (values | of_night).items() if value is not None})
         resolved, run = resolve(plan, opened), Run.create(plan, now)
         with Control(plan.catalog_uri) as control:
-            lease = control.acquire(plan.job, plan.run_id)
+            lease = control.acquire(job, plan.run_id)
             Pipeline(workers, run, resolved, control, lease).carry_out()
             control.release(lease)
-        keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
-        validate.run(workers, keeping, plan.target)
+    keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
+    validate.run(workers, keeping, plan.target)
 
 
 def _hash_pairs() -> None:
