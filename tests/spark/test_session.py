@@ -80,7 +80,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_daemon_ends_by_its_pipe_so_that_no_signal_keeps_it_from_removing_the_folder() -> None:
     code = """
 import os, signal, sys
-from spark_jobs.worker_daemon import Nursery
+from spark_jobs.startup.worker_daemon import Nursery
 nursery = Nursery()
 print(nursery._process.pid, os.environ["STATEFERRY_NURSERY"], flush=True)
 sys.stdin.read()
@@ -93,7 +93,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert driver.stdout is not None
         waiting, path = driver.stdout.readline().split()
         environment = os.environ | {"STATEFERRY_NURSERY": path, "PYTHON_WORKER_FACTORY_SECRET": "any"}
-        command = [sys.executable, "-m", "spark_jobs.worker_daemon"]
+        command = [sys.executable, "-m", "spark_jobs.startup.worker_daemon"]
         while not Path(path).is_socket():
             time.sleep(0.05)
         with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
