@@ -12,7 +12,7 @@ AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-
   asyncpg mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 PORT ?= 8080
 # Two processes, each with its own Flink, Airflow or Spark; see _GROUPS in tests/conftest.py.
-SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder
 KILLS ?= 300
 ALTERATIONS ?= 1000
 SEED ?= $(shell date +%s)
@@ -34,7 +34,7 @@ setup: environments ## Make both environments: .venv (library, Spark, tools) and
 	@test -z "$$(find stateferry spark_jobs -name '*.py' -newer $(VENV)/.made)" || { \
 	  $(MAKE) --no-print-directory kernels spark && touch $(VENV)/.made; }
 
-test: programs check-java $(VENV)/.made $(AIRFLOW_VENV)/.made ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
+test: programs check-java environments ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
 	$(MAKE) --no-print-directory -j2 --output-sync=line lint test-airflow
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.matrices import left_out
 
@@ -22,23 +24,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not (config.getoption("--all") or any("::" in argument for argument in config.args)):
         out = left_out(items)
         config.hook.pytest_deselected(items=out)
         names = set(map(id, out))
         items[:] = [item for item in items if id(item) not in names]
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_place)
 
 
-def _group(item: pytest.Item) -> str:
-    folder = item.path.parent
-    return next((group for group in _GROUPS if group in folder.parts), item.path.stem)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return _GroupByGroup(config, log)
+
+
+class _GroupByGroup(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a process one group of tests after another, in their order."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid)
+
+
+def _group(nodeid: str) -> str:
+    """The folder of those that share a server, or the test's own file."""
+    file = nodeid.partition("::")[0]
+    return next((group for group in _GROUPS if group in file.split("/")), file)
 
 
 def _place(item: pytest.Item) -> int:
-    group = _group(item)
+    group = _group(item.nodeid)
     return _GROUPS.index(group) if group in _GROUPS else len(_GROUPS)
