@@ -1,4 +1,4 @@
-"""Source, target and the run's own folders as the disk has them, whatever they are called."""
+"""Checks that the source, the target and the run's own folders are separate on disk, whatever their paths are."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from stateferry.runs.plan import MigrationPlan, folder_of
 
 
 def check_apart(plan: MigrationPlan) -> None:
-    """Refuses a target that lies in the source's folder, or around it, and a home or warehouse in the source's folder,
-    also by way of symbolic links and mounts. That depends on the disk as it is now, so it is asked again before
-    anything is written there."""
+    """Refuses a target in or around the source's folder, and a home or warehouse in the source's folder.
+
+    The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the rescale step and
+    the cut-over repeat it before they write.
+    """
     source, target = (_real_folder(name) for name in (plan.source, plan.target))
     if _lies_in(target, source) or _lies_in(source, target):
         raise PlanError(

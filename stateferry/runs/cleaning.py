@@ -1,15 +1,16 @@
-"""Cleaning up after a job: what no publication, no run that may go on and no reader needs any more.
+"""Cleans up after a job: removes what no publication, no reader and no run that may continue still needs.
 
-| goes, when it is old enough | stays |
+| removed, when it is old enough | kept |
 |---|---|
-| runs with their staged savepoints | the newest runs; the published one and the one that a rollback brings back |
-| drafts in the targets of all runs, which writers that were killed left behind | drafts that were changed lately |
-| state files in the target of such a run | every folder with a `_metadata`, and every target that was ever published |
-| branches of runs that are gone | `main`, branches of other names |
-| snapshots of the tables | heads of what stays, and what a standing publication or its predecessor names |
+| runs with their staged savepoints | the newest runs; the published run and the run that a rollback brings back |
+| drafts in the targets of all runs, left behind by writers that were killed | drafts that were changed recently |
+| state files in a removed run's target | every folder with a `_metadata`, and every target that was ever published |
+| branches of removed runs | `main`, branches with other names |
+| snapshots of the tables | heads of kept branches, and what the standing publication or its predecessor names |
 | data and metadata files that no snapshot names | all others |
 
-Who cleans has the job's lease. Whatever goes is gone in an order that a later run or another cleaning can go on from.
+Cleaning needs the job's lease. It removes things in such an order that a later run, or another cleaning, can continue
+after an interruption.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from stateferry.temporary_folder import remove_temporary_folder, size_of
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Something that goes; `size` is in bytes, as far as it has one."""
+    """Something that is removed; `size` is in bytes, 0 if the thing has no size."""
 
     what: str
     name: str
@@ -40,7 +41,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Of one job. Nothing is removed on a dry run, which needs no lease."""
+    """The cleaning of one job. A dry run removes nothing and needs no lease."""
 
     home: str
     job: str
@@ -51,7 +52,7 @@ class Cleaning:
     dry_run: bool = False
 
     def remove_temporary_folders(self) -> Iterator[Removal]:
-        """What killed processes of the job's runs left on this machine, however young; needs no lease."""
+        """Removes what killed processes of the job's runs left on this machine, at any age; needs no lease."""
         for run in runs_of(self.home, self.job):
             for folder in TemporaryFolders(run.folder).left_behind():
                 size = size_of(folder)
@@ -60,7 +61,7 @@ class Cleaning:
                 yield Removal("temporary folder", folder, size)
 
     def clean(self) -> Iterator[Removal]:
-        """Removes one thing after the other, and says what it was."""
+        """Removes one thing after the other, and yields each of them."""
         runs = runs_of(self.home, self.job)
         protected = self.control.protected_runs(self.job)
         going = [run for run in removable(runs, protected, self.rule, self.now) if self._may_go(run)]
@@ -76,7 +77,8 @@ class Cleaning:
     def _may_go(self, run: RunSummary) -> bool:
         if run.changes:
             return True
-        # Killed as it began, or it begins just now; a plan that can't be read is for people to look at.
+        # The run has no state: it was killed as it began, or it begins right now. A plan that can't be read is left for
+        # a person to look at.
         begun = run.plan is not None or not run.folder.child("plan.json").exists()
         return begun and run.folder.modified_at() + self.rule.younger_than_ms <= self.now
 
@@ -85,7 +87,7 @@ class Cleaning:
         return {_place(name) for name in (*published, *(run.plan.target for run in staying if run.plan))}
 
     def _target(self, run: RunSummary, in_use: set[str]) -> Iterator[Removal]:
-        """What the run wrote into a target that it never made a savepoint."""
+        """Removes the state files that the run wrote into a target without a `_metadata`."""
         if run.plan is None or Run(run.plan, run.folder).facts("claim") is None:
             return
         target = Location.of(run.plan.target)
@@ -104,7 +106,7 @@ class Cleaning:
         yield Removal("unpublished state files", target.shown, size)
 
     def _drafts(self, staying: Sequence[RunSummary]) -> Iterator[Removal]:
-        """Nobody reads a draft, and who writes one has the job's lease, or has lost it."""
+        """Removes old drafts: no reader uses them, and writing drafts needs the lease, which the cleaning has now."""
         places = {one.record.target for one in self.control.history(self.job)}
         places |= {run.plan.target for run in staying if run.plan and not run.plan.rehearse}
         for draft in (draft for place in sorted(places) for draft in drafts(Location.of(place))):
@@ -117,7 +119,7 @@ class Cleaning:
     def _run(self, run: RunSummary) -> Removal:
         size = _size(run.folder)
         if not self.dry_run:
-            # The plan last: a folder without one is taken for a run that never began.
+            # The plan goes last, because a folder without one counts as a run that never began.
             for entry in run.folder.entries():
                 if entry.name != "plan.json":
                     entry.remove()

@@ -1,16 +1,18 @@
-"""Who may work on a job, and what of it is published: lease, publications and rejections, in the catalog's database.
+"""Controls who may work on a job and what is published: lease, publications, rejections, in the catalog's database.
 
-A run works under the job's lease, whose token grows each time the lease changes hands. Every publication compares the
-token with the newest one inside its own transaction, so a driver that lost its lease, and may not know it, can't
-publish. Times serve only to find out when a silent holder may be replaced: a clock that is wrong makes somebody wait,
-or lose the lease, and never lets two publish. With Postgres the time is the database's, for all drivers alike; a SQLite
-file belongs to one machine, and so does its clock.
+A run works under the job's lease. The lease has a token, which grows each time the lease gets a new holder. Each
+publication compares its token with the newest one inside its own transaction. So a driver that lost its lease without
+noticing can't publish.
 
-A person's no is a record as well. It needs no lease, and the transaction that publishes asks for it: a run is either
-rejected or published, whoever came first.
+Times only decide when a silent holder may be replaced. A wrong clock can make a run wait or lose its lease, but never
+lets two runs publish. With Postgres, all drivers use the database's clock. A SQLite file belongs to one machine, so
+that machine's clock is used.
 
-A publication is one record; which one stands is one row, replaced only by who knows what stood there before. History
-is kept: a rollback moves that row back.
+A person's rejection of a run is a record as well. It needs no lease. The publishing transaction looks for it, so a run
+is either rejected or published, in whatever order both are tried.
+
+A publication is one record. One row of each job says which publication stands, and it is replaced only if it still has
+the version that the transaction read. The history is kept: a rollback sets that row back to the earlier publication.
 """
 
 from __future__ import annotations
@@ -37,18 +39,18 @@ from stateferry.runs.processes import Process
 from stateferry.runs.publication import Publication, Record
 
 LEASE_MS = 60_000
-# What is said of a lease that another run holds, wherever it is said.
+# Messages contain these words when another run holds the lease.
 BEING_WORKED_ON = "is being worked on by"
-# As long as whoever starts a run's next step may take to do so.
+# How long the lease is kept between two steps of a run, so that the next step can be started.
 BETWEEN_STEPS_MS = 600_000
 
 
 class LeaseHeldError(RejectedError):
-    """Another run, or the same one in another process, works on the job."""
+    """Another run works on the job, or the same run in another process."""
 
 
 class LeaseLostError(PassingError):
-    """The lease was let go, or somebody else has it by now."""
+    """The lease was released, or another run or process has taken it."""
 
 
 class OlderSourceError(RejectedError):
@@ -56,15 +58,17 @@ class OlderSourceError(RejectedError):
 
 
 class RunEndedError(RejectedError):
-    """The run was rejected, published or rolled back before, and it must not become anything else."""
+    """The run was rejected, published or rolled back, so it can't get another state."""
 
 
 class PublicationConflictError(RejectedError):
-    """Another publication stands than the one that was to be replaced."""
+    """The publication that stands is not the one that was to be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
+    """The right to work on a job, as one run holds it; times are in milliseconds."""
+
     job: str
     run_id: str
     token: int
@@ -75,7 +79,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Somebody's no to a run; `at` is in milliseconds."""
+    """A person's rejection of a run; `at` is in milliseconds."""
 
     run_id: str
     at: int
@@ -84,22 +88,25 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """`standing` is the publication that stands again, if there was one before the undone one."""
+    """What a rollback did: `undone` is the publication that it undid, `standing` the one that stands again, if any."""
 
     undone: Publication
     standing: Publication | None
 
     @property
     def restore_from(self) -> str:
-        """The savepoint of the publication that stands again, or else what the undone one was made from."""
+        """The savepoint to restore: the target of the publication that stands again, else the undone one's source."""
         return self.standing.record.target if self.standing is not None else self.undone.record.source
 
 
 class Control:
-    """Use as a context manager; each call is one transaction. `clock` gives milliseconds and is for tests."""
+    """Reads and changes the records of control. Use it as a context manager; each call is one transaction.
+
+    `clock` returns milliseconds and is for tests.
+    """
 
     def __init__(self, catalog_uri: str, clock: Callable[[], int] | None = None, engine: Engine | None = None) -> None:
-        """`engine` is one whose tables are there."""
+        """Connects to the catalog; an `engine` that is passed in must have the tables already."""
         self._clock = clock
         self._engine = engine or engine_for(catalog_uri)
         if engine is None:
@@ -107,7 +114,7 @@ class Control:
 
     @classmethod
     def if_there(cls, catalog_uri: str) -> Control | None:
-        """To ask, without making anything; None if no run has ever been made with this catalog."""
+        """Opens the catalog to read it, without creating anything; None if no run was ever made with this catalog."""
         engine = engine_to_read(catalog_uri)
         return None if engine is None else cls(catalog_uri, engine=engine)
 
@@ -120,9 +127,12 @@ class Control:
         self._engine.dispose()
 
     def acquire(self, job: str, run_id: str, *, lease_ms: int = LEASE_MS, force: bool = False) -> Lease:
-        """The job's lease, for this process. A run gets it back from a process of its own, unless that still runs on
-        this machine; another run's must have been let go or expired. `force` is for who knows that the holder is
-        over."""
+        """Takes the job's lease for this process.
+
+        A run gets its own lease back, unless another process on this machine holds it and is known to run. The lease of
+        another run must have been released or have expired. `force` takes the lease in any case: use it when the holder
+        is known to have ended.
+        """
         me = Process.this()
         with self._engine.begin() as connection:
             row = self._locked(connection, job)
@@ -138,7 +148,7 @@ class Control:
             return taken
 
     def renew(self, held: Lease, *, lease_ms: int = LEASE_MS) -> Lease:
-        """The same lease for longer; one that expired is still good as long as nobody took it."""
+        """Extends the lease; one that has expired is still valid as long as no other process has taken it."""
         with self._engine.begin() as connection:
             self._check_held(connection, held)
             expires_at = self._now(connection) + lease_ms
@@ -146,7 +156,7 @@ class Control:
             return Lease(held.job, held.run_id, held.token, held.holder, held.since, expires_at)
 
     def release(self, held: Lease) -> None:
-        """Lets the lease go; if it is somebody else's by now, nothing happens."""
+        """Releases the lease; does nothing if another process holds it by now."""
         with self._engine.begin() as connection:
             connection.execute(
                 update(lease)
@@ -155,13 +165,13 @@ class Control:
             )
 
     def lease_of(self, job: str) -> Lease | None:
-        """Who has the job's lease; it may have expired."""
+        """The job's lease, which may have expired, or None."""
         with self._engine.begin() as connection:
             row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
             return Lease(**row) if row is not None and row["run_id"] is not None else None
 
     def why_not_free(self, job: str, run_id: str) -> str:
-        """Who is in the way of this run's next driver; empty if nobody is."""
+        """Says which process keeps this run's next driver from the lease; empty if there is none."""
         with self._engine.begin() as connection:
             row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
             try:
@@ -172,9 +182,9 @@ class Control:
             return ""
 
     def publish(self, held: Lease, record: Record, *, replaces: int | None) -> Publication:
-        """Makes the record the one that stands, if the publication that stands now is `replaces`, by its sequence.
+        """Makes the record the standing publication, if the one that stands now has the sequence `replaces`.
 
-        To publish once more what stands already is no error, so that a run that was killed may do it again.
+        To publish again what stands already is no error, so that a run that was killed may repeat it.
         """
         with self._engine.begin() as connection:
             self._check_held(connection, held)
@@ -205,8 +215,10 @@ class Control:
             return published
 
     def reject(self, job: str, run_id: str, reason: str) -> Rejection:
-        """Makes sure that the run is never published. Of several rejections the last one's reason is kept. Whoever
-        is at work on the run finds out when it publishes, at the latest."""
+        """Records that the run must never be published; a later rejection replaces the reason of an earlier one.
+
+        A driver that works on the run finds the rejection before its next step, or at the latest when it publishes.
+        """
         with self._engine.begin() as connection:
             self._locked(connection, job)
             for one in self._publications_of(connection, job, run_id):
@@ -225,8 +237,7 @@ class Control:
             return self._rejection(connection, job, run_id)
 
     def rollback(self, held: Lease, *, undo: int) -> RolledBack:
-        """Brings back what stood before the publication `undo`, by its sequence. To undo again what is undone already
-        is no error."""
+        """Makes the publication before `undo` (a sequence) stand again; to repeat this is no error."""
         with self._engine.begin() as connection:
             self._check_held(connection, held)
             standing_now, version = self._standing(connection, held.job)
@@ -250,11 +261,12 @@ class Control:
             return RolledBack(undone, before)
 
     def standing(self, job: str) -> Publication | None:
+        """The publication of the job that stands, or None."""
         with self._engine.begin() as connection:
             return self._standing(connection, job)[0]
 
     def history(self, job: str) -> tuple[Publication, ...]:
-        """Every publication there ever was, the oldest first."""
+        """All publications of the job, including those that were rolled back, the oldest first."""
         with self._engine.begin() as connection:
             rows = connection.execute(
                 select(publication).where(publication.c.job == job).order_by(publication.c.sequence)
@@ -262,13 +274,13 @@ class Control:
             return tuple(_publication(row) for row in rows)
 
     def protected_runs(self, job: str) -> frozenset[str]:
-        """The runs whose work must stay: what is published, and what a rollback would bring back."""
+        """The runs whose results must be kept: the published one, and the one that a rollback would bring back."""
         now = self.standing(job)
         before = [one for one in self.history(job) if now is not None and one.sequence == now.previous]
         return frozenset(one.record.run_id for one in (*before, now) if one is not None)
 
     def jobs(self) -> tuple[str, ...]:
-        """Every job that ever had a lease."""
+        """All jobs that ever had a lease."""
         with self._engine.begin() as connection:
             return tuple(connection.execute(select(lease.c.job).order_by(lease.c.job)).scalars())
 
@@ -281,7 +293,7 @@ class Control:
         return time.time_ns() // 1_000_000
 
     def _locked(self, connection: Connection, job: str) -> RowMapping:
-        """The job's lease, which nobody else changes until the transaction ends."""
+        """The job's lease, locked against changes by others until the transaction ends."""
         connection.execute(upsert_nothing(connection, lease, job=job, token=0))
         return connection.execute(select(lease).where(lease.c.job == job).with_for_update()).mappings().one()
 
@@ -296,7 +308,7 @@ class Control:
         )
 
     def _standing(self, connection: Connection, job: str) -> tuple[Publication | None, int]:
-        """The publication that stands, and the version of the row that says so: 0 if there is none yet."""
+        """The publication that stands, and the version of the row that says so; 0 if there is no row yet."""
         row = connection.execute(select(standing).where(standing.c.job == job)).mappings().first()
         if row is None:
             return None, 0
@@ -368,6 +380,7 @@ def _check_follows(job: str, record: Record, before: Publication | None, replace
 
 
 def check_age(job: str, source: str, checkpoint_id: int, standing_now: Publication) -> None:
+    """Refuses a source with a lower checkpoint id than the source of the publication that stands."""
     if checkpoint_id < standing_now.record.checkpoint_id:
         raise OlderSourceError(
             f"job {job}: the source {source} is of checkpoint {checkpoint_id}, older than checkpoint "

@@ -1,4 +1,4 @@
-"""The tables that control who publishes what, in the database that the catalog is in: SQLite or Postgres."""
+"""The tables behind `Control`, in the database that holds the catalog: SQLite or Postgres."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from stateferry.formats import FORMAT, check_format
 from stateferry.private_files import private_files
 from stateferry.savepoint.stores import reaching
 
-# A transaction here takes milliseconds; who waits this long for the others waits for somebody who is stuck.
+# A transaction takes milliseconds, so a wait as long as this means that another process is stuck.
 _WAIT_SECONDS = 60
-# Of Stateferry's own choosing, known to everybody who creates these tables.
+# The key of the advisory lock under which these tables are created. All versions must use the same one.
 _POSTGRES_LOCK = 7837302110
 
 _metadata = MetaData()
@@ -65,7 +65,7 @@ publication = Table(
     Column("record", Text, nullable=False),
 )
 
-# Whose publication a person has refused, for good.
+# Runs that a person has rejected, for good.
 rejection = Table(
     "stateferry_rejection",
     _metadata,
@@ -75,7 +75,7 @@ rejection = Table(
     Column("reason", Text, nullable=False),
 )
 
-# Which publication stands, if any; every change counts the version up.
+# Which publication stands, if any. Every change increases the version.
 standing = Table(
     "stateferry_standing",
     _metadata,
@@ -91,26 +91,29 @@ format_version = Table(
 
 
 def engine_for(catalog_uri: str) -> Engine:
-    """For whoever writes: a SQLite database that isn't there yet is made."""
+    """An engine for writing; creates a SQLite database that doesn't exist yet."""
     if (file := sqlite_file(catalog_uri)) is not None:
         with reaching(str(file), "written" if os.path.exists(file) else "made"), private_files():
             file.parent.mkdir(parents=True, exist_ok=True)
-            # SQLite would give the group less than the umask does; what it writes beside the file has the file's mode.
+            # SQLite would give the group fewer permissions than the umask allows. The files that it writes beside the
+            # database get the mode of the database.
             file.touch()
-    # A transaction that reads first and writes later would fail if another one wrote in between.
+    # With a plain BEGIN, a transaction that reads and then writes would fail if another one wrote in between.
     return _engine(catalog_uri, "BEGIN IMMEDIATE")
 
 
 def engine_to_read(catalog_uri: str) -> Engine | None:
-    """For whoever only asks; None if there is no database to ask, or nobody has made these tables in it. Where an
-    earlier version has made its tables, those that have come since are made."""
+    """An engine for reading; None if the database doesn't exist, or has none of these tables.
+
+    If an earlier version of Stateferry created its tables, the ones that were added since are created.
+    """
     file = sqlite_file(catalog_uri)
     if file is not None and not file.exists():
         return None
     engine = _engine(catalog_uri, "BEGIN")
     with engine.begin() as connection:
         _check_format(connection)
-        # Without a version it is the first one: to ask, nothing needs to be written for that.
+        # A database without the version table is of version 1. Reading it must not write that table.
         asked = _metadata.tables.keys() - {format_version.name}
         there = [inspect(connection).has_table(name) for name in asked]
     if not any(there):
@@ -121,7 +124,7 @@ def engine_to_read(catalog_uri: str) -> Engine | None:
 
 
 def sqlite_file(catalog_uri: str) -> Path | None:
-    """The file that the catalog is in, if it is in one."""
+    """The file that the catalog is in, or None if it is not in a file."""
     url = _url(catalog_uri)
     if url.get_backend_name() != "sqlite":
         return None
@@ -168,6 +171,7 @@ def _sqlite_engine(url: URL, begin: str) -> Engine:
 
 
 def create_tables(engine: Engine) -> None:
+    """Creates the tables that don't exist yet, and records the version of the formats."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _POSTGRES_LOCK})
@@ -178,7 +182,7 @@ def create_tables(engine: Engine) -> None:
 
 
 def _check_format(connection: Connection) -> int | None:
-    """The version that the database records, if any; refuses a newer one."""
+    """The version that the database records, if any; refuses a newer one than this program knows."""
     if not inspect(connection).has_table(format_version.name):
         return None
     recorded = connection.execute(select(func.max(format_version.c.format))).scalar_one()
@@ -187,7 +191,7 @@ def _check_format(connection: Connection) -> int | None:
 
 
 def upsert_nothing(connection: Connection, table: Table, **values: object) -> Insert:
-    """Inserts a row unless its key is there."""
+    """An insert of a row that does nothing if its key exists."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table).values(**values).on_conflict_do_nothing()
     return sqlite.insert(table).values(**values).on_conflict_do_nothing()

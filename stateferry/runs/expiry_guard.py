@@ -1,17 +1,18 @@
-"""What a run is told of time, held against the ages in the savepoint: a time to live under which far too much would
-expire, and a `now` that the timestamps contradict, stop the run in its snapshot step, before anything is written.
+"""Stops a run whose time to live or `now` contradicts the ages of the entries in the savepoint.
 
-Far too much is at least 100 of a state's entries, and
+It stops the run in the snapshot step, before anything is written, if far too many entries would expire, or if
+timestamps are later than `now`. Far too many are at least 100 of a state's entries, and
 
-| | more than |
+| situation | more than |
 |---|---|
 | without a green run of the job | a quarter |
 | after a green run with the same time to live | a quarter, or twice its share; and 5 points and 100 entries more |
 | after a green run with another time to live | one of the two above, and more than that run's share |
 | with an accepted share (`accept_expired`) | that share; after a green run under it, also 5 points more |
 
-A green run has been verified or published and stands. So a job that goes on as it did yesterday isn't stopped, though
-its share may drift. What a green run was allowed holds for the next one with the same time to live.
+Here a green run is one that has been verified or approved, or whose publication stands. So a job that goes on as
+yesterday isn't stopped, though its share may drift. The share that was accepted for a green run also holds for the next
+run with the same time to live.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ _USUAL_SHARE = 0.25
 _FEW = 100
 _DRIFT = 0.05
 _HOUR, _MINUTE = MILLISECONDS_PER_UNIT["h"], MILLISECONDS_PER_UNIT["m"]
-# A savepoint of a job at work has entries that are younger.
+# The savepoint of a running job has entries that are younger than this.
 _STALE = _HOUR
 
 
 class TooManyExpireError(RejectedError):
-    """More entries would expire than a wrong option should be able to drop."""
+    """More entries would expire than a wrong option may drop."""
 
 
 class ClockContradictedError(RejectedError):
-    """Timestamps are later than the time that counts as now."""
+    """Timestamps in the savepoint are later than the time that counts as now."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What a green run had of the same state; `ttl` is its time to live."""
+    """What an earlier green run found in the same state; `ttl` is the time to live that it used."""
 
     run_id: str
     ttl: int | None
@@ -62,8 +63,10 @@ class _Before:
 
 
 class _GreenRuns:
-    """The job's green runs, the newest first, read when they are first asked for. A night isn't held against days that
-    were backfilled since."""
+    """The job's green runs, the newest first, read when they are first asked for.
+
+    Backfilled runs count only if the plan is a backfill too.
+    """
 
     def __init__(self, plan: MigrationPlan) -> None:
         self._plan = plan
@@ -82,7 +85,7 @@ class _GreenRuns:
 
 
 def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
-    """Raises what stops the run."""
+    """Raises an error if the ages that were found must stop the run."""
     green = _GreenRuns(plan)
     for contradiction in _contradicted(plan, found, green):
         raise ClockContradictedError(contradiction)
@@ -94,7 +97,7 @@ def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
 
 
 def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
-    """Options that allow what this run would do without them too; it hasn't been stopped."""
+    """Yields options that allow something that this run doesn't need; called after the run has passed the check."""
     green = _GreenRuns(plan)
     if plan.accept_expired is not None:
         without = plan.model_copy(update={"accept_expired": None})
@@ -107,7 +110,7 @@ def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
 
 
 def _why_too_many(plan: MigrationPlan, one: StateAges, green: _GreenRuns) -> str:
-    """Empty if they aren't."""
+    """Says why too many of the state's entries would expire; empty if they wouldn't."""
     if one.holds == Holds.FLAGS.value or one.expired < _FEW:
         return ""
     return _reason(plan.accept_expired, one, _before(one, green))
@@ -137,7 +140,7 @@ def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, s
         f"live of {format_duration(one.ttl)} at {moment(plan.now)}, {reason}. Their ages: {one.ages}."
         for one, reason in too_many.items()
     ]
-    # What the job itself has moved may be no older than its beginning to do so.
+    # Entries that the job moved by itself may be no older than the time when it began to move them.
     ends = [
         one for one in found.states if any((one.operator, one.legacy) == (it.operator, it.legacy) for it in too_many)
     ]
@@ -162,7 +165,7 @@ def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, s
 
 
 def _before(one: StateAges, green: _GreenRuns) -> _Before | None:
-    """Of the newest run with the same time to live, or else of the newest."""
+    """What the newest green run with the same time to live found in this state, or else the newest green run."""
     newest: _Before | None = None
     for run in green.all:
         before = _of_run(one, run)
@@ -181,7 +184,7 @@ def _of_run(one: StateAges, run: Run) -> _Before | None:
             if (state.operator, state.legacy, state.state) == (one.operator, one.legacy, one.state):
                 return _Before(run.plan.run_id, state.ttl, accepted, state.counted, state.expired)
         return None
-    # An earlier version counted what expired, but not if it was kept.
+    # An earlier version counted the entries that expired, but not if they were kept.
     met = facts.get("met", {}).get(f"{one.operator}/{one.legacy}")
     if met is None or run.plan.keep_expired:
         return None
@@ -219,12 +222,12 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
 
 
 def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: int) -> bool:
-    """Whether a green run had about the same, so that it is nothing new."""
+    """Whether the timestamps of a green run were about as far ahead, so that the difference is not new."""
     facts = run.facts("snapshot") or {}
     ages = FoundAges.of_facts(facts)
     if ages is not None:
         return ahead <= 2 * max((-state.youngest for state in ages.states), default=0)
-    # An earlier version said only how many were ahead.
+    # An earlier version recorded only how many timestamps were ahead.
     earlier = sum(int(met.get("timestamps in the future", 0)) for met in facts.get("met", {}).values())
     future = sum(state.future for state in found.states if state.holds != Holds.FLAGS.value)
     return plan.now_from != "backfill" and earlier > 0 and future <= 2 * max(earlier, _FEW)

@@ -1,4 +1,4 @@
-"""A savepoint's files to the byte, so that what was validated and what is published can be held to be the same."""
+"""Fingerprints of a savepoint's files, which prove that the files that are published are those that were validated."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ class DigestTask:
     stream: AbsoluteFile | RelativeFile
 
     def take(self) -> tuple[str, FileFingerprint]:
+        """The file's name, and the size and checksum of its content."""
         file, _, size = open_stream(self.folder, self.stream)
         with file:
             return self.name, FileFingerprint(size, digest_of(hasher_of(file)))
 
     @property
     def name(self) -> str:
-        """As `_metadata` has it."""
+        """The file's name as `_metadata` has it."""
         return self.stream.path if isinstance(self.stream, RelativeFile) else self.stream.uri
 
     @property
     def uri(self) -> str:
+        """The file's full address."""
         return self.folder.child(self.stream.path).uri if isinstance(self.stream, RelativeFile) else self.stream.uri
 
 
 def digest_tasks(savepoint: Savepoint) -> list[DigestTask]:
-    """`_metadata`, and every file of the savepoint once; inlined state is in the former."""
+    """One task for `_metadata`, and one for each state file; state that is inlined is in `_metadata` itself."""
     streams: dict[StreamHandle, None] = {RelativeFile(METADATA, savepoint.folder.child(METADATA).size()): None}
     for operator in savepoint.metadata.operators:
         for subtask in operator.subtasks:

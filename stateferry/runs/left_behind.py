@@ -1,7 +1,7 @@
-"""Which temporary folders a run's processes have made, kept in the run's folder: a process that was killed can't remove
-its own, so whoever comes next does.
+"""A list, in the run's folder, of the temporary folders that the run's processes have made.
 
-`temporary.json` is a list of objects with `folder` and `process`.
+A killed process can't remove its temporary folder, so the next process of the run does. `temporary.json` is a list of
+objects with `folder` and `process`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _FILE = "temporary.json"
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFolders:
-    """Of the run in `run_folder`. Only who has the job's lease may change the list."""
+    """The list of one run. Only the holder of the job's lease may change it."""
 
     run_folder: Location
 
     def take_over(self) -> None:
-        """Removes what processes that are over have left on this machine, and puts down this process's folder."""
+        """Removes the folders that ended processes left on this machine, and adds this process's folder to the list."""
         left = self.left_behind()
         for folder in left:
             remove_temporary_folder(folder)
         me = {"folder": temporary_folder(), "process": str(Process.this())}
-        # Of other machines only those know whether a folder is still there.
+        # Entries of other machines stay: only those machines know whether the folder still exists.
         others = [one for one in self._listed() if one["folder"] not in left and not _is_gone(one) and one != me]
         self._file.write_atomically(f"{json.dumps([*others, me], indent=2)}\n".encode())
 
     def left_behind(self) -> list[str]:
-        """Folders that are still here although the processes that made them, and those that these started, are over."""
+        """Folders that still exist although their processes, and the processes that these started, have ended."""
         return [
             one["folder"]
             for one in self._listed()
@@ -51,7 +51,7 @@ class TemporaryFolders:
         try:
             listed = json.loads(self._file.read()) if self._file.exists() else []
         except ValueError:
-            # Nothing depends on it but what is removed.
+            # A damaged list only means that old folders aren't removed.
             return []
         return [one for one in listed if _is_entry(one)] if isinstance(listed, list) else []
 

@@ -1,5 +1,7 @@
-"""Which options of a plan have no effect on its savepoint: nothing is wrong with the run, but its operator may have
-expected something else."""
+"""Notes on options of a plan that have no effect on its savepoint.
+
+The run is right without them, but the person who gave such an option may have expected something else.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,11 @@ from stateferry.runs.state_ages import FoundAges
 def option_notes(
     resolved: ResolvedPlan, inventory: Inventory | None = None, ages: FoundAges | None = None
 ) -> list[str]:
-    """In sentences. Without inventory and ages only what the savepoint's descriptions show: whether anything has
-    expired, for example, isn't known before all of it was read."""
+    """The notes, one sentence each.
+
+    Without inventory and ages, they cover only what the savepoint's descriptions show. Whether anything has expired,
+    for example, is known only after all of the state was read.
+    """
     notes: list[str] = []
     for one in resolved.operators:
         for state in one.migrated_before:
@@ -29,7 +34,7 @@ def option_notes(
 
 
 def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
-    """The whole answer to a plan that comes to nothing."""
+    """The answer to a plan under which there is nothing to do: the reason, then the notes."""
     why = resolved.what_was_done_before or "the savepoint is as wanted already"
     return [f"nothing to do: {why}", *(f"note: {note}" for note in option_notes(resolved))]
 
@@ -110,7 +115,7 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
     every = [(one, rules) for one in resolved.operators for rules in one.rules]
 
     def met(name: str) -> bool:
-        """Whether there is any of it; taken for granted as long as nothing was counted."""
+        """Whether the snapshot counted any of these; True if nothing was counted yet."""
         if inventory is None:
             return True
         counters = [inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every]

@@ -1,5 +1,6 @@
-"""The migration plan: the only configuration of a run, and all of it. What is left out is filled in when it is planned
-and stays as it is for every re-run.
+"""The migration plan: the complete configuration of a run.
+
+Options that are left out get their values when the run is planned, and keep them in every re-run.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ DEFAULT_HOME = "~/.stateferry"
 DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
 _CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
-# What another request for the same work may have otherwise.
+# Fields that may differ in another request for the same work.
 _OF_THE_RUN = {"run_id", "now", "now_from"}
 
 
 def valid_milliseconds(value: object) -> object:
-    """Those of a duration; what is none in any form is left to the field's type."""
+    """The milliseconds of a duration in any of its forms; leaves other values to the field's type."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return value
     try:
@@ -57,7 +58,7 @@ def valid_milliseconds(value: object) -> object:
 
 
 def valid_share(value: object) -> object:
-    """The number that a share is; what is none in any form is left to the field's type."""
+    """The number of a share in any of its forms; leaves other values to the field's type."""
     if isinstance(value, bool) or not isinstance(value, str | float | int):
         return value
     try:
@@ -67,7 +68,7 @@ def valid_share(value: object) -> object:
 
 
 def _place(value: object) -> object:
-    """A local path made absolute: a run that goes on may do so from another folder."""
+    """Makes a local path absolute, because a run may continue from another working folder."""
     if not isinstance(value, str) or not value.strip():
         return value
     if value.startswith("file:"):
@@ -86,7 +87,7 @@ class _Added:
     """Marks a field that plans of an earlier version don't have."""
 
 
-# The outermost mark of such a field's type: `name: Annotated[type, ADDED] = default`. Its default never changes.
+# The outermost mark of such a field's type: `name: Annotated[type, ADDED] = default`. The default must never change.
 ADDED = _Added()
 
 
@@ -95,8 +96,11 @@ class _Model(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_added_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out each added field that has its default: a plan that doesn't use the field keeps the JSON and the
-        fingerprint that it had before the field was there, so a run that an earlier version began goes on."""
+        """Leaves out each added field that has its default.
+
+        So a plan that doesn't use the field keeps the JSON and the fingerprint that it had before the field was added,
+        and a run that an earlier version began can continue.
+        """
         unused = {
             name
             for name, field in type(self).model_fields.items()
@@ -112,7 +116,7 @@ class StatePlan(_Model):
     legacy: Name
     new: Name
     flag: Name | None = None
-    # Said by whoever knows that the job has none, where a Boolean state looks like one.
+    # The job has no flag, although it has a Boolean state that looks like one.
     no_flag: Annotated[StrictBool, ADDED] = False
     ttl_ms: Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS), BeforeValidator(valid_milliseconds)] | None = None
 
@@ -142,7 +146,7 @@ class OperatorPlan(_Model):
             for name in dict.fromkeys(names)
             if names.count(name) > 1
         ]
-        # Two legacy states may share a flag: a job may have moved both at once.
+        # Two legacy states may share a flag, because a job may move both at once.
         problems += [
             f"state {state.flag!r} of operator {self.operator!r} is a flag and a map: name another flag"
             for state in self.states
@@ -153,17 +157,20 @@ class OperatorPlan(_Model):
 
 
 def new_run_id() -> str:
-    """By the time it was made, and unlike any other: `20260102T030405Z-1a2b3c`."""
+    """A unique id that begins with the present time: `20260102T030405Z-1a2b3c`."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 def default_home() -> str:
+    """The home that the environment names, or the default one."""
     return os.environ.get(HOME_VARIABLE) or DEFAULT_HOME
 
 
 class MigrationPlan(_Model):
-    """`now` and times to live are in milliseconds; a parallelism of None leaves it as it is, and `parallelism` is that
-    of the migrated operators, `max_parallelism` that of the whole savepoint."""
+    """All options of a run; `now` and times to live are in milliseconds.
+
+    `parallelism` is for the migrated operators, `max_parallelism` for the whole savepoint; None leaves either as it is.
+    """
 
     job: Name
     run_id: StrictStr = Field(default_factory=new_run_id)
@@ -180,17 +187,17 @@ class MigrationPlan(_Model):
     keep_legacy: StrictBool = False
     drop_unrepresentable_nulls: StrictBool = False
     on_contradiction: Literal["stop", "blob", "rows"] = "stop"
-    # Of the keys that the last run had: more of them gone is rather another savepoint.
+    # The share of the last run's keys that may be missing. If more are missing, it is probably another savepoint.
     vanish_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    # The share of a state's entries that may expire in this run; without it, what is usual may.
+    # The share of a state's entries that may expire in this run. None allows the usual share.
     accept_expired: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(valid_share), ADDED] = None
-    # How far timestamps may be ahead of `now`: clocks differ.
+    # How far timestamps may be later than `now`, because clocks differ.
     clock_tolerance_ms: Annotated[
         StrictInt, Field(ge=0, le=MAX_MILLISECONDS), BeforeValidator(valid_milliseconds), ADDED
     ] = DEFAULT_CLOCK_TOLERANCE_MS
-    # Whether `now` is that of a clock (or told), the end of a backfilled day, or the savepoint's newest timestamp.
+    # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the savepoint's newest timestamp.
     now_from: Annotated[Literal["clock", "backfill", "savepoint"], ADDED] = "clock"
-    # These three have defaults as well, below: the latter two follow from the first.
+    # These three have defaults too (see `_with_home`): the catalog and the warehouse are in the home.
     home: Place
     catalog_uri: Name
     warehouse: Place
@@ -247,23 +254,23 @@ class MigrationPlan(_Model):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that the plan says: facts of another plan are not this one's."""
+        """A hash of all options; facts of a plan with another fingerprint don't count for this plan."""
         return _digest(self.model_dump(mode="json"))
 
     def is_asked_for_again_by(self, other: MigrationPlan) -> bool:
-        """Whether the other one wants the same work: what it left to be filled in is as this one has it."""
+        """Whether the other plan asks for the same work: run id and `now` count only if the other plan gives them."""
         left_out = _OF_THE_RUN - other.model_fields_set
         return self.model_dump(exclude=left_out) == other.model_dump(exclude=left_out)
 
     def to_json(self) -> str:
         values = self.model_dump(mode="json")
-        # Plans of version 1 don't say it.
+        # Plans of format version 1 have no version field.
         marked = {FIELD: FORMAT, **values} if FORMAT > 1 else values
         return json.dumps(marked, indent=2, ensure_ascii=False) + "\n"
 
 
 def plan_of(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:
-    """The plan with these values; `origin` is how messages call it."""
+    """The plan with these values; messages call the plan `origin`."""
     check_format(values.get(FIELD), origin)
     try:
         return MigrationPlan.model_validate({name: value for name, value in values.items() if name != FIELD})
@@ -273,7 +280,7 @@ def plan_of(values: Mapping[str, object], origin: str = "the plan") -> Migration
 
 
 def plan_values(text: str | bytes, origin: str = "the plan") -> dict[str, object]:
-    """What a plan's JSON says, not yet looked at."""
+    """The values in a plan's JSON, not validated."""
     try:
         values = json.loads(text, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as error:
@@ -284,6 +291,7 @@ def plan_values(text: str | bytes, origin: str = "the plan") -> dict[str, object
 
 
 def plan_of_json(text: str | bytes, origin: str = "the plan") -> MigrationPlan:
+    """The plan in this JSON text; messages call the plan `origin`."""
     return plan_of(plan_values(text, origin), origin)
 
 
@@ -298,7 +306,7 @@ def _repeated(names: list[str]) -> list[str]:
 
 
 def folder_of(name: str) -> str:
-    """The savepoint's folder, which may be named by its `_metadata`."""
+    """The savepoint's folder, without a slash at the end; `name` may also be the path of its `_metadata`."""
     return name.rstrip("/").removesuffix("/_metadata").rstrip("/")
 
 

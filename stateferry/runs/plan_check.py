@@ -1,4 +1,4 @@
-"""A plan held against the savepoint it names: what is to be done, in full, or a refusal, before anything is written."""
+"""Checks a plan against its source savepoint, before anything is written, and finds all that is to be done."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ from stateferry.serializers.types import MapType, OpaqueType, type_name
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOperator:
-    """What the plan wants of one operator: the rules of each legacy state that is there, and those states whose
-    migration an earlier cut-over has finished. `states` are all the operator's keyed states by name."""
+    """What the plan asks of one operator.
+
+    `rules` are for each legacy state that is there. `migrated_before` are the states that an earlier cut-over has
+    migrated. `states` are all keyed states of the operator by name.
+    """
 
     operator: Operator
     states: dict[str, KeyedState]
@@ -34,26 +37,29 @@ class ResolvedOperator:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPlan:
+    """A plan, its source, and what the plan asks of each operator."""
+
     plan: MigrationPlan
     source: Savepoint
     operators: tuple[ResolvedOperator, ...]
 
     @property
     def layout(self) -> Layout:
+        """The layout that the plan asks for."""
         parallelism = self.plan.parallelism
         touched = {one.operator.id: parallelism for one in self.operators} if parallelism is not None else {}
         return Layout(touched, self.plan.max_parallelism)
 
     @property
     def nothing_to_do(self) -> bool:
-        """Already migrated, and in the wanted layout."""
+        """Whether the source is already migrated, and in the layout of the plan."""
         if any(one.rules for one in self.operators):
             return False
         return all(self.layout.of(operator) == operator for operator in self.source.metadata.operators)
 
     @property
     def what_was_done_before(self) -> str:
-        """For people: which states an earlier cut-over has migrated."""
+        """Says which states an earlier cut-over has migrated."""
         return "; ".join(
             f"{state.legacy} of {one.operator.label} is already migrated: the savepoint has {state.new} alone"
             for one in self.operators
@@ -61,7 +67,7 @@ class ResolvedPlan:
         )
 
     def rewrites(self) -> list[OperatorRewrite]:
-        """Every operator on its way into the new savepoint; refuses what can't be done."""
+        """How each operator gets into the new savepoint; raises an error for what can't be done."""
         transforms = {
             one.operator.id: MigrateMaps(one.rules, one.states, self.plan.keep_legacy)
             for one in self.operators
@@ -74,20 +80,25 @@ class ResolvedPlan:
 
 
 def planned(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:
-    """The plan of these values; a job that isn't named is called after its first operator, as the savepoint has it, so
-    that naming the operator by id or by uid makes no other job."""
+    """The plan with these values; if they name no job, it has the name of its first operator.
+
+    The name is the one in the savepoint, so that an operator named by its id or by its uid gives the same job.
+    """
     if values.get("job") is not None:
         return plan_of(values, origin)
     named_later = plan_of({**values, "job": "named later"}, origin)
     wanted = named_later.operators[0].operator
     operator = Savepoint.open(named_later.source).operator(wanted)
-    # Before version 5 a savepoint has neither: then what was asked for is the uid, or at least the id.
+    # Before version 5, a savepoint has neither name nor uid: then the value in the plan is the uid, or at least the id.
     return plan_of({**values, "job": operator.name or operator.uid or wanted}, origin)
 
 
 def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
-    """What the plan comes to. Raises a `PlanError` with a line for each contradiction, or refuses by name what can't be
-    migrated at all."""
+    """Finds what the plan asks of the savepoint.
+
+    Raises a `PlanError` with a line for each contradiction, and an error that names a state that can't be migrated at
+    all.
+    """
     check_apart(plan)
     problems: list[str] = []
     operators = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
@@ -156,7 +167,7 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
 
 
 def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Operator) -> Iterator[str]:
-    """What the plan says of a legacy state that is there, and `states` say otherwise."""
+    """Yields what the plan says of an existing legacy state that contradicts the savepoint's `states`."""
     legacy = states[state.legacy]
     where = f"state {state.legacy} of operator {operator.label}"
     if reason := legacy.why_not_migratable:
@@ -188,7 +199,7 @@ def _migratable(states: dict[str, KeyedState]) -> str:
 
 
 def _ttl_in_vain(state: StatePlan, there: KeyedState, operator: Operator) -> Iterator[str]:
-    """Of the legacy state, or of the new one that an earlier cut-over has left alone."""
+    """Yields a problem if the plan has a TTL for a state without TTL: the legacy state, or the new state alone."""
     if not there.ttl and state.ttl_ms is not None:
         yield (
             f"state {there.name} of operator {operator.label} has no TTL, its values bear no timestamps, but the "
@@ -198,8 +209,10 @@ def _ttl_in_vain(state: StatePlan, there: KeyedState, operator: Operator) -> Ite
 
 
 def _against_new(legacy: KeyedState, new: KeyedState, operator: Operator) -> Iterator[str]:
-    """Where the new state, which the job has begun to fill, can't be what the legacy one becomes. That its serializers
-    fit is found out when both are described as one."""
+    """Yields why the legacy state can't become the existing new state, which the job has begun to fill.
+
+    Whether their serializers fit is checked later, when the two states are described as one.
+    """
     if new.kind is not StateKind.MAP:
         yield f"state {new.name} of operator {operator.label} is {new.kind.value} state: the new state is a MapState"
     elif new.ttl != legacy.ttl:
@@ -212,7 +225,7 @@ def _against_new(legacy: KeyedState, new: KeyedState, operator: Operator) -> Ite
 
 
 class TargetContent(Enum):
-    """What the target folder holds, as far as this run may go on there."""
+    """What the target folder holds, if this run may continue there."""
 
     NOTHING = "nothing"
     FILES_OF_THIS_RUN = "files of this run"
@@ -220,8 +233,11 @@ class TargetContent(Enum):
 
 
 def target_content(target: str, *, claimed: bool, published_metadata: bytes | None = None) -> TargetContent:
-    """Refuses a target with anything else. `claimed` is whether this run has begun to write there before,
-    `published_metadata` the `_metadata` that it has published or will."""
+    """Finds what the target holds, and refuses anything that isn't this run's.
+
+    `claimed` says whether this run has begun to write there before. `published_metadata` is the `_metadata` that this
+    run has published or will publish.
+    """
     folder = Location.of(target)
     if folder.is_file():
         raise UsageError(f"target {folder.shown} is a file; a savepoint is a folder: choose another target")

@@ -1,4 +1,4 @@
-"""What is wrong with a plan, in one line for each problem that says how to mend it."""
+"""Messages for an invalid plan: one line for each problem, which says how to fix it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ Model = type[BaseModel]
 
 
 def problem_lines(error: ValidationError, models: Sequence[Model]) -> list[str]:
-    """`models` are the model that was to be validated, and the ones in its lists, from the outermost inwards."""
+    """One line for each problem in the error.
+
+    `models` are the model that was validated, and the models inside its lists, from the outermost to the innermost.
+    """
     return list(dict.fromkeys(line for problem in error.errors() for line in _lines(problem, models)))
 
 
 def _lines(problem: object, models: Sequence[Model]) -> Iterator[str]:
-    assert isinstance(problem, dict)  # a TypedDict to the type checker
+    assert isinstance(problem, dict)  # a TypedDict for the type checker
     place: tuple[int | str, ...] = problem["loc"]
     fields = list(models[min(sum(isinstance(part, int) for part in place), len(models) - 1)].model_fields)
     match problem["type"]:
@@ -32,7 +35,7 @@ def _lines(problem: object, models: Sequence[Model]) -> Iterator[str]:
             where = f"{_shown(place)}: " if place else ""
             yield from (f"{where}{line}" for line in str(problem["ctx"]["error"]).splitlines())
         case "too_short" if problem["input"]:
-            pass  # What it holds has problems of its own.
+            pass  # The items have problems of their own.
         case "too_short" | "string_too_short":
             of = "character" if problem["type"] == "string_too_short" else "item"
             yield f"{_shown(place)}: expected at least one {of}, found none"
@@ -42,7 +45,7 @@ def _lines(problem: object, models: Sequence[Model]) -> Iterator[str]:
 
 
 def _shown(place: tuple[int | str, ...]) -> str:
-    """As one would write it: `operators[0].states[1].ttl_ms`."""
+    """A field's place as people write it: `operators[0].states[1].ttl_ms`."""
     text = ""
     for part in place:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

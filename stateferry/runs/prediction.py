@@ -1,7 +1,8 @@
-"""How long the parts of a cut-over are likely to take, by what earlier runs of the job took for how many bytes.
+"""Predicts how long each part of a cut-over takes, from the times of the job's earlier runs.
 
-The ferry's steps read the savepoint from end to end, so each is taken to go with its size; so do Flink's own parts, the
-savepoint it takes as it stops and the restore. A part that no run has been through is left out: it is unknown.
+Each step reads the savepoint from end to end, so its time is taken to grow with the savepoint's size. The same holds
+for Flink's own parts: the savepoint that it takes when it stops, and the restore. A part without any time from an
+earlier run is unknown, and is left out.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from typing import Any
 
 from stateferry.runs.runs import Run, runs_of
 
-# In the order in which a cut-over goes through them.
+# In the order of a cut-over.
 TAKE_SAVEPOINT, START_JOB = "take_savepoint", "start_job"
 PARTS = (TAKE_SAVEPOINT, "snapshot", "migrate", "rescale", "validate", "cut_over", START_JOB)
-# What is long ago says little of the machines and the state of today.
+# Only the newest runs count: older ones say little about today's machines and state.
 _NEWEST = 5
 
 
 def predict(run: Run) -> dict[str, float]:
-    """Seconds by part, for a savepoint of the size of the run's own."""
+    """The predicted seconds of each part, for a savepoint as large as the run's source."""
     return _predict(run, _with_size(run))
 
 
 @dataclass(frozen=True, slots=True)
 class PartTime:
-    """What a part took; `predicted` is None where no earlier run had been through it."""
+    """How long a part took; `predicted` is None if no earlier run had a time for it."""
 
     part: str
     seconds: float
@@ -36,7 +37,7 @@ class PartTime:
 
 
 def part_times(run: Run) -> tuple[PartTime, ...]:
-    """Held against what the runs before it alone had shown: the run's own figures predict nothing."""
+    """The times of the run's parts beside their predictions, which come only from runs before this one."""
     before = islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _with_size(run)), 1, None)
     predicted = _predict(run, before)
     return tuple(PartTime(part, seconds, predicted.get(part)) for part, seconds in seconds_of(run).items())
@@ -53,7 +54,7 @@ def _predict(run: Run, others: Iterable[Run]) -> dict[str, float]:
 
 
 def _with_size(run: Run) -> Iterable[Run]:
-    """The job's runs that know their size, this one too, the newest first."""
+    """The job's runs whose size is known, including this one, the newest first."""
     for summary in runs_of(run.plan.home, run.plan.job):
         if summary.plan is not None:
             found = Run(summary.plan, summary.folder)
@@ -62,13 +63,13 @@ def _with_size(run: Run) -> Iterable[Run]:
 
 
 def size_of(run: Run) -> int:
-    """Of its source's state, in bytes; 0 if it isn't known yet."""
+    """The bytes of state in the run's source; 0 if they aren't counted yet."""
     states = (run.facts("snapshot") or {}).get("states", {})
     return sum(int(state["bytes"]) for state in states.values())
 
 
 def seconds_of(run: Run) -> dict[str, float]:
-    """What its parts took, as far as it went through them."""
+    """The seconds that each part of the run took, for the parts that are done."""
     found = {part: _seconds(run.facts(part)) for part in PARTS}
     return {part: seconds for part, seconds in found.items() if seconds is not None}
 
@@ -79,4 +80,5 @@ def _seconds(facts: Mapping[str, Any] | None) -> float | None:
 
 
 def unknown(predictions: Mapping[str, float]) -> tuple[str, ...]:
+    """The parts that have no prediction."""
     return tuple(part for part in PARTS if part not in predictions)

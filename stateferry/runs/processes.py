@@ -1,4 +1,4 @@
-"""Which process does something, told so that another one can find out whether it still runs."""
+"""Identifies a process in such a way that another process can find out whether it still runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _SHOWN = re.compile(r"process (\d+) on (\S*), started (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`started` tells apart two processes that had the same id, one after the other; 0 if the system doesn't say."""
+    """A process of a machine.
+
+    `started` tells two processes apart that had the same id one after the other; it is 0 if the system doesn't say.
+    """
 
     id: int
     host: str
@@ -21,10 +24,12 @@ class Process:
 
     @classmethod
     def this(cls) -> Process:
+        """The current process."""
         return cls(os.getpid(), socket.gethostname(), _start_of(os.getpid()) or 0)
 
     @classmethod
     def parse(cls, text: str) -> Process:
+        """The process in a text that `str` made; any other text gives a process with the id 0."""
         match = _SHOWN.fullmatch(text)
         return cls(int(match[1]), match[2], int(match[3])) if match else cls(0, text, 0)
 
@@ -33,11 +38,12 @@ class Process:
 
     @property
     def shown(self) -> str:
+        """The process in words, for messages."""
         return f"process {self.id} on {self.host}"
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known to have ended: of another machine's processes nothing is known."""
+        """Whether the process is known to have ended; False if it is of another machine, as nothing is known then."""
         return self._is_here and not self.surely_runs()
 
     @property
@@ -45,7 +51,7 @@ class Process:
         return self.host == socket.gethostname() and self.id > 0
 
     def surely_runs(self) -> bool:
-        """Whether it is known to run: of another machine's processes nothing is known."""
+        """Whether the process is known to run; False if it is of another machine, as nothing is known then."""
         if not self._is_here:
             return False
         started = _start_of(self.id)
@@ -55,9 +61,9 @@ class Process:
 
 
 def _start_of(process: int) -> int | None:
-    """When it was started, by the system's own count; None if there is no such process."""
+    """The start time of a process, in the system's own units; None if there is no such process."""
     try:
-        # The name of the program, in parentheses, may have any characters; what follows is numbers.
+        # The program's name is in parentheses and may contain any character. Only numbers follow it.
         fields = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return _signalled(process)

@@ -1,4 +1,4 @@
-"""What a publication says: which savepoint and which snapshots of the tables belong together, and their source."""
+"""What a publication records: which savepoint and which snapshots of the tables belong together, and their source."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """The commit point of a cut-over, through which readers who want consistency go. `metadata_digest` is the SHA-256
-    of the target's `_metadata`, `tables` are snapshot ids by table."""
+    """The content of a publication; readers who need consistent data go through it.
+
+    `metadata_digest` is the SHA-256 of the target's `_metadata`, `tables` are the snapshot ids by table.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,7 +33,7 @@ class Record(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A record in its job's history: `previous` is the sequence of the one that stood before it."""
+    """A record in the history of its job; `previous` is the sequence of the publication that stood before it."""
 
     job: str
     sequence: int

@@ -1,7 +1,7 @@
-"""A person's yes or no to a run. A no is final, for whoever would go on with the run.
+"""A person's approval or rejection of a run. A rejection is final.
 
-The catalog's record is what counts. The run's folder says it as well, for people, and is brought up to the record by
-whoever finds that it was not.
+The record in the catalog decides. The state in the run's folder is for people, and follows the record: each command
+that finds a difference corrects it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from stateferry.runs.runs import Run
 
 
 def reject(run: Run, control: Control, reason: str) -> None:
-    """Ends the run, wherever it is before its publication; one that is published already is refused. A lease that the
-    run kept between two steps is released, if its holder is known to have ended; elsewhere it expires."""
+    """Rejects a run that is not published; an error says so if it is.
+
+    If the run kept its lease between two steps, the lease is released if its holder is known to have ended. Otherwise
+    it expires.
+    """
     run.check(RunState.REJECTED)
     said = control.reject(run.plan.job, run.plan.run_id, reason)
     run.enter(RunState.REJECTED, said.at, said.reason)
@@ -26,12 +29,13 @@ def reject(run: Run, control: Control, reason: str) -> None:
 
 
 def approve(run: Run, control: Control, now: int, reason: str) -> None:
+    """Approves the run, for the reason that is given."""
     _say_in_folder(run, control)
     run.enter(RunState.APPROVED, now, reason)
 
 
 def check_not_ended(run: Run, control: Control) -> None:
-    """Raises that nothing goes on with the run, if it was rejected or rolled back."""
+    """Raises an error if the run was rejected or rolled back."""
     _say_in_folder(run, control)
     last = run.changes()[-1]
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last.at / 1000))
@@ -49,7 +53,7 @@ def check_not_ended(run: Run, control: Control) -> None:
 
 
 def _say_in_folder(run: Run, control: Control) -> None:
-    """Who rejected the run may have been killed before its folder said so."""
+    """Notes a rejection in the run's folder; the command that rejected may have been killed before it did so."""
     said = control.rejection(run.plan.job, run.plan.run_id)
     if said is not None and run.state is not RunState.REJECTED:
         run.note(RunState.REJECTED, said.at, said.reason)

@@ -1,6 +1,4 @@
-"""What a run found out: its checks, for exactly which bytes they hold, facts, and what the next run may expect. As JSON
-in `report.json` and back.
-"""
+"""The report of a run (`report.json`): its checks, the bytes for which they hold, facts, and predictions."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ MOST_SAMPLES = 10
 
 @dataclass(frozen=True, slots=True)
 class FileFingerprint:
-    """`checksum` is 16 hexadecimal digits."""
+    """A file's size, and its checksum of 16 hexadecimal digits."""
 
     size: int
     checksum: str
@@ -27,21 +25,25 @@ class FileFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class SavepointFingerprint:
-    """A savepoint by its content; `path` says where it was read."""
+    """Identifies a savepoint by its content; `path` says where it was read."""
 
     path: str
     checkpoint_id: int
     files: dict[str, FileFingerprint]
 
     def is_same_content(self, other: SavepointFingerprint) -> bool:
+        """Whether both have the same checkpoint id and the same files; paths don't count."""
         return (self.checkpoint_id, self.files) == (other.checkpoint_id, other.files)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`facts` are by step, `predictions` say how long each part of a cut-over may take, in seconds."""
+    """The result of the validation.
 
-    # A report of a later version says more than this one knows.
+    `facts` are by step. `predictions` say how many seconds each part of a cut-over is likely to take.
+    """
+
+    # A report of a later version may have fields that this version doesn't know, so it is refused.
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     job: str
@@ -61,25 +63,29 @@ class Report:
 
     @property
     def is_green(self) -> bool:
-        """Whether it may lead to a cut-over: something was checked, and nothing failed. What can't be told (where a
-        key's hash is its class's own code, say) is for the person who approves to know."""
+        """Whether the report allows a cut-over: at least one check passed, and none failed.
+
+        A check that could not tell (for example where the hash of a key is computed by a class of the job) doesn't stop
+        the run. The person who approves the run decides.
+        """
         return self.count(Outcome.PASSED) > 0 and self.count(Outcome.FAILED) == 0
 
     def count(self, outcome: Outcome) -> int:
+        """The number of checks with this outcome."""
         return sum(check.outcome is outcome for check in self.checks)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is good to know and no check: options that had no effect. The snapshot finds out; before it did, there
-        were none."""
+        """Notes on options that had no effect, which the snapshot found; none if there is no snapshot yet."""
         return tuple(self.facts.get("snapshot", {}).get("notes", ()))
 
     @property
     def failed(self) -> tuple[Check, ...]:
+        """The checks that failed."""
         return tuple(check for check in self.checks if check.outcome is Outcome.FAILED)
 
     def holds_for(self, staged: SavepointFingerprint, plan_fingerprint: str) -> bool:
-        """Whether it is about exactly these bytes, made by exactly this plan."""
+        """Whether the report is about exactly these bytes, made by exactly this plan."""
         return self.plan_fingerprint == plan_fingerprint and self.staged.is_same_content(staged)
 
     def to_json(self) -> str:
@@ -111,7 +117,7 @@ _REPORT = TypeAdapter(Report)
 
 
 def _writable(check: Check) -> Check:
-    """Keys may have surrogates without their twins, which no UTF-8 has."""
+    """Replaces what UTF-8 can't encode: text of keys may have unpaired surrogates."""
 
     def text(value: str) -> str:
         return value.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""A report for people: what was checked, what failed and where, and what it says in the end."""
+"""Shows a report to people: the facts of each step, the checks, what failed and where, and the verdict."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NO
 
 
 def show_report(report: Report, file: TextIO) -> None:
+    """Prints the report to the file."""
     source = report.source
     with console_on(file) as console:
         console.print(plain(f"run {report.run_id} of job {report.job}"))
@@ -41,6 +42,7 @@ def show_report(report: Report, file: TextIO) -> None:
 
 
 def show_checks(checks: Iterable[Check], file: TextIO) -> None:
+    """Prints a table of the checks, and the samples of those that failed."""
     with console_on(file) as console:
         _show(console, tuple(checks))
 
@@ -53,7 +55,7 @@ def _show(console: Console, checks: Sequence[Check]) -> None:
 
 
 def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
-    """The step's own figures on one line, those of each state on lines under it. Lists are for programs alone."""
+    """The step's own figures on one line, and those of each state on indented lines; leaves out lists."""
     own = _figures(facts)
     yield f"{step}: {own}" if own else step
     yield from _nested({name: value for name, value in facts.items() if name != AGES}, "  ")
@@ -71,7 +73,7 @@ def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def _figures(facts: Mapping[str, Any]) -> str:
-    """What there is none of goes without saying."""
+    """The figures as text; leaves out those that are zero."""
     return ", ".join(_figure(name, value) for name, value in facts.items() if _is_said(value))
 
 
@@ -101,7 +103,7 @@ def _show_failure(console: Console, check: Check) -> None:
 
 
 def time_line(times: Sequence[PartTime]) -> str:
-    """Each part of a cut-over beside what was predicted for it."""
+    """The time of each part of a cut-over beside its prediction."""
     predicted = any(time.predicted is not None for time in times)
     return f"took: {', '.join(_took(time) + (_predicted(time) if predicted else '') for time in times)}"
 
@@ -115,7 +117,7 @@ def _predicted(time: PartTime) -> str:
 
 
 def key_group_text(key_groups: Iterable[int]) -> str:
-    """Neighbours as ranges, and not more of them than a person reads: `3, 7-9, 12`."""
+    """Key groups as ranges, and no more ranges than a person reads: `3, 7-9, 12`."""
     runs: list[tuple[int, int]] = []
     numbered = enumerate(sorted(set(key_groups)))
     for _, run in groupby(numbered, key=lambda pair: pair[1] - pair[0]):

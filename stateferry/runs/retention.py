@@ -1,4 +1,4 @@
-"""Which runs may be cleaned away."""
+"""Decides which runs a cleaning may remove."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from stateferry.runs.runs import RunSummary
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A run stays while it is among its job's newest or changed not long ago."""
+    """A run stays while it is among the newest of its job or was changed recently."""
 
     newest: int = 3
     younger_than_ms: int = 14 * MILLISECONDS_PER_UNIT["d"]
 
 
 def removable(runs: Iterable[RunSummary], keep: Collection[str], rule: Retention, now: int) -> list[RunSummary]:
-    """Of one job's runs those that may go, the oldest first. `keep` are the ids of what never may: the run that is
-    published, the one that a rollback brings back, and the one at work."""
+    """The runs of one job that may be removed, the oldest first.
+
+    `keep` are the ids of runs that must stay: the published run, and the one that a rollback brings back.
+    """
     newest_first = sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
     old = [
         run

@@ -1,4 +1,4 @@
-"""Going back to a job's previous publication, by whoever asks for it."""
+"""Goes back to a job's previous publication."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from stateferry.runs.to_publish import ToPublish, published_run
 
 
 def nothing_to_undo(job: str) -> RejectedError:
+    """The error for a job without a publication that stands."""
     return RejectedError(f"job {job} has no publication that stands: nothing to roll back")
 
 
@@ -27,11 +28,11 @@ class WayBack:
     job: str
 
     def to_undo(self) -> Publication | None:
-        """What a rollback would undo."""
+        """The publication that a rollback would undo."""
         return self._left_unfinished() or self.control.standing(self.job)
 
     def go(self, undo: Publication | None = None) -> RolledBack:
-        """Undoes what stands, or else exactly `undo`, which may be undone already. No file is removed."""
+        """Undoes the publication that stands, or exactly `undo`, even if that is undone already. Removes no file."""
         check_home(self.home)
         undo = undo or self.to_undo()
         if undo is None:
@@ -40,7 +41,7 @@ class WayBack:
         try:
             undone = published_run(self.home, undo)
             if undone is not None and undone.state is not RunState.ROLLED_BACK:
-                # It may have been killed before it could say so.
+                # The run may have been killed before it noted that it was published.
                 undone.note(RunState.PUBLISHED, undo.published_at)
             rolled_back = self.control.rollback(lease, undo=undo.sequence)
             before = published_run(self.home, rolled_back.standing) if rolled_back.standing is not None else None
@@ -53,7 +54,10 @@ class WayBack:
         return rolled_back
 
     def _left_unfinished(self) -> Publication | None:
-        """A publication undone by a rollback that was killed then: to roll back again must not undo another."""
+        """A publication that was undone by a rollback that was then killed.
+
+        Repeating the rollback must finish that one instead of undoing another publication.
+        """
         standing = self.control.standing(self.job)
         for one in self.control.history(self.job):
             if one.rolled_back_at is not None and one.previous == (standing.sequence if standing else None):

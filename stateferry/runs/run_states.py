@@ -1,4 +1,4 @@
-"""The states of a run, and which may follow which."""
+"""The states of a run, and which state may follow which."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from stateferry.errors import RejectedError, StateferryError, UsageError
 
 
 class RunState(Enum):
+    """How far a run has come."""
+
     PLANNED = "planned"
     RUNNING = "running"
     STAGED = "staged"
@@ -23,17 +25,17 @@ class RunState(Enum):
     REJECTED = "rejected"
 
 
-# Nothing leads out of these but a rollback: a no of a person is as final as a publication.
+# A run leaves these states only by a rollback. A rejection is as final as a publication.
 ENDED = frozenset({RunState.PUBLISHED, RunState.ROLLED_BACK, RunState.REJECTED})
 _NEED_A_REASON = frozenset({RunState.FAILED, RunState.REJECTED})
 _BEFORE_PUBLICATION = frozenset(RunState) - ENDED
 _FOLLOWS = {
-    # A run that goes on, and one that is verified once more, may find anything.
+    # A run may continue, or be verified again, from any state before the publication.
     **dict.fromkeys(
         (RunState.RUNNING, RunState.STAGED, RunState.VERIFIED, RunState.FAILED, RunState.REJECTED), _BEFORE_PUBLICATION
     ),
     RunState.PLANNED: frozenset[RunState](),
-    # A cut-over that failed may be approved once more.
+    # After a failed cut-over, the run may be approved again.
     RunState.APPROVED: frozenset({RunState.VERIFIED, RunState.FAILED}),
     RunState.PUBLISHED: frozenset({RunState.VERIFIED, RunState.APPROVED}),
     RunState.ROLLED_BACK: frozenset({RunState.PUBLISHED}),
@@ -42,7 +44,7 @@ _FOLLOWS = {
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """`at` is in milliseconds; the reason says why it stopped or what it waits for."""
+    """A state that a run got at a time in milliseconds; the reason says why it stopped or what it waits for."""
 
     state: RunState
     at: int
@@ -53,11 +55,13 @@ _CHANGES = TypeAdapter(tuple[StateChange, ...])
 
 
 def check_reason(state: RunState, reason: str) -> None:
+    """Refuses a state that needs a reason and has none."""
     if state in _NEED_A_REASON and not reason:
         raise UsageError(f"a run that {state.value} says why: give a reason")
 
 
 def check_change(last: StateChange | None, state: RunState) -> None:
+    """Refuses a state that may not follow the last one."""
     if last is None:
         if state is not RunState.PLANNED:
             raise RejectedError(f"a run begins by being planned, not {state.value}")
@@ -66,10 +70,12 @@ def check_change(last: StateChange | None, state: RunState) -> None:
 
 
 def changes_to_json(changes: Sequence[StateChange]) -> str:
+    """The content of `state.json`."""
     return _CHANGES.dump_json(tuple(changes), indent=2).decode() + "\n"
 
 
 def changes_of_json(text: bytes, file: str) -> tuple[StateChange, ...]:
+    """The states in the content of `state.json`."""
     try:
         return _CHANGES.validate_json(text)
     except ValidationError as error:

@@ -1,15 +1,15 @@
-"""The folder of a run, which remembers how far it came, and all the runs under a home.
+"""The folder of a run, which records how far the run has come, and all runs of a home.
 
 | path under `runs/<job>/<run id>/` | holds |
 |---|---|
-| plan.json | the plan; there first |
-| state.json | the states it went through, each with time and reason |
-| state.lock | nothing: who writes state.json has it locked |
-| steps/<step>.json | the facts of a step that is done, written when it is, with the plan's fingerprint |
+| plan.json | the plan; it is written first |
+| state.json | the states that the run went through, each with time and reason |
+| state.lock | nothing; it is locked while state.json is written |
+| steps/<step>.json | the facts of a finished step, with the plan's fingerprint; written when the step is done |
 | report.json | what the validation found |
 | staged/ | the staged savepoint |
 
-`format.json` beside `runs/` holds the version of all this. Every file appears whole or not at all.
+`format.json` beside `runs/` holds the version of these formats. Every file appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
 _PLAN, _STATE, _STEPS, _REPORT, _STAGED = "plan.json", "state.json", "steps", "report.json", "staged"
 _LOCK, _FORMAT = "state.lock", "format.json"
 
-# The step that says whether the tables' `main` is this run's by now.
+# The step whose facts say whether the tables' `main` has moved to this run.
 ADVANCE = "advance"
 
 
 def folder_name(job: str) -> str:
-    """The job's name if any filesystem takes it for a folder's, else one that is like it and no other job has."""
+    """A folder name for the job that every filesystem accepts and no other job has: the job's own name if possible."""
     if _PLAIN.fullmatch(job):
         return job
     like = re.sub(r"[^0-9A-Za-z_-]+", "-", job)[:60].strip("-")
@@ -53,19 +53,23 @@ def folder_name(job: str) -> str:
 
 
 def run_folder(home: str, job: str, run_id: str) -> Location:
+    """The folder of a run under the home."""
     return _runs(home).child(folder_name(job)).child(run_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run and its folder; only who has the job's lease may change anything in it, but for a person's yes or no."""
+    """A run and its folder.
+
+    Only the holder of the job's lease may change the folder. A person's approval or rejection is an exception.
+    """
 
     plan: MigrationPlan
     folder: Location
 
     @classmethod
     def create(cls, plan: MigrationPlan, now: int) -> Run:
-        """The plan's run, begun now if it wasn't before."""
+        """The run of this plan; creates its folder if there is none."""
         check_home(plan.home)
         folder = run_folder(plan.home, plan.job, plan.run_id)
         run = cls(plan, folder)
@@ -85,6 +89,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Location) -> Run:
+        """The run in this folder."""
         check_home(folder.parent.parent.parent.shown)
         return cls._opened(folder)
 
@@ -95,7 +100,7 @@ class Run:
 
     @classmethod
     def find(cls, home: str, job: str, run_id: str) -> Run:
-        """The run of this id, or the one that begins so and is the only one."""
+        """The run with this id, or the only run whose id begins with it."""
         of_job = runs_of(home, job)
         found = [one for one in of_job if one.run_id == run_id] or [
             one for one in of_job if one.run_id.startswith(run_id)
@@ -108,36 +113,41 @@ class Run:
 
     @property
     def staged(self) -> Location:
+        """The folder of the staged savepoint."""
         return self.folder.child(_STAGED)
 
     @property
     def report(self) -> Location:
+        """The file of the report."""
         return self.folder.child(_REPORT)
 
     def changes(self) -> tuple[StateChange, ...]:
-        """The states it went through, the present one last."""
+        """The states that the run went through, the present one last."""
         return _read_changes(self.folder)
 
     @property
     def state(self) -> RunState:
+        """The present state."""
         return self.changes()[-1].state
 
     def enter(self, state: RunState, now: int, reason: str = "") -> None:
-        """Goes into a state, if it may follow the present one. To go into the present one again for the same reason
-        changes nothing."""
+        """Puts the run into a state, if that may follow the present one.
+
+        Nothing changes if the run is in this state already, for the same reason.
+        """
         self._change(StateChange(state, now, reason), check=True)
 
     def note(self, state: RunState, at: int, reason: str = "") -> None:
-        """Writes down a state that the catalog says it is in already, whatever was written down before."""
+        """Records a state that the run has according to the catalog, whatever the present one is."""
         self._change(StateChange(state, at, reason), check=False)
 
     def check(self, state: RunState) -> None:
-        """Raises why the run can't go into the state, before anything is done that would lead to it."""
+        """Raises an error if the run can't get this state; called before any work that leads to the state."""
         changes = self.changes()
         check_change(changes[-1] if changes else None, state)
 
     def _change(self, change: StateChange, *, check: bool) -> None:
-        # Two processes may do this at once: neither loses what the other wrote.
+        # The lock keeps two processes that do this at once from losing each other's change.
         with private_files(), self.folder.child(_LOCK).locked():
             changes = self.changes()
             last = changes[-1] if changes else None
@@ -149,7 +159,7 @@ class Run:
             _write(self.folder.child(_STATE), changes_to_json((*changes, change)))
 
     def facts(self, step: str) -> dict[str, Any] | None:
-        """What the step said when it was done; None if it isn't, or if it was done for another plan."""
+        """The facts of a finished step; None if the step isn't done, or was done for another plan."""
         file = self._step(step)
         if not file.exists():
             return None
@@ -160,15 +170,16 @@ class Run:
         return facts
 
     def finish(self, step: str, facts: Mapping[str, Any]) -> None:
-        """Makes the step done; all that it wrote must be on disk by now."""
+        """Marks the step as done; all files that it wrote must be on disk before."""
         content = {"step": step, "plan": self.plan.fingerprint, "facts": dict(facts)}
         _write(self._step(step), f"{json.dumps(content, indent=2, allow_nan=False)}\n")
 
     def forget(self, step: str) -> None:
-        """The step has to be done again."""
+        """Marks the step as not done, so it is done again."""
         self._step(step).remove()
 
     def steps_done(self) -> tuple[str, ...]:
+        """The names of the finished steps."""
         names = sorted(file.name.removesuffix(".json") for file in self.folder.child(_STEPS).entries())
         return tuple(name for name in names if _PLAIN.fullmatch(name) and self.facts(name) is not None)
 
@@ -180,7 +191,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a list of runs says of one; a folder that can't be read has a `problem` and no plan."""
+    """One run in a list of runs; a folder that can't be read has a `problem` and no plan."""
 
     job: str
     run_id: str
@@ -191,23 +202,27 @@ class RunSummary:
 
     @property
     def state(self) -> RunState | None:
+        """The present state; None if there is none."""
         return self.changes[-1].state if self.changes else None
 
     @property
     def reason(self) -> str:
+        """The problem, or the reason of the present state."""
         return self.problem or (self.changes[-1].reason if self.changes else "")
 
     @property
     def planned_at(self) -> int:
+        """When the run was planned, in milliseconds; 0 if that isn't known."""
         return self.changes[0].at if self.changes else 0
 
     @property
     def changed_at(self) -> int:
+        """When the run got its present state, in milliseconds; 0 if that isn't known."""
         return self.changes[-1].at if self.changes else 0
 
 
 def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
-    """The job's runs, or all, the newest first."""
+    """The runs of the job, or of all jobs, the newest first."""
     check_home(home)
     jobs = [_runs(home).child(folder_name(job))] if job is not None else _runs(home).entries()
     runs = [_summary(of_job.name, folder) for of_job in jobs for folder in of_job.entries() if folder.is_folder()]
@@ -215,8 +230,10 @@ def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
 
 
 def asked_for_before(plan: MigrationPlan, now_is_enough: Collection[RunState] = ()) -> Run | None:
-    """The newest run that this plan asks for again: one that may go on where it was, or one in a state of
-    `now_is_enough`."""
+    """The newest run for which this plan asks again, or None.
+
+    The run has not ended, or it is in one of the states `now_is_enough`.
+    """
     for run in runs_of(plan.home, plan.job):
         wanted = run.state is not None and (run.state not in ENDED or run.state in now_is_enough)
         if wanted and run.plan is not None and run.plan.is_asked_for_again_by(plan):
@@ -246,14 +263,14 @@ def _summary(job_folder: str, folder: Location) -> RunSummary:
         run = Run._opened(folder)
         return RunSummary(run.plan.job, run.plan.run_id, folder, run.plan, run.changes())
     except PassingError:
-        # A run that can't be looked at now may be the one to go on with.
+        # This error passes. If the run were listed as unreadable now, another run might be started instead of this one.
         raise
     except StateferryError as error:
         return RunSummary(job_folder, folder.name, folder, None, (), str(error))
 
 
 def _write(file: Location, text: str) -> None:
-    # Airflow's processes have a umask of their own.
+    # Airflow's processes have another umask.
     with private_files():
         file.parent.make_folder()
         file.write_atomically(text.encode())

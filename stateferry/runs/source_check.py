@@ -1,7 +1,7 @@
-"""Whether the source's bytes are still those that the snapshot read, as far as the validation has read them again.
+"""Checks whether the source still has the bytes that the snapshot read, as far as the validation has read them again.
 
-The result is held against the source as it is at the validation. Since that is the source as it was at the snapshot,
-what was converted in between is what the snapshot counted.
+The validation compares the staged savepoint with the source as it is then. If the source is unchanged since the
+snapshot, the state that was converted in between is the state that the snapshot counted.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.validation.check_result import Check, Outcome
 
 NAME = "source: unchanged since the snapshot"
-# Where the facts of the snapshot step have what it read.
+# The snapshot's facts have the digests of what it read under this name.
 READ = "read"
 
 
 def note_metadata(source: Savepoint, read: BytesRead) -> None:
-    """Notes `_metadata`, which must be what the savepoint was opened with."""
+    """Adds the digest of `_metadata` to `read`; refuses it if it differs from what the savepoint was opened with."""
     file = source.folder.child(METADATA)
     data = file.read()
     if parse_metadata(data, file.shown) != source.metadata:
@@ -38,7 +38,10 @@ def note_metadata(source: Savepoint, read: BytesRead) -> None:
 
 
 def check_source(facts: Mapping[str, Any] | None, now: BytesRead) -> Check:
-    """`facts` are what the snapshot kept: nothing in a run whose snapshot was taken by an earlier version."""
+    """The check that compares the two readings of the source.
+
+    `facts` are the digests that the snapshot kept; None if an earlier version took the snapshot.
+    """
     if facts is None:
         return Check(NAME, Outcome.COULD_NOT_TELL, "as the snapshot read it", "the snapshot kept no digests of it")
     snapshot = BytesRead.of_facts(facts)
@@ -60,7 +63,7 @@ def check_source(facts: Mapping[str, Any] | None, now: BytesRead) -> Check:
 
 
 def changed_source(failed: Iterable[Check]) -> str | None:
-    """What a source that changed means, and what to do; None if it is not among what failed."""
+    """If the check of the source failed: what that means and what to do. Else None."""
     for check in failed:
         if check.name == NAME:
             return (

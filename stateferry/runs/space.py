@@ -1,7 +1,7 @@
-"""Whether there is room for what a run is going to write, by an estimate from a small sample of the source.
+"""Checks whether the disks have room for what a run will write, by an estimate from a small sample of the source.
 
-A row repeats the key and two lengths (and a timestamp, with TTL) that a blob has once, so the staged savepoint may be
-several times the source. How much larger is measured on some key groups of each migrated operator.
+A row repeats the key and two lengths (and with TTL a timestamp) that a blob has once, so the staged savepoint may be
+several times as large as the source. The growth is measured on some key groups of each migrated operator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.survey import stream_size
 
-# Of each migrated operator so much is read, from so many places.
+# So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
 _SAMPLED_GROUPS = 6
 _LENGTHS = 8
@@ -30,14 +30,14 @@ _STAMP = 8
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes that the staged savepoint is likely to take, and how one knows."""
+    """The bytes that the staged savepoint is likely to take, and how they were estimated."""
 
     bytes: int
     how: str
 
 
 def estimate(resolved: ResolvedPlan) -> Room:
-    """Of the staged savepoint. The tables' files are compressed, and smaller."""
+    """Estimates the size of the staged savepoint. The tables' files are smaller, because they are compressed."""
     growths = {one.operator.id: _growth(resolved, one) for one in resolved.operators if one.rules}
     total = 0.0
     for operator in resolved.source.metadata.operators:
@@ -52,7 +52,7 @@ def estimate(resolved: ResolvedPlan) -> Room:
 
 
 def _growth(resolved: ResolvedPlan, one: ResolvedOperator) -> float:
-    """How much larger the operator's keyed state gets; at least 1, as what it loses isn't counted."""
+    """The factor by which the operator's keyed state grows; at least 1, as entries that it loses aren't counted."""
     before = after = 0
     new_max = resolved.layout.of(one.operator).max_parallelism
     rules = {of_state.legacy.name: of_state for of_state in one.rules}
@@ -72,7 +72,7 @@ def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
 
 
 def _sample(resolved: ResolvedPlan, one: ResolvedOperator) -> Iterator[Section]:
-    """Sections of key groups all over the operator; a group is begun at its start, and not read further than needed."""
+    """Sections from key groups spread over the operator; reads each key group from its start, only as far as needed."""
     with ExitStack() as opened:
         files = resolved.source.open_all(one.operator, opened)
         groups: list[tuple[KeyGroupFile, int]] = [(file, group) for file in files for group in file.extents]
@@ -84,14 +84,14 @@ def _sample(resolved: ResolvedPlan, one: ResolvedOperator) -> Iterator[Section]:
 
 
 def free_bytes(place: str) -> int | None:
-    """Where a folder is or will be; None where nobody can tell, as on an object store."""
+    """The free bytes on the disk of a folder, which need not exist; None for an object store, where it isn't known."""
     if "://" in place:
         return None
     return shutil.disk_usage(_present(place)).free
 
 
 def check_room(needs: Mapping[str, int], how: str) -> None:
-    """Refuses if what is needed in each of these folders doesn't fit, all those on one disk taken together."""
+    """Refuses if the needed bytes don't fit; adds up the needs of all folders on the same disk."""
     by_disk: dict[int, list[str]] = {}
     for place in needs:
         if free_bytes(place) is not None:
@@ -106,7 +106,7 @@ def check_room(needs: Mapping[str, int], how: str) -> None:
 
 
 def _present(place: str) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """The folder, or its nearest parent that exists."""
     folder = Path(place)
     while not folder.exists():
         folder = folder.parent

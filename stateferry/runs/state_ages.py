@@ -1,4 +1,4 @@
-"""How old the entries of each state under time to live were found to be: facts of a snapshot, and words for them."""
+"""The ages of entries in each state with time to live, as facts of a snapshot and as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATES = "states"
 
 
 class Holds(Enum):
-    """What a state holds of a migration."""
+    """What a state holds: blobs of the legacy state, rows of the new state, or flags."""
 
     BLOBS = "blobs"
     ROWS = "rows"
@@ -25,9 +25,11 @@ class Holds(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StateAges:
-    """Of one state; times and ages are in milliseconds, and an age is negative if its timestamp is of the future, which
-    `future` counts. `legacy` is the state that it is migrated with; `sharp_end` and `suggested_ttl` are there if the
-    ages end all at once."""
+    """The ages of the entries in one state; times and ages are in milliseconds.
+
+    An age is negative if its timestamp is later than `now`; `future` counts these. `legacy` is the state that is
+    migrated together with this one. `sharp_end` and `suggested_ttl` are set if the ages end abruptly.
+    """
 
     operator: str
     legacy: str
@@ -45,37 +47,40 @@ class StateAges:
 
     @property
     def share(self) -> float:
+        """The share of entries that would expire."""
         return self.expired / self.counted
 
     @property
     def where(self) -> str:
+        """The state and its operator in words, for messages."""
         return f"state {self.state} of operator {self.operator}"
 
     @property
     def ages(self) -> str:
-        """For people."""
+        """The ages in words, for messages."""
         quartiles = ", ".join(rough_duration(max(age, 0)) for age in self.quartiles)
         return f"youngest {_age(self.youngest)}, quartiles {quartiles}, oldest {_age(self.oldest)}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundAges:
-    """What a snapshot found at its run's `now`."""
+    """The ages that a snapshot found, at the `now` of its run."""
 
     now: int
     keeps_expired: bool
     states: tuple[StateAges, ...]
 
     def to_facts(self) -> dict[str, Any]:
+        """The ages as facts of the snapshot step."""
         return {**asdict(self), _STATES: [asdict(state) for state in self.states]}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any] | None) -> FoundAges | None:
-        """From the facts of a snapshot; None if it didn't look at ages."""
+        """The ages in a snapshot's facts; None if the snapshot recorded none."""
         found = (facts or {}).get(AGES)
         if found is None:
             return None
-        # A later version may say more.
+        # A later version may record more fields.
         known = [field.name for field in fields(StateAges)]
         states = tuple(
             StateAges(**{name: one.get(name) for name in known} | {"quartiles": tuple(one["quartiles"])})
@@ -84,6 +89,7 @@ class FoundAges:
         return cls(found["now"], found["keeps_expired"], states)
 
     def lines(self) -> Iterator[str]:
+        """The ages as lines of text."""
         if self.states:
             yield f"ages at {moment(self.now)}:"
         for one in self.states:

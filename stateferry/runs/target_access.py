@@ -1,13 +1,14 @@
-"""Who may read a published savepoint: whoever may read its source, as Flink often runs as another user.
+"""Gives a published savepoint the permissions of its source, because Flink often runs as another user.
 
 | in the target | gets permissions, group and, where the system allows it, owner of |
 |---|---|
 | its folder, and the folders above it that the run made | the source's folder |
-| state files | the source's files: what all of them permit; without any, its `_metadata` |
-| `_metadata` | the source's |
+| state files | the source's files: what all of them permit; if there are none, its `_metadata` |
+| `_metadata` | the source's `_metadata` |
 
-What isn't on a local disk permits by other means: a target there is left alone, a source there is taken for one that
-was written with the user's own umask. While it is written, the target is as closed as everything else.
+Storage other than a local disk has other means of access. A target there is not changed. A source there is treated as
+if it had been written with the user's own umask. While the target is written, it has the same permissions as all other
+files of the run.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ class Access:
 
     @classmethod
     def of(cls, path: str) -> Access:
+        """The access of an existing file or folder."""
         found = os.stat(path)
         return cls(stat.S_IMODE(found.st_mode) & _PERMISSIONS, found.st_uid, found.st_gid)
 
     def give_to(self, path: str) -> None:
-        """As far as the system lets us: what belongs to somebody else stays as that one wants it."""
+        """Sets permissions, owner and group as far as the system allows; another user's files may stay as they are."""
         with suppress(OSError):
-            # Only root may give files away; others may give them to a group of theirs.
+            # Only root may change the owner; other users may only choose one of their own groups.
             os.chown(path, self.user if os.geteuid() == 0 else -1, self.group)
         with suppress(OSError):
             os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~_PERMISSIONS | self.mode)
@@ -54,7 +56,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class TargetAccess:
-    """`made` are folders above the target that weren't there."""
+    """The access that the parts of a target get; `made` are the folders above the target that didn't exist."""
 
     folder: Access
     files: Access
@@ -63,7 +65,7 @@ class TargetAccess:
 
     @classmethod
     def like(cls, source: Location, metadata: Metadata, target: Location, before: TargetAccess | None) -> TargetAccess:
-        """`before` is what was found when the target was claimed first."""
+        """The same access as the source; `before` is what was found when the target was first claimed."""
         made = before.made if before is not None else tuple(_missing_above(target))
         if not source.is_local:
             usual = usual_umask()
@@ -76,7 +78,7 @@ class TargetAccess:
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any] | None) -> TargetAccess | None:
-        """None for a run that was begun before there was any such thing."""
+        """The access in the facts of the claim; None for a run of a version that didn't record it."""
         said = (facts or {}).get("access")
         if said is None:
             return None
@@ -84,10 +86,11 @@ class TargetAccess:
         return cls(folder, files, metadata, tuple(said["made"]))
 
     def facts(self) -> dict[str, Any]:
+        """The access as facts of the claim."""
         return {"access": asdict(self)}
 
     def open(self, target: Location, home: str) -> None:
-        """Gives all but `_metadata` what it is to have; done again, it does the same."""
+        """Sets the access of everything but `_metadata`; it may be repeated."""
         if not target.is_local:
             return
         for entry in target.entries():
@@ -99,7 +102,7 @@ class TargetAccess:
         self._let_through(Path(target.path), home)
 
     def _let_through(self, target: Path, home: str) -> None:
-        """Folders of the home on the way to the target: a home is made for its user alone."""
+        """Lets users pass through the home's folders above the target, because a home is open to its owner only."""
         top = Path(Location.of(home).path)
         if not Location.of(home).is_local or top not in target.parents:
             return
@@ -110,7 +113,7 @@ class TargetAccess:
 
 
 def _let_pass(folder: Path, below: Path, through: int) -> None:
-    """Through the folder and not into it; and only if everything else in it is closed to whoever comes through."""
+    """Lets users pass through the folder without listing it, and only if they can't open anything else in it."""
     present = folder.stat()
     wanted = through & ~present.st_mode
     if not wanted or present.st_uid != os.geteuid():
@@ -124,7 +127,7 @@ def _let_pass(folder: Path, below: Path, through: int) -> None:
 
 
 def _files(source: Location, metadata: Metadata) -> Iterator[Location]:
-    """Each once."""
+    """The state files of the source, each once."""
     streams = (
         stream for operator in metadata.operators for subtask in operator.subtasks for stream in subtask.streams()
     )

@@ -1,4 +1,4 @@
-"""What makes a publication visible in its target: the savepoint's `_metadata`, kept until the publication stands."""
+"""Keeps the target's `_metadata` until the publication stands, then makes the target a savepoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stateferry.savepoint.storage import Location
 
 @dataclass(frozen=True, slots=True)
 class ToPublish:
-    """The target's `_metadata`, kept by the run until its publication stands."""
+    """The `_metadata` of the target, kept in the run's folder until the publication stands."""
 
     run: Run
 
@@ -24,18 +24,24 @@ class ToPublish:
         return self.run.folder.child("to-publish").child(METADATA)
 
     def keep(self, metadata: bytes) -> None:
+        """Stores the `_metadata` in the run's folder."""
         with private_files():
             self._file.parent.make_folder()
             self._file.write_atomically(metadata)
 
     def metadata(self) -> bytes:
+        """The stored `_metadata`."""
         return self._file.read()
 
     def exists(self) -> bool:
+        """Whether the `_metadata` is stored."""
         return self._file.exists()
 
     def roll_forward(self) -> None:
-        """Makes the target a savepoint, if it isn't yet. Two may do so at once: they write the same bytes."""
+        """Writes `_metadata` into the target, if it isn't there yet.
+
+        Two processes may do this at once, because both write the same bytes.
+        """
         target = Location.of(self.run.plan.target)
         metadata = target.child(METADATA)
         if not metadata.exists():
@@ -44,7 +50,7 @@ class ToPublish:
             except (OSError, StateferryError):
                 if not metadata.exists():
                     raise
-        # Since the name stands, its drafts are of no use, not even to who is writing one.
+        # `_metadata` is in place now, so its drafts are useless, even to a process that still writes one.
         for draft in filter(is_draft_of_metadata, drafts(target)):
             draft.remove()
 
@@ -59,7 +65,7 @@ class ToPublish:
 
 
 def published_run(home: str, publication: Publication) -> Run | None:
-    """The run that published, if its folder is still there."""
+    """The run that made the publication, or None if its folder is gone."""
     for one in runs_of(home, publication.job):
         if one.run_id == publication.record.run_id and one.plan is not None:
             return Run(one.plan, one.folder)
