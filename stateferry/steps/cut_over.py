@@ -1,7 +1,7 @@
-"""Cut over: publish what a green report is about, and nothing else.
+"""Cut over: publishes the staged savepoint that has a green report.
 
-The publication record is the commit point. The target's `_metadata` follows from it, and is brought up to it again
-whenever somebody finds that it was not. The tables' `main` has followed the green report already.
+The publication record is the commit point. The `_metadata` in the target follows from it: if it is missing there, a
+later command writes it. The tables' `main` has moved already, when the report was green.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _BYTES: Measure[tuple[str, FileFingerprint]] = Measure("B", lambda digest: diges
 def fingerprint(
     workers: Workers, savepoint: Savepoint, written: Mapping[str, FileFingerprint] | None = None
 ) -> SavepointFingerprint:
-    """Of every byte of the savepoint; `written`, by their URIs, are files that whoever wrote them knows and that need
-    not be read for it."""
+    """The fingerprint of all files of a savepoint.
+
+    `written` are fingerprints by address, which the writers of the files know. These files aren't read again.
+    """
     known = written or {}
     tasks = digest_tasks(savepoint)
     files = {task.name: known[task.uri] for task in tasks if task.uri in known}
@@ -38,12 +40,16 @@ def fingerprint(
 
 
 def fingerprint_of_metadata(savepoint: Savepoint) -> SavepointFingerprint:
-    """Enough to know a source again: it doesn't change, and every step reads it anew."""
+    """The fingerprint of `_metadata` alone.
+
+    This is enough to recognize a source, because each step reads the source anew.
+    """
     task = digest_tasks(savepoint)[0]
     return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, dict([task.take()]))
 
 
 def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: dict[str, int]) -> Publication:
+    """Publishes the run's staged savepoint, if its files are still those of the green report."""
     if run.facts("validate") is None:
         raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")
     report = Report.read(run.report)

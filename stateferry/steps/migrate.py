@@ -1,4 +1,4 @@
-"""Migrate: bring the tables up to what the savepoint says, writing rows of new and changed keys alone."""
+"""Migrate: brings the tables to the savepoint's content, and writes only the rows of new and changed keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROWS: Measure[Facts] = Measure(
 
 @dataclass(frozen=True, slots=True)
 class MigratedState:
-    """What became of one state's tables."""
+    """The tables of one state after the step; `rebuild` says why they were written anew, if they were."""
 
     tables: StateTables
     snapshots: TableSnapshots
@@ -38,10 +38,12 @@ class MigratedState:
 
 
 def table_home(resolved: ResolvedPlan) -> TableHome:
+    """Where the plan's tables are."""
     return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse)
 
 
 def run(workers: Workers, resolved: ResolvedPlan) -> list[MigratedState]:
+    """Brings the tables of each migrated state to the savepoint's content."""
     return list(_states(workers, resolved))
 
 
@@ -68,7 +70,7 @@ def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]
 
 
 def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
-    """What the tables say of the run, to be asked in pieces of work."""
+    """The pieces of work that find out what the tables hold for this run."""
     found = []
     for one in resolved.operators:
         new_max = resolved.layout.of(one.operator).max_parallelism
@@ -83,8 +85,7 @@ def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
 
 
 def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:
-    """Moves the tables' `main` forward to this run, and has their view show it; False if they are of a newer savepoint
-    already."""
+    """Moves the tables' `main` to this run and updates their view; False if a table is of a newer savepoint already."""
     home = table_home(resolved)
     rules = {tables_of(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
     with reaching(resolved.plan.warehouse, "written"):

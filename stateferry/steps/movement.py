@@ -1,4 +1,4 @@
-"""Who will read which bytes of which file, and how much stays where it is: known before anything moves."""
+"""Plans which bytes of which file each new subtask reads, and how many stay with their subtask, before the move."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from stateferry.savepoint.metadata import Operator
 
 
 def movement(resolved: ResolvedPlan) -> list[dict[str, Any]]:
-    """Of each operator with keyed state."""
+    """What moves, for each operator with keyed state."""
     return [_of(resolved, operator) for operator in resolved.source.keyed_operators()]
 
 
 def to_json(movements: list[dict[str, Any]]) -> bytes:
+    """The plan as the content of `rescale-plan.json`."""
     return (json.dumps(movements, indent=2) + "\n").encode()
 
 
 def movement_lines(movements: list[dict[str, Any]]) -> list[str]:
+    """The plan in words, one line for each operator."""
     return [_line(one) for one in movements]
 
 
@@ -32,7 +34,8 @@ def _of(resolved: ResolvedPlan, operator: Operator) -> dict[str, Any]:
         "max_parallelism": [operator.max_parallelism, new.max_parallelism],
     }
     if new.max_parallelism != operator.max_parallelism:
-        # Every key gets another key group: all of it is read where it is, and goes wherever its hash says.
+        # Each key may get another key group: each file is read as a whole, and each entry goes where the hash of its
+        # key leads.
         total = sum(file.size for file in files)
         return layouts | {"bytes": total, "bytes_staying": None, "reads": None}
     plan = plan_rescale(files, operator.max_parallelism, operator.parallelism, new.parallelism)

@@ -1,5 +1,4 @@
-"""A run from beginning to end: each step is done once, whoever was killed in between, and what is done is not done
-again."""
+"""Carries out a run: does each step once, in order, and skips the steps that an earlier try has finished."""
 
 from __future__ import annotations
 
@@ -46,12 +45,13 @@ _SECONDS = "seconds"
 
 
 def now_ms() -> int:
+    """The present time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
 class Pipeline:
-    """One run under its job's lease."""
+    """The work on one run, under its job's lease; `say` gets notes for people."""
 
     workers: Workers
     run: Run
@@ -62,7 +62,7 @@ class Pipeline:
     _lost: list[StateferryError] = field(default_factory=list)
 
     def carry_out(self) -> Report:
-        """Everything up to a green report, and the publication unless it is a rehearsal."""
+        """Does all steps that aren't done, and publishes the result unless the run is a rehearsal."""
         with self._at_work():
             self._begin()
             for step, do in self._steps().items():
@@ -73,7 +73,7 @@ class Pipeline:
             return report
 
     def carry_out_step(self, step: str) -> None:
-        """One step, after those before it."""
+        """Does one step; the steps before it must be done."""
         steps = self._steps()
         before = list(steps) if step == CUT_OVER else list(steps)[: list(steps).index(step)]
         missing = [name for name in before if self.run.facts(name) is None]
@@ -84,7 +84,7 @@ class Pipeline:
         with self._at_work():
             if step == CUT_OVER:
                 if self.run.facts(ADVANCE) is None or self.run.state not in _TO_BE_PUBLISHED:
-                    # The validation was killed when it had made its report, or an earlier cut-over failed.
+                    # The validation was killed after it had written its report, or an earlier cut-over failed.
                     self._verified()
                 self.cut_over()
                 return
@@ -100,7 +100,7 @@ class Pipeline:
                 with reaching():
                     yield
             except PassingError:
-                # The run has not failed: it goes on where it is, by this driver's next try or by another driver.
+                # The run has not failed: the next try of this driver, or another driver, continues it.
                 raise
             except StateferryError as error:
                 self._fail(error)
@@ -110,9 +110,10 @@ class Pipeline:
         try:
             self.control.renew(self.lease)
         except LeaseLostError as lost:
-            # Who goes on with the run may have caused the error, by removing drafts, and says how the run ends.
+            # Another driver continues the run and may have caused the error by removing drafts. It records how the run
+            # ends.
             raise lost from error
-        except Exception:  # noqa: BLE001 what went wrong first is what counts
+        except Exception:  # noqa: BLE001 the first error is the one that counts
             return
         with suppress(Exception):
             self.run.enter(RunState.FAILED, now_ms(), str(error))
@@ -122,7 +123,10 @@ class Pipeline:
         self.run.enter(RunState.RUNNING, now_ms())
 
     def _verified(self) -> Report:
-        """A green run of the newest source becomes the tables' `main`, published or not: the next one starts there."""
+        """Checks that the report is green, and moves the tables' `main` to this run.
+
+        `main` moves even if nothing is published later, so that the next run compares with the newest source.
+        """
         self.check_may_become(RunState.VERIFIED)
         report = self._green_report()
         self.run.finish(ADVANCE, {"moved": migrate.advance(self.resolved, self.tables())})
@@ -133,7 +137,7 @@ class Pipeline:
         report = Report.read(self.run.report)
         if report.is_green:
             return report
-        # What is wrong may be mended: the next time the staged savepoint is made and looked at anew.
+        # The cause may be fixed, so the next try rescales and validates again.
         self.run.forget("rescale")
         self.run.forget("validate")
         if (changed := source_check.changed_source(report.failed)) is not None:
@@ -158,28 +162,32 @@ class Pipeline:
             self.run.finish(step, {**facts, _SECONDS: round(time.monotonic() - began, 3)})
 
     def check_lease(self) -> None:
+        """Raises an error if the lease is lost, else extends it."""
         for error in self._lost:
             raise error
         self.control.renew(self.lease)
 
     def check_may_become(self, state: RunState) -> None:
-        """Before anything is done that leads to the state: the run is still this driver's, nobody has rejected it, and
-        the state may follow the present one."""
+        """Raises an error if this driver has lost the lease, the run was rejected, or the state may not follow.
+
+        It is called before any work that leads to the state.
+        """
         self.check_lease()
         check_not_ended(self.run, self.control)
         self.run.check(state)
 
     @property
     def files(self) -> Location:
-        """Where the new savepoint's files go: to the target, or nowhere near it."""
+        """The folder of the new savepoint's files: the target, or in a rehearsal the run's own folder."""
         return self.run.staged if self.run.plan.rehearse else Location.of(self.run.plan.target)
 
     @property
     def exchange(self) -> Location:
-        """Where entries are on their way to key groups of another max parallelism."""
+        """The folder of entries that are on their way to key groups of another max parallelism."""
         return self.run.folder.child("exchange")
 
     def snapshot(self) -> Facts:
+        """Does the snapshot step and returns its facts."""
         self._check_room()
         inventory = snapshot.run(self.workers, self.resolved)
         ages = snapshot.ages(self.resolved, inventory)
@@ -205,13 +213,14 @@ class Pipeline:
 
     def _check_room(self) -> None:
         room = estimate(self.resolved)
-        # The tables hold what is in the staged savepoint once more, compressed.
+        # The tables hold the entries of the staged savepoint once more, compressed.
         needs = Counter({self.files.path: room.bytes, self.run.plan.warehouse: room.bytes // 2})
         if any(map(self.resolved.layout.rehashes, self.resolved.source.metadata.operators)):
             needs[self.exchange.path] += room.bytes
         check_room(needs, room.how)
 
     def migrate(self) -> Facts:
+        """Does the migrate step and returns its facts."""
         states = migrate.run(self.workers, self.resolved)
         return {
             "tables": [
@@ -228,6 +237,7 @@ class Pipeline:
         }
 
     def rescale(self) -> Facts:
+        """Does the rescale step and returns its facts."""
         claim = self.run.facts("claim")
         if not self.run.plan.rehearse:
             check_apart(self.run.plan)
@@ -237,7 +247,7 @@ class Pipeline:
             self.run.finish("claim", {"target": self.run.plan.target, **access.facts()})
         self._remove_drafts()
         self.exchange.remove()
-        # Of an attempt that was stopped or found wanting: its files are about to be others.
+        # An earlier try that was stopped or failed the validation left this `_metadata`; its files are about to change.
         self.run.staged.child(METADATA).remove()
         movements = movement.movement(self.resolved)
         self.run.folder.child("rescale-plan.json").write_atomically(movement.to_json(movements))
@@ -261,13 +271,17 @@ class Pipeline:
         }
 
     def _remove_drafts(self) -> None:
-        """Before anything is written, and when all of it is: what is there is of drivers before this one, which can't
-        commit any more, or of tasks that nobody waits for. A driver that has lost the lease removes nothing."""
+        """Removes drafts in the folder of the new savepoint's files, both before the step writes and afterwards.
+
+        They come from earlier drivers, which can't commit any more, or from tasks whose result isn't used. A driver
+        that has lost the lease removes nothing.
+        """
         self.check_lease()
         for draft in drafts(self.files):
             draft.remove()
 
     def validate(self) -> Facts:
+        """Does the validate step, writes the report, and returns the step's facts."""
         tables = migrate.accounts(self.resolved)
         read = BytesRead()
         checks = validate.run(self.workers, self.resolved, self.run.staged.path, tables, read)
@@ -289,11 +303,15 @@ class Pipeline:
         return {"green": report.is_green}
 
     def _written(self) -> dict[str, FileFingerprint]:
-        """The staged files by what went into them: what validation reads of them, and cut-over finds, must be that."""
+        """The size and checksum of each staged file as it was written, by address.
+
+        The files that the validation reads, and that the cut-over finds, must have the same.
+        """
         digests = self.run.facts(DIGESTS) or {}
         return {self.files.child(name).uri: FileFingerprint(*digest) for name, digest in digests.items()}
 
     def tables(self) -> list[StateTables]:
+        """The tables of the states that the run has migrated."""
         return [StateTables(*one["of"]) for one in self._migrated()]
 
     def _migrated(self) -> list[dict[str, Any]]:
@@ -302,6 +320,7 @@ class Pipeline:
         return migrated
 
     def cut_over(self) -> Publication:
+        """Publishes the staged savepoint, and records that in the run's folder."""
         self.check_may_become(RunState.PUBLISHED)
         began = self.workers.begin(CUT_OVER)
         snapshots = {name: id_ for one in self._migrated() for name, id_ in one["snapshots"].items()}
@@ -312,7 +331,7 @@ class Pipeline:
 
 
 class _Renewed:
-    """Keeps the lease while the steps run; what is found out of its loss stops the run at the next step."""
+    """Renews the lease in a thread while the steps run; a lost lease stops the run before its next step."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -331,7 +350,7 @@ class _Renewed:
             try:
                 self._pipeline.control.renew(self._pipeline.lease)
             except StateferryError as error:
-                # The lease is good as long as nobody else takes it; the next renewal may come through.
+                # The lease stays valid until another run takes it, and the next renewal may succeed.
                 if isinstance(error, PassingError) and not isinstance(error, LeaseLostError):
                     continue
                 self._pipeline._lost.append(error)

@@ -1,4 +1,4 @@
-"""Rescale: build the new savepoint from the source's bytes, its files along the new subtasks' ranges."""
+"""Rescale: builds the new savepoint from the source's bytes; its files follow the new subtasks' key group ranges."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ _SENT: Measure[SentFile] = Measure("B", lambda file: file.size)
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A savepoint without its `_metadata`: all its files are on disk."""
+    """A savepoint whose files are all on disk, but not its `_metadata`."""
 
     metadata: Metadata
     files: Sequence[StagedFile]
 
     @property
     def counts(self) -> dict[str, Counter[str]]:
+        """The counts of all files, by state."""
         return add_counts(file.counts for file in self.files)
 
 
 def run(workers: Workers, resolved: ResolvedPlan, folder: str, exchange: Location) -> Staged:
-    """`exchange` is a folder for what goes from key group to key group, as long as it is on its way."""
+    """Builds the new savepoint of the plan; `exchange` is a folder for entries that change their key group."""
     return stage(workers, resolved.source.metadata, resolved.rewrites(), folder, exchange, resolved.plan.chunk_bytes)
 
 
@@ -46,8 +47,11 @@ def stage(
     exchange: Location,
     chunk_bytes: int,
 ) -> Staged:
-    """Key groups that stay are copied by one task for each new file; the others go through files in `exchange`, which
-    are gone afterwards."""
+    """Builds a savepoint from the source by these rewrites.
+
+    Operators whose key groups stay the same are copied, one task for each new file. Entries of the others go through
+    files in `exchange`, which are removed afterwards.
+    """
     files = file_tasks(rewrites, folder)
     stay = [task for task in files if not task.rewrite.destination.is_elsewhere]
     staged = workers.do("rescale", stay, FileTask.copy, _WRITTEN)
@@ -74,14 +78,17 @@ def _exchanged(
     for sender in senders:
         sender.file.remove()
     exchange.remove_if_empty()
-    # Senders alone know what they made of what they read; whose file tells it makes no difference.
+    # Only senders count what they convert. The counts are added up, so they may be put on any one file.
     counts = add_counts(file.counts for file in sent)
     return [replace(file, counts=counts if number == 0 else {}) for number, file in enumerate(received)]
 
 
 def _send_tasks(rewrite: OperatorRewrite, exchange: Location, chunk_bytes: int) -> list[SendTask]:
-    """Runs of old key groups with about `chunk_bytes` of state each. Their files are of this driver alone: another one
-    that does the same, and has lost the lease or taken it, neither writes nor removes them."""
+    """Splits the old key groups into ranges with about `chunk_bytes` of state each, one task for each range.
+
+    The names of the files contain an id of this driver. So another driver of the same run, which has lost the lease or
+    taken it, neither writes nor removes them.
+    """
     driver = uuid.uuid4().hex[:12]
     chunks = plan_chunks(rewrite.old, target_bytes=chunk_bytes)
     return [

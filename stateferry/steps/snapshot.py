@@ -1,4 +1,4 @@
-"""Take a snapshot: read all of the source once, count what there is, and refuse what a later step would choke on."""
+"""Snapshot: reads the whole source once, counts its content, and refuses content that a later step couldn't handle."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.tota
 
 
 def run(workers: Workers, resolved: ResolvedPlan) -> Inventory:
+    """Counts the source's content on the workers; raises an error if the plan must first say what to do about it."""
     inventory = total(workers.do("snapshot", inventory_work(resolved, workers.at_once), take, _BYTES))
     for stopping in _stopping(resolved, inventory):
         raise stopping
@@ -30,6 +31,7 @@ def run(workers: Workers, resolved: ResolvedPlan) -> Inventory:
 
 
 def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
+    """The ages of the entries that the snapshot found, by state."""
     labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
     rules = {(one.operator.hex_id, rule.legacy.name): rule for one in resolved.operators for rule in one.rules}
     states = tuple(
@@ -61,6 +63,10 @@ def _holds(state: str, rules: Rules) -> Holds:
 
 
 def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask | CarriedTask]:
+    """The snapshot's pieces of work, for keyed state and for all other state.
+
+    Keyed state of an operator is cut into at least `at_least` pieces, if it is large enough.
+    """
     rules = {one.operator.id: one.rules for one in resolved.operators}
     keyed = [
         task
@@ -77,7 +83,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
 
 
 def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryError]:
-    """What ends the run unless the plan says what to do about it."""
+    """Errors that end the run because the plan doesn't say what to do."""
     errors: list[StateferryError] = []
     for one in resolved.operators:
         for rules in one.rules:

@@ -1,4 +1,4 @@
-"""Validate: hold the staged savepoint against the source, both read anew."""
+"""Validate: reads the staged savepoint and the source anew, and compares them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def run(
     tables: Sequence[AccountSpec] = (),
     read: BytesRead | None = None,
 ) -> list[Check]:
-    """`tables` are what they have to say in the matter, in pieces of work. In `read` is noted which bytes of the source
-    were read."""
+    """The checks of the staged savepoint.
+
+    `tables` are pieces of work that find out what the tables hold. The bytes of the source that were read are added to
+    `read`.
+    """
     opened = open_staged(staged)
     if isinstance(opened, Check):
         return [opened]

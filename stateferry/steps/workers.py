@@ -1,7 +1,7 @@
-"""The port between the steps and whatever does their work.
+"""The port between the steps and the workers, which do the steps' work.
 
-A step cuts its work into pieces and gives them to `Workers`. A real run has workers on Spark
-(`spark_jobs/workers.py`); tests, benchmarks and the warm-up do the same work in their own process.
+A step cuts its work into pieces and gives them to `Workers`. A real run has workers on Spark (`spark_jobs/workers.py`);
+tests, benchmarks and the warm-up do the same work in their own process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Fact = TypeVar("Fact")
 
 @dataclass(frozen=True, slots=True)
 class Measure(Generic[Fact]):
-    """How much work a fact stands for, in `unit`."""
+    """How to measure the work behind a fact: `of` returns an amount in `unit`."""
 
     unit: str
     of: Callable[[Fact], int]
@@ -26,7 +26,10 @@ class Measure(Generic[Fact]):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a step has come: tasks, and the amount of work (in `unit`, if that is known) of those that are done."""
+    """How far a step has come.
+
+    `amount` is the work of the finished tasks in `unit`, if that is known.
+    """
 
     step: str
     done: int
@@ -48,20 +51,26 @@ class Workers(Protocol):
         """How many pieces they do at the same time."""
 
     def begin(self, step: str) -> float:
-        """Hears that a step begins. Returns when its work began, by the monotonic clock: now, or earlier if the workers
-        have begun it already."""
+        """Tells the workers that a step begins.
+
+        Returns when its work began, by the monotonic clock: now, or earlier if the workers have begun it already.
+        """
 
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
-        """Calls `fn` with each piece of work and returns the facts in the order of the work. The library's errors are
-        raised as `fn` raised them. Pieces, facts and `fn` are pickled on the way."""
+        """Calls `fn` with each piece of work and returns the facts in the order of the work.
+
+        The library's errors are raised as `fn` raised them. Pieces, facts and `fn` are pickled on the way.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """Workers that are this process: it does one piece after the other, and shares nothing with them, as other workers
-    would not."""
+    """Workers that are this process, and do one piece after the other.
+
+    Pieces and facts are pickled, so that they share no objects with the step, as with other workers.
+    """
 
     at_once: int = 2
 
