@@ -1,1 +1,1 @@
-"""A staged savepoint held against its source."""
+"""Compares a staged savepoint with its source."""

@@ -1,5 +1,8 @@
-"""What of an operator isn't managed keyed state, compared: operator state element by element, as Flink's restore would
-deal it out, and raw state byte by byte. One piece of work for each operator that has any."""
+"""Compares operator state and raw state of a staged savepoint with its source.
+
+Operator state is compared element by element, distributed over the subtasks as Flink's restore would distribute it. Raw
+state is compared byte by byte. There is one piece of work for each operator that has such state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _States = dict[str, _State]
 
 @dataclass(frozen=True, slots=True)
 class CarriedSpec:
-    """An operator as it is in the source and as it is in the staged savepoint."""
+    """A piece of work: one operator in the source and in the staged savepoint."""
 
     source: Location
     old: Operator
@@ -48,6 +51,7 @@ class CarriedSpec:
         return sum(stream.size if hasattr(stream, "size") else len(stream.data) for stream in streams)
 
     def run(self) -> Facts:
+        """Reads both and returns the differences as facts."""
         began = time.monotonic()
         facts: Facts = {"side": "source", "operator": self.operator, "size": self.size, "damage": None, "carried": []}
         read = BytesRead()
@@ -64,6 +68,7 @@ class CarriedSpec:
 
 
 def has_carried_state(operator: Operator) -> bool:
+    """Whether the operator has operator state or raw state."""
     return any(_carried_streams(subtask) for subtask in operator.subtasks)
 
 
@@ -74,8 +79,10 @@ def _carried_streams(subtask: Subtask) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """A state's description, and in which of the two lists of a header it stands: Flink reads states of one of them as
-    lists, those of the other one as maps."""
+    """A state's description, and which of the two lists in a header it is in.
+
+    Flink reads the states of one list as lists, and those of the other list (broadcast state) as maps.
+    """
 
     meta: StateMeta
     is_broadcast: bool
@@ -86,7 +93,7 @@ class _Described:
 
 @dataclass(frozen=True, slots=True)
 class _Subtask:
-    """What one subtask has: digests of the elements of each state, descriptions of states, digests of raw state."""
+    """One subtask's content: digests of the elements of each state, descriptions of states, digests of raw state."""
 
     states: _States
     metas: tuple[_Described, ...]
@@ -122,7 +129,7 @@ def _read(folder: Location, handle: OperatorHandle, read: BytesRead) -> _File:
 
 
 def _digest(file: Any, name: str, start: int, end: int, hasher: Any) -> bytes:
-    """`hasher` hears of these bytes as well."""
+    """The digest of the bytes from start to end, which are added to `hasher` as well."""
     digest, position = blake2b(digest_size=16), start
     file.seek(start)
     while position < end:
@@ -149,7 +156,7 @@ def _as_it_is(folder: Location, subtask: Subtask, read: BytesRead) -> _Subtask:
 
 
 def _raw(folder: Location, subtask: Subtask, read: BytesRead) -> dict[str, object]:
-    """Raw state by kind: where its parts begin, and a digest of all of it."""
+    """Raw state by kind: the offsets of its parts, and a digest of all of it."""
     found: dict[str, object] = {}
     for kind, handle in (("raw operator state", subtask.raw_operator), ("raw keyed state", subtask.raw_keyed)):
         if handle is not None:
@@ -164,7 +171,7 @@ def _raw(folder: Location, subtask: Subtask, read: BytesRead) -> dict[str, objec
 
 
 def _expected(folder: Location, old: Operator, parallelism: int, read: BytesRead) -> dict[int, _Subtask]:
-    """What each new subtask must have."""
+    """The content that each new subtask must have."""
     there = _as_they_are(folder, old, read)
     if parallelism == old.parallelism:
         return there
@@ -172,7 +179,7 @@ def _expected(folder: Location, old: Operator, parallelism: int, read: BytesRead
     shares: list[list[OperatorStateShare[int]]] = [[] for _ in range(old.parallelism)]
     for subtask in old.subtasks:
         if subtask.managed_operator is not None:
-            # An element goes by its number; its digest takes its place afterwards.
+            # The redistribution gets numbers of elements; the digests replace them afterwards.
             states = {
                 state.name: StatePartitions(state.mode, tuple(range(len(state.offsets))))
                 for state in subtask.managed_operator.states
@@ -187,7 +194,7 @@ def _expected(folder: Location, old: Operator, parallelism: int, read: BytesRead
 
 
 def _dealt_out(shares: list[OperatorStateShare[int]], there: Mapping[int, _Subtask]) -> _States:
-    """All but union lists."""
+    """The states of a new subtask's shares, without union lists."""
     states: _States = {}
     for share in shares:
         for name, partitions in share.states.items():
@@ -199,7 +206,7 @@ def _dealt_out(shares: list[OperatorStateShare[int]], there: Mapping[int, _Subta
 
 
 def _unions_gathered(subtasks: Mapping[int, _Subtask]) -> dict[int, _Subtask]:
-    """Union lists as of one more subtask: a restore gathers them from all, whoever has them."""
+    """Moves union lists to one additional subtask: a restore gathers them from all subtasks, whichever have them."""
     gathered: _States = {}
     others: dict[int, _Subtask] = {}
     metas: list[_Described] = []
@@ -216,7 +223,7 @@ def _unions_gathered(subtasks: Mapping[int, _Subtask]) -> dict[int, _Subtask]:
 
 
 def _differences(expected: Mapping[int, _Subtask], found: Mapping[int, _Subtask]) -> Iterator[tuple[str, str]]:
-    """What is named and what is wrong with it."""
+    """Yields the name of a state, or the kind of raw state, with each difference in it."""
     nothing = _Subtask({}, (), {})
     for index in sorted(expected.keys() | found.keys()):
         one, other = expected.get(index, nothing), found.get(index, nothing)
@@ -245,7 +252,7 @@ def _state(expected: _State | None, found: _State | None) -> Iterator[str]:
 
 
 def _redescribed(expected: _Subtask, found: _Subtask) -> Iterator[str]:
-    """Names of states that a restore would take for others, or not at all."""
+    """Names of states whose description has changed so that a restore would misread them, or not find them."""
     before: dict[str, list[_Described]] = {}
     for described in expected.metas:
         before.setdefault(described.meta.name, []).append(described)

@@ -1,4 +1,4 @@
-"""What one check of a validation says."""
+"""The result of one check of a validation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import Enum
 
 
 class Outcome(Enum):
+    """What a check found out."""
+
     PASSED = "passed"
     FAILED = "failed"
     COULD_NOT_TELL = "could not tell"
@@ -14,7 +16,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`key_groups` are those where it failed, `samples` up to ten of what is wrong there."""
+    """One comparison; `key_groups` are those where it failed, `samples` up to ten examples of what is wrong there."""
 
     name: str
     outcome: Outcome

@@ -1,8 +1,8 @@
-"""Validation: a staged savepoint held against its source, from the bytes of both and nothing else.
+"""The validation: compares a staged savepoint with its source, from the bytes of both and nothing else.
 
-Pieces of work (`plan_checks`, `run_check`) may run anywhere and answer with small facts; `validate` puts them together
-and judges. What differs is looked at twice more, and only there: for the slices of it that differ, then for the
-entries.
+Pieces of work (`plan_checks`, `run_check`) may run anywhere and return small facts. `validate` adds up the facts and
+judges them. Only where they differ, the savepoints are read twice more: first to find the slices that differ, then to
+find the entries.
 """
 
 from __future__ import annotations
@@ -45,20 +45,22 @@ _MOST_ITEMS = 20_000
 
 
 def run_check(spec: CheckSpec) -> Facts:
+    """Does one piece of work."""
     return spec.run()
 
 
 def run_here(specs: Sequence[CheckSpec]) -> Iterator[Facts]:
+    """Does pieces of work in this process."""
     return map(run_check, specs)
 
 
 def open_staged(name: str) -> Savepoint | Check:
-    """The staged savepoint, or that it can't be read."""
+    """The staged savepoint, or a failed check if it can't be read."""
     try:
         try:
             return Savepoint.open(name)
         except DamagedError:
-            # What _metadata contradicts itself in is compared later, where it gets a name.
+            # Contradictions inside `_metadata` are found by later checks, which name them.
             folder = Location.of(name)
             file = folder.child(METADATA)
             return Savepoint(folder, parse_metadata(file.read(), file.shown))
@@ -69,7 +71,10 @@ def open_staged(name: str) -> Savepoint | Check:
 def plan_checks(
     source: Savepoint, staged: Savepoint, promise: Promise, *, target_bytes: int = TARGET_BYTES
 ) -> list[CheckSpec]:
-    """All that is to be read. What of the staged savepoint can't even be cut into chunks is left to the judge."""
+    """All pieces of work.
+
+    Keyed state of the staged savepoint that can't be cut into chunks gets none; `tally_up` records it as damage.
+    """
     specs: list[CheckSpec] = []
     for pair in _pairs(source, staged):
         specs += pair.keyed(promise, target_bytes)
@@ -80,7 +85,7 @@ def plan_checks(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """An operator as it was and as it is."""
+    """An operator in the source and in the staged savepoint."""
 
     source: Savepoint
     staged: Savepoint
@@ -94,7 +99,7 @@ class _Pair:
         wanted: Callable[[int], bool] | None = None,
         sides: Sequence[Side] = tuple(Side),
     ) -> list[CheckSpec]:
-        """`wanted` chooses key groups of the new savepoint."""
+        """Pieces of work for keyed state; `wanted` chooses key groups of the new savepoint."""
         if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
             return []
         promised, seed = promise.of(self.source, self.old), seed_of(self.source)
@@ -129,11 +134,16 @@ class _Pair:
         return specs
 
     def checks_keys(self, promise: Promise) -> bool:
-        """Where nothing was migrated and no key group changed, equal content proves that every key is where it was."""
+        """Whether to check that each key is in the key group of its hash.
+
+        Without a migration or a new max parallelism this isn't needed: equal content proves that each key is where it
+        was.
+        """
         rehashed = promise.layout.rehashes(self.old)
         return has_keyed_state(self.old) and (rehashed or bool(promise.rules.get(self.old.id)))
 
     def uncuttable(self) -> DamagedError | None:
+        """Why the staged operator's keyed state can't be cut into chunks, or None."""
         try:
             plan_chunks(self.new)
         except DamagedError as error:
@@ -159,17 +169,17 @@ def validate(
     tables: Sequence[TableAccount] = (),
     target_bytes: int = TARGET_BYTES,
 ) -> list[Check]:
-    """Every check. Damage in the source is raised; damage in the staged savepoint is a check that failed."""
+    """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check."""
     tallies = tally_up(source, staged, promise, run(plan_checks(source, staged, promise, target_bytes=target_bytes)))
     samples = find_samples(source, staged, promise, tallies, run, target_bytes)
     return judge(source, staged, promise, tallies, samples, tables)
 
 
 def tally_up(source: Savepoint, staged: Savepoint, promise: Promise, facts: Iterable[Facts]) -> dict[str, Tally]:
-    """The facts by operator."""
+    """Adds up the facts of each operator."""
     tallies = {}
     for pair in _pairs(source, staged):
-        # A staged savepoint may say another max parallelism than it was to have.
+        # The staged savepoint may have another max parallelism than promised.
         promised = promise.layout.of(pair.old).max_parallelism
         tallies[pair.old.hex_id] = Tally(max(promised, pair.new.max_parallelism))
     for one in facts:
@@ -189,6 +199,7 @@ def judge(
     samples: Samples,
     tables: Sequence[TableAccount] = (),
 ) -> list[Check]:
+    """The checks that follow from the facts."""
     checks = [_of_differences("_metadata", list(compare_metadata(source.metadata, staged.metadata, promise.layout)))]
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
@@ -235,7 +246,7 @@ def _headers_by_subtask(savepoint: Savepoint, operator: Operator) -> dict[int, K
 def find_samples(
     source: Savepoint, staged: Savepoint, promise: Promise, tallies: dict[str, Tally], run: Run, target_bytes: int
 ) -> Samples:
-    """What is wrong with up to ten entries of each state that is not as it should be."""
+    """Finds up to ten wrong entries in each state that differs, and says what is wrong with them."""
     samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
@@ -253,6 +264,8 @@ def find_samples(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
+    """Finds the wrong entries of one operator."""
+
     pair: _Pair
     promise: Promise
     run: Run
@@ -267,6 +280,7 @@ class _Search:
             yield facts
 
     def differences(self, state: str, groups: list[int], tally: Tally) -> list[tuple[int, str]]:
+        """Finds differing entries in the state's key groups: by slices first, then by entries."""
         probed = tuple(groups[:_MOST_GROUPS_PROBED])
         entries = max(int(book.of(state).counts[list(probed)].sum()) for book in (tally.expected, tally.found))
         bits = min(max((entries // _ENTRIES_OF_A_SLICE).bit_length(), 1), _MOST_BITS)
@@ -282,12 +296,13 @@ class _Search:
 
     @staticmethod
     def _differing_slices(one: Account, other: Account) -> tuple[int, ...]:
-        """Up to ten, or as many as hold few enough entries."""
+        """Up to ten differing slices, fewer if they hold too many entries."""
         different = one.differences(other)[:MOST_SAMPLES]
         sizes = np.cumsum(one.counts[different] + other.counts[different])
         return tuple(different[: max(int(np.searchsorted(sizes, _MOST_ITEMS)), 1)].tolist())
 
     def strays(self, state: str, groups: list[int]) -> list[tuple[int, str]]:
+        """Names entries whose key belongs to another key group."""
         probe = Probe(state, tuple(groups[:_MOST_GROUPS_PROBED]), strays=True)
         with suppress(DamagedError):
             items = [item for facts in self._facts(probe, (Side.STAGED,)) for item in facts["items"]]

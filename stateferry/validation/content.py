@@ -1,7 +1,7 @@
-"""What keyed state contains, in a form in which two accounts of it can be compared however its bytes were laid out.
+"""The content of keyed state, in a form that can be compared whatever the layout of its bytes.
 
-An account has for each key group how many entries there are and the sum of their hashes; a hash binds key group, key,
-namespace, user key, null, value and timestamp. A blob's entries count as the rows of a map state that they become.
+An account has the number of entries of each key group, and the sum of their hashes. A hash depends on key group, key,
+namespace, user key, null flag, value and timestamp. The entries of a blob count as the rows that they become.
 """
 
 from __future__ import annotations
@@ -33,36 +33,42 @@ _NO_STAMPS = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class Account:
-    """Counts and sums of hashes; the sums wrap around."""
+    """Counts and sums of hashes by key group; the sums wrap around."""
 
     counts: Positions
     sums: Hashes
 
     @classmethod
     def of(cls, size: int) -> Account:
+        """An empty account of `size` key groups."""
         return cls(np.zeros(size, np.int64), np.zeros(size, np.uint64))
 
     def add(self, groups: Positions, hashes: Hashes, chosen: Flags) -> None:
+        """Adds the chosen entries' hashes to their key groups."""
         kernels.add_up(groups, hashes, chosen, self.sums, self.counts)
 
     def take_off(self, groups: Positions, hashes: Hashes, chosen: Flags) -> None:
+        """Undoes `add`."""
         kernels.take_off(groups, hashes, chosen, self.sums, self.counts)
 
     def differences(self, other: Account) -> Positions:
+        """The key groups in which the two accounts differ."""
         found: Positions = np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
         return found
 
     def resized(self, size: int) -> Account:
-        """The same for more groups."""
+        """The same account for another number of key groups."""
         other = Account.of(size)
         other.add_facts(self.to_facts())
         return other
 
     def to_facts(self) -> dict[str, list[int]]:
+        """The account as JSON-compatible facts, without key groups that have no entries."""
         there = np.flatnonzero((self.counts != 0) | (self.sums != 0))
         return {"at": there.tolist(), "counts": self.counts[there].tolist(), "sums": self.sums[there].tolist()}
 
     def add_facts(self, facts: dict[str, list[int]]) -> None:
+        """Adds an account that `to_facts` has written."""
         at = np.array(facts["at"], np.int64)
         if len(at) and not 0 <= at[0] <= at[-1] < len(self.counts):
             raise ValueError(f"an account of {at[-1] + 1} groups where there are {len(self.counts)}")
@@ -72,8 +78,11 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of a section. Of entry i the key (with its namespace) is that of `owners[i]`; `keys` are hashes of keys,
-    `pairs` of keys and user keys, `groups` the key groups that the entries count for."""
+    """The entries of a section, as positions in its bytes.
+
+    `owners[i]` is the index of the key (with its namespace) of entry i. `keys` are hashes of keys, `pairs` are hashes
+    of key and user key, `groups` are the key groups to which the entries count.
+    """
 
     data: Buffer
     groups: Positions
@@ -94,6 +103,7 @@ class Entries:
         return len(self.groups)
 
     def hashes(self) -> Hashes:
+        """The hash of each entry."""
         out = np.empty(len(self), np.uint64)
         kernels.hash_values(
             self.data, self.value_starts, self.value_ends, self.nulls, self.null, self.stamps.view(np.uint64),
@@ -103,13 +113,14 @@ class Entries:
 
 
 def hash_runs(data: Buffer, starts: Positions, ends: Positions, seeds: Hashes | None = None) -> Hashes:
+    """The hash of each range of bytes, based on its seed."""
     out = np.empty(len(starts), np.uint64)
     kernels.hash_runs(data, starts, ends, np.zeros(len(starts), np.uint64) if seeds is None else seeds, out)
     return out
 
 
 def plain_entries(section: Section, groups: Positions) -> Entries:
-    """Entries of any state, their keys and values as they lie."""
+    """The entries of any state, with keys and values as they are stored."""
     starts = section.key_starts + section.file.prefix
     pairs = hash_runs(section.data, starts, section.key_ends)
     count = len(section)
@@ -133,7 +144,7 @@ def plain_entries(section: Section, groups: Positions) -> Entries:
 
 @dataclass(frozen=True, slots=True)
 class KeyRuns:
-    """Entries of one key lie together: where the keys of these runs begin and end, and how many entries each has."""
+    """Runs of neighbouring entries with the same key: start and end of each run's key, and its number of entries."""
 
     starts: Positions
     ends: Positions
@@ -141,6 +152,7 @@ class KeyRuns:
 
     @classmethod
     def of(cls, section: Section, state: KeyedState) -> KeyRuns:
+        """Finds the runs in a section."""
         before = section.file.prefix + (_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
         all_starts = section.key_starts + before
         starts, ends = skip_runs(state.key, section.data, all_starts, section.key_ends)
@@ -148,16 +160,17 @@ class KeyRuns:
         return cls(starts, ends, np.diff(firsts, append=len(section)))
 
     def per_entry(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """Repeats a value of each run for all its entries."""
         return np.repeat(values, self.sizes)
 
     def groups(self, section: Section, state: KeyedState, max_parallelism: int) -> Positions:
-        """The key group to which each run's key belongs."""
+        """The key group to which each run's key belongs by its hash."""
         codes = hash_codes(state.key, section.data, self.starts, self.ends)
         return assign_to_key_groups(codes, max_parallelism).astype(np.int64)
 
 
 def map_rows(section: Section, state: KeyedState, groups: Positions, runs: KeyRuns | None = None) -> Entries:
-    """Rows of a map state."""
+    """The entries of a section of a map state."""
     data, starts, values = section.data, section.key_starts + section.file.prefix, section.value_starts
     least = 1 + _TIMESTAMP if state.ttl else 1
     for short in np.flatnonzero(section.ends - values < least)[:1]:
@@ -169,7 +182,7 @@ def map_rows(section: Section, state: KeyedState, groups: Positions, runs: KeyRu
     key_ends, keys = _keys_of_rows(section, state, starts, runs)
     value_ends = section.ends
     if not state.ttl and nulls.any():
-        # Flink 1.20 leaves a null's own bytes behind the flag that says null; no Flink reads them.
+        # Flink 1.20 writes bytes behind the flag of a null value. No version of Flink reads them.
         value_ends = np.where(nulls == 1, values + 1, value_ends)
     return Entries(
         data,
@@ -192,7 +205,7 @@ def map_rows(section: Section, state: KeyedState, groups: Positions, runs: KeyRu
 def _keys_of_rows(
     section: Section, state: KeyedState, starts: Positions, runs: KeyRuns | None
 ) -> tuple[Positions, Hashes]:
-    """Where each row's key, with its namespace, ends, and hashes of both."""
+    """The end of each row's key with its namespace, and the hash of both."""
     data = section.data
     if state.namespace is not Scalar.VOID_NAMESPACE:
         split = split_keys(state.key, state.namespace, state.has_suffixes, data, starts, section.key_ends)
@@ -207,8 +220,10 @@ def _keys_of_rows(
 
 @dataclass(frozen=True, slots=True)
 class BlobEntries:
-    """A section of blobs as the rows they become: blob i has the next `counts[i]` of the entries; `keys` and `stamps`
-    are the blobs'."""
+    """A section of blobs as the rows that they become.
+
+    Blob i has `counts[i]` entries, which follow those of blob i - 1. `keys` and `stamps` belong to blobs.
+    """
 
     entries: Entries
     counts: Positions
@@ -216,16 +231,21 @@ class BlobEntries:
     stamps: Positions
 
     def per_entry(self, of_blobs: Flags) -> Flags:
+        """Repeats a value of each blob for all its entries."""
         return np.repeat(of_blobs, self.counts)
 
     @property
     def nulls(self) -> Flags:
+        """Which entries have a null value."""
         found: Flags = self.entries.nulls != kernels.VALUE
         return found
 
 
 def blob_entries(section: Section, type_: MapType, ttl: bool, null: bytes | None, groups: Positions) -> BlobEntries:
-    """`null` is what the value's serializer writes for null, if it can: under time to live a row has it."""
+    """The entries of a section of blobs.
+
+    `null` are the bytes that the value's serializer writes for null, if it can. With time to live, a row has these.
+    """
     data, starts = section.data, section.value_starts
     stamps = timestamps_at(data, starts, section.ends) if ttl else _NO_STAMPS
     found = walk_entries(type_, data, starts + (_TIMESTAMP if ttl else 0), section.ends)
@@ -257,6 +277,7 @@ def blob_entries(section: Section, type_: MapType, ttl: bool, null: bytes | None
 
 
 def timestamps_at(data: Buffer, starts: Positions, ends: Positions) -> Positions:
+    """The timestamps at these positions."""
     for short in np.flatnonzero(ends - starts < _TIMESTAMP)[:1]:
         raise DamagedError("a timestamp of 8 bytes", f"{ends[short] - starts[short]} bytes", offset=int(starts[short]))
     out = np.empty(len(starts), np.int64)
@@ -272,13 +293,16 @@ class Book:
     accounts: dict[str, Account] = field(default_factory=dict)
 
     def of(self, state: str) -> Account:
+        """The state's account; an empty one if there was none."""
         if state not in self.accounts:
             self.accounts[state] = Account.of(self.size)
         return self.accounts[state]
 
     def to_facts(self) -> dict[str, Any]:
+        """All accounts as JSON-compatible facts."""
         return {state: account.to_facts() for state, account in self.accounts.items()}
 
     def add_facts(self, facts: dict[str, Any]) -> None:
+        """Adds accounts that `to_facts` has written."""
         for state, account in facts.items():
             self.of(state).add_facts(account)

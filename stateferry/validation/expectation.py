@@ -1,8 +1,8 @@
-"""What a source savepoint says the key groups of the new one must contain.
+"""Works out from the source what the key groups of the new savepoint must contain.
 
-Counted the other way round than rows are written: every living row and every living blob's entry is taken to stand,
-key by key 8 bytes are kept, and only where flag, blob and rows of one key meet is it read again and what does not
-stand withdrawn.
+It works in another way than the migration, which writes the rows. First it adds all rows and all entries of blobs that
+are alive, and keeps 8 bytes for each key. Only where a key with a blob also has a flag or rows, it reads the entries
+again and takes back those that don't belong in the new state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL = (
 
 
 class Sink(Protocol):
-    """Takes what is expected; `left out` never stood, `withdrawn` was added before."""
+    """Receives the expected entries.
+
+    `leave_out` gets entries that were never added, `withdraw` gets entries that were added before.
+    """
 
     def add(self, state: str, entries: Entries, chosen: Flags) -> None: ...
 
@@ -57,7 +60,7 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class _Claims:
-    """Hashes of the keys of one key group that have a living flag, rows or blob."""
+    """Hashes of the keys of one key group that have a flag, rows or a blob that is alive."""
 
     flagged: list[Hashes] = field(default_factory=list)
     rows: list[Hashes] = field(default_factory=list)
@@ -73,16 +76,20 @@ def _among(hashes: Hashes, some: Hashes) -> Flags:
 
 
 class Expectation:
-    """Reads key groups of a source and tells a sink what must come of them. What is counted is counted by new state."""
+    """Reads key groups of the source, and passes on to a sink what must become of them.
+
+    `counts` are by new state.
+    """
 
     def __init__(self, promise: OperatorPromise, sink: Sink, samples: Mapping[str, KeySample] | None = None) -> None:
-        """`samples`: by new state, what picks up rows that are read a second time."""
+        """`samples` collect rows that are read a second time, by new state."""
         self._promise, self._sink = promise, sink
         self._samples = samples or {}
         self._new_states = promise.new_states
         self.counts: dict[str, Counter[str]] = {rules.new_name: Counter() for rules in promise.rules}
 
     def read(self, group: GroupSections) -> None:
+        """Reads one key group."""
         promise = self._promise
         here = {state.name for state in group.states}
         claims = {rules.new_name: _Claims() for rules in promise.rules}
@@ -144,8 +151,7 @@ class Expectation:
             self._samples[rules.new_name].see(state, section, keys)
 
     def _living_entries(self, rules: Rules, section: Section) -> tuple[BlobEntries, Flags, Flags, Flags]:
-        """The blobs, which of them live, which of their entries can become rows, which living ones are nulls that
-        can't."""
+        """Returns the blobs, and flags: living blobs, entries that can become rows, living nulls that can't."""
         null = null_under_ttl(rules.map_type.value)
         groups = self._groups(rules.legacy, section)
         blobs = blob_entries(section, rules.map_type, rules.legacy.ttl, null, groups)
@@ -172,7 +178,7 @@ class Expectation:
         return entries, _living(entries.stamps, rules, len(entries))
 
     def _settle(self, rules: Rules, group: GroupSections, claims: _Claims) -> None:
-        """Withdraws what does not stand where flag, blob and rows of a key meet."""
+        """Takes back entries that don't belong in the new state, for keys that have a blob and also a flag or rows."""
         blobs = _joined(claims.blobs)
         contradictory = np.intersect1d(blobs, _joined(claims.flagged), assume_unique=True)
         both = np.setdiff1d(
@@ -185,7 +191,7 @@ class Expectation:
         self._settle_blobs(rules, group, contradictory, standing)
 
     def _settle_rows(self, rules: Rules, group: GroupSections, contradictory: Hashes, both: Hashes) -> Hashes:
-        """Returns the pairs of key and user key whose rows stand against a blob's entries."""
+        """Returns the hashes (key and user key) of rows that replace entries of a blob."""
         counts, pairs = self.counts[rules.new_name], []
         for state, section in group:
             if state.name == rules.new_name:
@@ -216,6 +222,7 @@ class Expectation:
 
 
 def _living(stamps: Positions, rules: Rules, count: int) -> Flags:
+    """Which entries have not expired, or all if expired ones are kept."""
     if rules.ttl is None or not rules.drops_expired or len(stamps) == 0:
         return np.ones(count, np.bool_)
     living: Flags = ~expired_array(stamps, rules.ttl, rules.now)

@@ -1,4 +1,4 @@
-"""Facts about source and staged savepoint, put together and judged."""
+"""Adds up the facts about source and staged savepoint, and makes checks of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from stateferry.validation.plain_check import PlainTally
 from stateferry.validation.promise import OperatorPromise
 from stateferry.validation.sample_text import MOST_SAMPLES
 
-# By operator and state: a key group each, and what is wrong there.
+# By operator and state: key groups, and what is wrong in each.
 Samples = Mapping[tuple[str, str], Sequence[tuple[int, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class TableAccount:
-    """What the tables say that a migrated state's living rows are; the hashes are those of `content.Entries`.
-    `problems` are why they couldn't say all of it."""
+    """The account of a migrated state's living rows according to the tables.
+
+    It uses the same hashes as `content.Entries`. `problems` say why it is incomplete, if it is.
+    """
 
     operator: str
     state: str
@@ -36,7 +38,7 @@ class TableAccount:
 
 @dataclass(slots=True)
 class Tally:
-    """The facts of one operator, summed up; `size` is how many key groups there can be."""
+    """The facts of one operator, added up; `size` is the largest possible number of key groups."""
 
     size: int
     expected: Book = field(init=False)
@@ -53,7 +55,7 @@ class Tally:
         self.expected, self.found = Book(self.size), Book(self.size)
 
     def take(self, facts: Facts) -> None:
-        """Adds one piece of work's facts; raises what was found damaged in the source."""
+        """Adds the facts of one piece of work; raises an error if the source is damaged."""
         is_source = facts["side"] == Side.SOURCE.value
         if facts["damage"] is not None:
             if is_source:
@@ -73,7 +75,7 @@ class Tally:
                 mine.setdefault(state, Counter()).update(dict(groups))
 
     def differing(self) -> dict[str, list[int]]:
-        """The key groups of which the two accounts differ, by state."""
+        """The key groups in which the two accounts differ, by state."""
         states = self.expected.accounts.keys() | self.found.accounts.keys()
         found = {state: self.expected.of(state).differences(self.found.of(state)).tolist() for state in sorted(states)}
         return {state: groups for state, groups in found.items() if groups}
@@ -81,7 +83,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class OperatorJudge:
-    """`hex_id` and `label` name the operator; `seed` is that of the keys that are read a second time."""
+    """Makes the checks of one operator from its facts.
+
+    `hex_id` and `label` name the operator. `seed` chose the keys that were read a second time.
+    """
 
     hex_id: str
     label: str
@@ -93,6 +98,7 @@ class OperatorJudge:
     tables: Sequence[TableAccount] = ()
 
     def checks(self) -> Iterator[Check]:
+        """The checks of keyed state."""
         states = self.promise.expected_states
         for rules in self.promise.rules:
             yield from self._migrated(rules)
@@ -106,7 +112,7 @@ class OperatorJudge:
                 yield self._table(table)
 
     def carried(self) -> Iterator[Check]:
-        """Operator state and raw state, one check for all that is right."""
+        """The checks of operator state and raw state: one for each state that differs, else one for all of them."""
         names = list(dict.fromkeys(name for name, _ in self.tally.carried))
         if not names and self.tally.carried_is_damaged:
             unread = "only a part could be read"
@@ -124,6 +130,7 @@ class OperatorJudge:
             )
 
     def readable(self) -> Check:
+        """The check that all of the staged operator could be read."""
         damage = self.tally.damage
         groups = tuple(sorted({group for group, _ in damage if group is not None}))
         texts = tuple(text for _, text in damage)
@@ -153,7 +160,7 @@ class OperatorJudge:
         yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
 
     def _counted(self, name: str, count: int, state: str, key_groups: tuple[int, ...] = ()) -> Check:
-        """Of what there must be none."""
+        """A check that passes if the count is 0."""
         outcome = Outcome.FAILED if count else Outcome.PASSED
         samples = self._samples(state) if key_groups else ()
         return Check(name, outcome, "0", f"{count}", key_groups, samples)

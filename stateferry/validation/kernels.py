@@ -1,8 +1,8 @@
-"""Compiled parts of validation: hashes that tell two accounts of the same content apart, summed by key group.
+"""Kernels of the validation: hashes of entries, added up by key group.
 
-Their own, not those of the migration: what writes a savepoint must not be what says that it is right. All kernels that
-call each other live in this file (numba's cache watches only the file that defines a kernel). Positions have been
-checked by the walks that found them.
+The validation has its own kernels, so that the code which writes a savepoint isn't the code which checks it. Kernels
+that call each other are all in this file, because numba's cache watches only the file that defines a kernel. The
+callers have checked the positions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numba.extending import intrinsic
 VALUE, NULL, NULL_BYTES = 0, 1, 2
 
 _njit: Any = njit
-# Without _nrt numba counts references to the arrays inside the loops, which takes several times as long as the work.
+# Without `_nrt=False`, numba counts references to the arrays inside the loops, which takes several times as long as the
+# work itself.
 _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 _intrinsic: Any = intrinsic
@@ -33,7 +34,7 @@ _31 = np.uint64(31)
 
 @_intrinsic  # type: ignore[untyped-decorator]
 def _load64(_context: Any, data: Any, position: Any) -> Any:
-    """Eight bytes at once, in the machine's order: numba itself reads byte arrays only byte by byte."""
+    """Loads eight bytes at once, in the machine's byte order. numba itself reads byte arrays only byte by byte."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -66,7 +67,7 @@ def _tail(data, start, end):  # type: ignore[no-untyped-def]
 
 @_inlined
 def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
-    """64 bits of the bytes from start to end on top of a seed; every byte and the length count."""
+    """A hash of 64 bits of the bytes from start to end, based on a seed; every byte and the length count."""
     state = seed + np.uint64(end - start) * _K3
     while end - start >= 8:
         state = (state ^ _load64(data, start)) * _K1
@@ -80,15 +81,17 @@ def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
 
 @_kernel
 def hash_runs(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
-    """A hash of each run of bytes, on top of its seed."""
+    """Hashes each range of bytes, based on its seed."""
     for index in range(len(starts)):
         out[index] = _hash(data, starts[index], ends[index], seeds[index])
 
 
 @_kernel
 def hash_values(data, starts, ends, nulls, null, stamps, groups, pairs, out):  # type: ignore[no-untyped-def]
-    """A hash of each entry: on top of what its key and user key hash to, its key group, timestamp, null and value.
-    `stamps` is empty without time to live; where `nulls` says so, the bytes of `null` stand for the value."""
+    """Hashes each entry: key group, timestamp, null flag and value, based on the hash of its key and user key.
+
+    `stamps` is empty without time to live. Where `nulls` is `NULL_BYTES`, the bytes of `null` are used as the value.
+    """
     stamped = len(stamps) > 0
     for index in range(len(starts)):
         seed = _mix(pairs[index] ^ np.uint64(groups[index]) * _K3)
@@ -104,8 +107,7 @@ def hash_values(data, starts, ends, nulls, null, stamps, groups, pairs, out):  #
 
 @_kernel
 def add_up(groups, hashes, chosen, sums, counts):  # type: ignore[no-untyped-def]
-    """Adds the chosen hashes to their groups' sums: the order they come in makes no difference, how often each comes
-    does."""
+    """Adds the chosen hashes to the sums of their groups; their order makes no difference, their number does."""
     for index in range(len(hashes)):
         if chosen[index]:
             sums[groups[index]] += hashes[index]
@@ -123,6 +125,7 @@ def take_off(groups, hashes, chosen, sums, counts):  # type: ignore[no-untyped-d
 
 @_kernel
 def read_timestamps(data, positions, out):  # type: ignore[no-untyped-def]
+    """Reads a big-endian timestamp at each position."""
     for index in range(len(positions)):
         value = np.int64(0)
         for byte in range(8):

@@ -1,9 +1,8 @@
-"""One chunk of keyed state, of the source or of the staged savepoint, read for validation: a piece of work that any
-process may do, and that answers with one small dict of facts.
+"""A piece of work of the validation: reads one chunk of keyed state, of the source or of the staged savepoint.
 
-Without a probe the facts are an account: counts and sums of hashes by state and key group of the new savepoint. A probe
-looks closer at one state's key groups: first at slices (by hash of key and user key), then at the entries in those that
-differ.
+Any process may do it. The result is a small dict of facts. Without a probe the facts are an account: counts and sums of
+hashes by state and key group of the new savepoint. A probe reads some key groups of one state more closely: first it
+counts by slices (ranges of the hash of key and user key), then it returns the entries in the slices that differ.
 """
 
 from __future__ import annotations
@@ -39,19 +38,24 @@ from stateferry.validation.sample_text import MOST_SAMPLES, describe
 from stateferry.validation.sampling import KeySample, SampleSpec
 
 Facts = dict[str, Any]
-# Among the facts: which bytes of the source were read.
+# The key of the facts that say which bytes of the source were read.
 READ = "read"
 
 
 class Side(Enum):
+    """Which of the two savepoints is read."""
+
     SOURCE = "source"
     STAGED = "staged"
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A closer look at a state's entries in some key groups. `bits` of their hashes say the slice; with `slices` the
-    entries in these are told; `strays` are those whose key belongs elsewhere."""
+    """A closer look at a state's entries in some key groups.
+
+    The first `bits` of an entry's hash are its slice. If there are `slices`, their entries are returned. With `strays`,
+    the entries whose key belongs to another key group are returned.
+    """
 
     state: str
     key_groups: tuple[int, ...]
@@ -62,8 +66,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class KeyedSpec:
-    """A chunk to read; `check_keys`: every key's hash must lead to its key group; `sample`: some keys of migrated
-    states are read a second time, by plain code."""
+    """A piece of work: a chunk to read.
+
+    With `check_keys`, the hash of every key must lead to its key group. With `sample`, some keys of migrated states are
+    read a second time, by plain code.
+    """
 
     side: Side
     folder: Location
@@ -79,6 +86,7 @@ class KeyedSpec:
         return self.chunk.size
 
     def run(self) -> Facts:
+        """Reads the chunk and returns the facts."""
         began = time.monotonic()
         reading = _Reading(self)
         facts: Facts = {"side": self.side.value, "operator": self.operator, "size": self.size, "damage": None}
@@ -90,6 +98,7 @@ class KeyedSpec:
 
 
 def damage(error: StateferryError) -> dict[str, Any]:
+    """An error as facts."""
     if not isinstance(error, DamagedError):
         return {"text": str(error), "key_group": None}
     parts = {name: getattr(error, name) for name in ("expected", "found", "file", "offset", "key_group")}
@@ -97,7 +106,7 @@ def damage(error: StateferryError) -> dict[str, Any]:
 
 
 def as_error(found: dict[str, Any]) -> StateferryError:
-    """The error that `damage` described."""
+    """The error in facts that `damage` has written."""
     if "expected" not in found:
         return RefusedError(found["text"])
     return DamagedError(
@@ -110,7 +119,7 @@ def as_error(found: dict[str, Any]) -> StateferryError:
 
 
 class _Accounts:
-    """Everything, by state and key group."""
+    """Accounts of all entries, by state and key group."""
 
     def __init__(self, size: int) -> None:
         self.book = Book(size)
@@ -129,6 +138,7 @@ class _Accounts:
 
 
 def slices_of(pairs: Any, bits: int) -> Positions:
+    """The slice of each hash."""
     found: Positions = (pairs >> np.uint64(64 - bits)).astype(np.int64)
     return found
 
@@ -160,7 +170,7 @@ class _Slices:
 
 
 class _Items:
-    """The probed entries themselves, and why some of them don't stand."""
+    """The probed entries themselves; those that must not be in the new state have the reason (`why`)."""
 
     def __init__(self, probe: Probe, promise: OperatorPromise) -> None:
         self._probe, self._promise = probe, promise
@@ -200,7 +210,7 @@ class _Items:
 
 @dataclass(slots=True)
 class _Found:
-    """What is wrong with single entries of the staged savepoint, by state and key group."""
+    """Wrong entries of the staged savepoint, counted by state and key group."""
 
     strays: dict[str, Counter[int]] = field(default_factory=dict)
     expired: dict[str, Counter[int]] = field(default_factory=dict)
@@ -213,13 +223,15 @@ class _Found:
 
 
 class _Reading:
+    """Reads one chunk and collects the facts."""
+
     def __init__(self, spec: KeyedSpec) -> None:
         self._spec, self._found, self._entries = spec, _Found(), 0
-        # A probe reads but a part, once more.
+        # A probe reads only a part, for the second time.
         self._read = BytesRead() if spec.side is Side.SOURCE and spec.probe is None else None
         self._sink: _Accounts | _Slices | _Items
         if spec.probe is None:
-            # A staged savepoint may say another max parallelism than it was to have.
+            # The staged savepoint may have another max parallelism than promised.
             self._sink = _Accounts(max(spec.promise.new_max, spec.chunk.max_parallelism))
         elif spec.probe.slices or spec.probe.strays:
             self._sink = _Items(spec.probe, spec.promise)
@@ -258,7 +270,7 @@ class _Reading:
             width = spec.chunk.max_parallelism
             with KeyGroupFile(spec.folder, part.handle, width, part.subtask, self._read) as file:
                 if spec.side is Side.STAGED:
-                    # Checked here, where what is wrong gets a name.
+                    # The reader's own check of the keys is switched off, because the validation names what is wrong.
                     file.membership = _AnyMember(file.header, spec.chunk.max_parallelism, file.prefix)
                 states = keyed_states(file.header, file.name)
                 self._states.update({state.name: state for state in states})
@@ -284,7 +296,7 @@ class _Reading:
                     self._check_keys(state.name, section, entries, runs)
 
     def _key_runs(self, name: str, section: Section) -> KeyRuns | None:
-        """None if the keys need not or can't be told to belong where they are."""
+        """The runs of equal keys; None if keys are not checked, or their hashes aren't stable."""
         state = self._spec.promise.expected_states.get(name)
         if not self._spec.check_keys or state is None or unstable_reason(state.key):
             return None
@@ -312,6 +324,8 @@ class _Reading:
 
 
 class _AnyMember(Membership):
+    """Accepts keys of any key group."""
+
     def __init__(self, header: KeyedHeader, max_parallelism: int, prefix: int) -> None:
         super().__init__(header, max_parallelism, prefix)
         self.keys[:] = kernels.NO_KEY

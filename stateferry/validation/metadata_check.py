@@ -1,4 +1,4 @@
-"""`_metadata` and the headers of keyed state files of a staged savepoint, against those of its source."""
+"""Compares `_metadata` and the headers of keyed state files of a staged savepoint with those of its source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stateferry.validation.promise import OperatorPromise
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`what` was compared, and how it differs."""
+    """A difference between what is expected and what was found; `what` names the thing that was compared."""
 
     what: str
     expected: str
@@ -36,6 +36,7 @@ class Difference:
 
 
 def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iterator[Difference]:
+    """Yields the differences between the staged `_metadata` and the one that the source becomes in the layout."""
     for what, one, other in (
         ("version", source.version, staged.version),
         ("checkpoint id", source.checkpoint_id, staged.checkpoint_id),
@@ -74,12 +75,13 @@ def _finished(operator: Operator) -> list[int]:
 
 
 def keyed_handles(operator: Operator) -> dict[int, KeyedHandle]:
+    """The handles of managed keyed state, by subtask."""
     found = ((subtask.index, subtask.managed_keyed) for subtask in operator.subtasks)
     return {index: handle for index, handle in found if handle is not None}
 
 
 def _compare_ranges(old: Operator, expected: Operator, found: Operator, same_layout: bool) -> Iterator[Difference]:
-    """Handle i covers exactly the range of subtask i; at an unchanged layout a subtask may go on without any."""
+    """Checks that subtask i's handle covers exactly its range; in an unchanged layout, a subtask may have none."""
     handles, before = keyed_handles(found), keyed_handles(old)
     wanted = set(before) if same_layout or not before else set(range(expected.parallelism))
     for index in sorted(wanted | handles.keys()):
@@ -105,7 +107,7 @@ def _ends(range_: KeyGroupRange) -> tuple[int, ...]:
 
 
 def expected_header(merged: KeyedHeader, promise: OperatorPromise) -> KeyedHeader:
-    """The header that the new files should have, from all that the source's say."""
+    """The header that the new files should have, from the merged header of the source's files."""
     metas = {meta.name: meta for meta in merged.states}
     for rules in promise.rules:
         made = _map_state_of(metas[rules.legacy.name], rules)
@@ -116,7 +118,7 @@ def expected_header(merged: KeyedHeader, promise: OperatorPromise) -> KeyedHeade
 
 
 def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
-    """What makes Flink accept a map state: the legacy map's serializers, the timestamp moved inside."""
+    """The description that makes Flink accept a map state: the legacy map's serializers, the timestamp in the value."""
     serializers = dict(legacy.serializers)
     value = serializers[VALUE_SERIALIZER]
     if rules.legacy.ttl and value.class_name == TTL_SNAPSHOT:
@@ -133,8 +135,11 @@ def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
 def compare_headers(
     label: str, expected: KeyedHeader, own: Mapping[int, KeyedHeader], found: Mapping[int, KeyedHeader]
 ) -> Iterator[Difference]:
-    """`found` are the staged files' headers by subtask; `own` those that the same subtasks had if nothing has moved,
-    which know fewer subclasses of a POJO than all together."""
+    """Yields the differences between the staged files' headers (`found`, by subtask) and the expected header.
+
+    `own` are the source's headers of the same subtasks, if nothing has moved. They are accepted too, because the header
+    of one file may know fewer subclasses of a POJO than the merged header.
+    """
     wanted = {meta.name: meta for meta in expected.states}
     for index, header in sorted(found.items()):
         where = f"operator {label}, subtask {index}"
@@ -178,5 +183,6 @@ def _nested_names(snapshot: object) -> str:
 
 
 def moving(old: Operator, layout: Layout) -> bool:
+    """Whether the operator's keyed state gets another parallelism or max parallelism."""
     new = layout.of(old)
     return has_keyed_state(old) and (old.parallelism, old.max_parallelism) != (new.parallelism, new.max_parallelism)

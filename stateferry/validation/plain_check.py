@@ -1,4 +1,4 @@
-"""What plain code has read of a sample of keys in the source and in the result, held against each other."""
+"""Compares what plain code has read of a sample of keys in the source and in the staged savepoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stateferry.validation.sampling import EVERYTHING
 
 @dataclass(slots=True)
 class PlainTally:
-    """What all chunks say of one migrated state."""
+    """The sampled keys of one migrated state, from all chunks."""
 
     expected: dict[int, KeyAccount] = field(default_factory=dict)
     found: dict[int, KeyAccount] = field(default_factory=dict)
@@ -24,6 +24,7 @@ class PlainTally:
     too_large: set[int] = field(default_factory=set)
 
     def take(self, is_source: bool, facts: Mapping[str, Any]) -> None:
+        """Adds the facts of one chunk."""
         self.below = min(self.below, facts["below"])
         self.too_large.update(facts["too_large"])
         side = self.expected if is_source else self.found
@@ -31,7 +32,7 @@ class PlainTally:
             side.setdefault(int(hash_), KeyAccount()).add(KeyAccount.of_facts(of_key))
 
     def check(self, name: str, seed: int, is_complete: bool) -> Check:
-        """`is_complete`: all of the result could be read."""
+        """The check of this state; `is_complete` says that all of the staged savepoint could be read."""
         sides = self._chosen(self.expected), self._chosen(self.found)
         judged = [
             _judged(*(side.get(hash_, KeyAccount()) for side in sides)) for hash_ in sorted({*sides[0], *sides[1]})
@@ -65,7 +66,7 @@ class PlainTally:
         return Check(name, Outcome.PASSED, expected, actual)
 
     def _chosen(self, side: dict[int, KeyAccount]) -> dict[int, KeyAccount]:
-        """What both sides have all of."""
+        """The keys of which both sides have all rows."""
         return {hash_: one for hash_, one in side.items() if hash_ < self.below and hash_ not in self.too_large}
 
 
@@ -77,7 +78,7 @@ def _in_words(accounts: Iterable[KeyAccount]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What is wrong with one key, and where; or why it can't be told."""
+    """What is wrong with one key, and where; `refusal` says why that isn't known."""
 
     texts: list[str]
     key_groups: list[int]
@@ -85,7 +86,7 @@ class _Judged:
 
 
 def _judged(expected: KeyAccount, found: KeyAccount) -> _Judged:
-    # Plain code may be stricter than what has read the source for the conversion: that says nothing of the result.
+    # Plain code may be stricter than the code that converted the source. Such a problem says nothing about the result.
     unread = f"in the source: {expected.damage}" if expected.damage is not None else None
     if refusal := expected.refusal or unread or found.refusal:
         return _Judged([], [], refusal)
@@ -117,7 +118,7 @@ def _named(line: Line) -> str:
 
 
 def _words(line: Line | None, beside: Line | None) -> str:
-    """`beside`: the group is only told if it is another one."""
+    """The line's value in words; its key group is named only if `beside` has another one."""
     if line is None:
         return "nothing"
     _, group, _, _, is_null, value, stamp, _ = line

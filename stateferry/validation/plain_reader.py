@@ -1,12 +1,12 @@
-"""The rows of a sample of keys read a second time, by plain code that shares nothing with the conversion.
+"""Reads the rows of a sample of keys a second time, by plain code that is independent of the conversion.
 
-The compiled check and the conversion use the same walk over maps, the same rule of expiry, the same form of a null
-under time to live and the same hashes of keys: a fault in one of these would fool both. Here, the rows of a sample of
-keys are decoded one value at a time (`stateferry.values`); what the new state must hold of a source's key is worked out
-anew in a few lines of plain Python, and the key group by Java's hash of the decoded key.
+The compiled check and the conversion share the walk over maps, the rule of expiry, the form of a null under time to
+live, and the hashes of keys. A fault in one of these would fool both. Here, the rows of some keys are decoded one value
+at a time (`stateferry.values`). A few lines of plain Python work out what the new state must hold for a key of the
+source. The key group comes from Java's hash of the decoded key.
 
-Shared is what finds rows in a file (where an entry begins and ends), what parses headers, and `stateferry.values`
-itself, which nothing that writes or compares rows in bulk uses.
+Shared code is what finds the rows in a file (where an entry begins and ends), what parses headers, and
+`stateferry.values` itself, which no code uses that writes or compares rows in bulk.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from stateferry.values.values import decoder
 _LATEST = 2**63 - 1
 _MOST_TEXT = 200
 
-# State, key group, key, user key, null flag, value, timestamp: texts, cut short, and a checksum of all the bytes.
+# State, key group, key, user key, null flag, value, timestamp, and a checksum of all bytes. Long texts are cut.
 Line = tuple[str, int, str, str, int, str, int | None, int]
 
 _WITHOUT_NULL = (ListType, MapType, SetType, PrimitiveArrayType, ArrayType, TupleType, RowType, EitherType, EnumType)
@@ -74,7 +74,7 @@ _UNKNOWN = frozenset((Scalar.UNIT, Scalar.NOTHING, Scalar.AVRO_NULL, Scalar.AVRO
 
 
 def holds_null(type_: FlinkType) -> bool | None:
-    """Whether a value's serializer has a form of its own for null; None if this isn't known here."""
+    """Whether the type's serializer can write null itself; None if that isn't known."""
     if isinstance(type_, Scalar):
         return None if type_ in _UNKNOWN else type_ in _WITH_NULL
     if isinstance(type_, PojoType | NullableType):
@@ -84,37 +84,41 @@ def holds_null(type_: FlinkType) -> bool | None:
 
 @dataclass(slots=True)
 class KeyAccount:
-    """What the rows of one key are, or must become."""
+    """The rows that a key has, or must have."""
 
     lines: list[Line] = field(default_factory=list)
-    # Key and user key of entries of which it isn't known whether they can be kept.
+    # Key and user key of entries that may or may not be kept, because that isn't known for their type.
     undecided: list[tuple[str, str]] = field(default_factory=list)
     damage: str | None = None
     refusal: str | None = None
 
     def to_facts(self) -> dict[str, Any]:
+        """The account as facts."""
         return {part: getattr(self, part) for part in self.__slots__}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> KeyAccount:
+        """The account in these facts."""
         lines: list[Any] = [tuple(line) for line in facts["lines"]]
         undecided: list[Any] = [tuple(pair) for pair in facts["undecided"]]
         return cls(lines, undecided, facts["damage"], facts["refusal"])
 
     def add(self, other: KeyAccount) -> None:
+        """Adds what another chunk found for the same key."""
         self.lines += other.lines
         self.undecided += other.undecided
         self.damage, self.refusal = self.damage or other.damage, self.refusal or other.refusal
 
 
 def plain_facts(sample: KeySample, account: Callable[[list[Row]], KeyAccount]) -> dict[str, Any]:
+    """The accounts of all sampled keys as facts."""
     keys = {str(hash_): account(rows).to_facts() for hash_, rows in sample.keys.items()}
     return {"below": sample.below, "too_large": sample.too_large, "keys": keys}
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key with its namespace: its bytes, what to call it, and the key alone."""
+    """A key with its namespace: the bytes of both, both in words, and the value of the key alone."""
 
     raw: bytes
     text: str
@@ -131,14 +135,14 @@ class _Entry:
     stamp: int | None
 
     def line(self, state: str, group: int, key: _Key) -> Line:
-        # What a null is written as is the serializer's, or nobody's.
+        # The bytes of a null depend on the serializer, so they don't count.
         content = key.raw + self.user_key + (b"" if self.value_text == "null" else self.value)
         texts = (key.text, self.user_key_text, int(self.is_null), self.value_text)
         return (state, group, *texts, self.stamp, zlib.crc32(content))
 
 
 class _StateReader:
-    """Takes the rows of one state apart."""
+    """Decodes the rows of one state."""
 
     def __init__(self, state: KeyedState) -> None:
         self.state = state
@@ -148,7 +152,7 @@ class _StateReader:
         self._last: _Key | None = None
 
     def key(self, row: Row) -> _Key:
-        # A serializer's bytes say themselves where they end: what begins with the same ones begins with the same key.
+        # The bytes of a key determine where it ends, so a row that begins with the same bytes has the same key.
         if self._last is None or not row.key.startswith(self._last.raw):
             self._last = self._read_key(row.key)
         return self._last
@@ -167,7 +171,7 @@ class _StateReader:
         return _Key(data[:position], text, key)
 
     def entry(self, row: Row) -> _Entry:
-        """What a row of a map state holds."""
+        """The content of a row of a map state."""
         user_key = row.key[len(self.key(row).raw) :]
         is_null = read_flag(row.value, 0, len(row.value), "a map entry's null flag")
         stamp = _long(row.value, 1) if self.state.ttl else None
@@ -176,13 +180,15 @@ class _StateReader:
         return _Entry(user_key, self._user_key(user_key), is_null, value, text, stamp)
 
     def stamp(self, row: Row) -> int | None:
-        """That of a state of values."""
+        """The timestamp of a row of a value state; None without time to live."""
         return _long(row.value, 0) if self.state.ttl else None
 
 
 class PlainReader:
-    """Says of the rows of one key in the source what the new savepoint must hold, and of those in the new one what it
-    does. `states` are those that the savepoint describes, by name."""
+    """Works out what the new savepoint must hold for one key (`expected`), and reads what it holds (`found`).
+
+    `states` are those that the savepoint describes, by name.
+    """
 
     def __init__(self, rules: Rules, promise: OperatorPromise, states: Mapping[str, KeyedState]) -> None:
         self._rules, self._promise = rules, promise
@@ -192,16 +198,18 @@ class PlainReader:
         self._texts = json_text(rules.map_type.key), json_text(rules.map_type.value)
 
     def expected(self, rows: list[Row]) -> KeyAccount:
+        """What the key's rows in the source must become."""
         return self._account(rows, self._expected_lines)
 
     def found(self, rows: list[Row]) -> KeyAccount:
+        """What the key's rows in the staged savepoint hold."""
         return self._account(rows, self._found_lines)
 
     def _account(self, rows: list[Row], lines: Callable[[_Key, list[Row], KeyAccount], Iterator[Line]]) -> KeyAccount:
         account, by_key = KeyAccount(), dict[bytes, tuple[_Key, list[Row]]]()
         named = "a key"
         try:
-            # Their hashes are alike, which doesn't make them the same key.
+            # Rows with equal hashes may have different keys.
             for row in rows:
                 key = self._states[row.state].key(row)
                 by_key.setdefault(key.raw, (key, []))[1].append(row)
@@ -245,7 +253,10 @@ class PlainReader:
                 yield _untouched(row, group, key)
 
     def _of_blob(self, entry: _Entry, group: int, key: _Key, account: KeyAccount) -> Iterator[Line]:
-        """Under time to live a null is in the value's bytes: a type that has none for it can't keep it."""
+        """The row of a blob's entry, if there is one.
+
+        With time to live a null is in the value's bytes, so an entry is left out if its type can't write null.
+        """
         if entry.is_null and self._rules.legacy.ttl:
             holds = holds_null(self._rules.map_type.value)
             if holds is None:
@@ -263,7 +274,7 @@ class PlainReader:
                 yield _untouched(row, row.key_group, key)
 
     def _lives(self, stamp: int | None) -> bool:
-        """Flink's rule: what was last used so long before `now` has expired, the sum capped where 64 bits end."""
+        """Flink's rule: an entry is alive if timestamp plus time to live (at most 2^63 - 1) is later than `now`."""
         rules = self._rules
         if stamp is None or rules.ttl is None or rules.keep_expired:
             return True
@@ -281,11 +292,11 @@ class PlainReader:
         group = key_group_of(type_, key.value, self._promise.new_max)
         if group is None and self._promise.moves:
             raise RefusedError("plain code doesn't know its hash")
-        # A job may fill a row by the names of its fields, and then it hashes by these.
+        # A job may fill a Row by field names; then the names determine its hash.
         return row.key_group if group is None or (_has_row(type_) and not self._promise.moves) else group
 
     def _entries(self, blob: Row) -> Iterator[_Entry]:
-        """Those of a map that is one value."""
+        """The entries of a blob."""
         data, stamp = blob.value, self._states[blob.state].stamp(blob)
         position, limit = 4 if stamp is None else 12, len(data)
         if limit < position:
@@ -314,7 +325,7 @@ def _long(data: bytes, position: int) -> int:
 
 
 def _behind_length(data: bytes, position: int, length: int) -> int:
-    """Behind a part's length, which is written from the lowest byte up."""
+    """Checks the length that follows a part (least significant byte first), and returns the position behind it."""
     size = max((length.bit_length() + 7) // 8, 1)
     found = data[position : position + size]
     if found != length.to_bytes(size, "little"):
@@ -323,7 +334,7 @@ def _behind_length(data: bytes, position: int, length: int) -> int:
 
 
 def _whole_reader(type_: FlinkType | None) -> Callable[[bytes], str]:
-    """What turns the bytes of one whole value into text."""
+    """A function that turns the bytes of one whole value into text."""
     if type_ is None:
         return lambda data: ""
     read, text = decoder(type_), json_text(type_)

@@ -1,4 +1,4 @@
-"""What a new savepoint was to be: what validation holds it to."""
+"""What the new savepoint is promised to be; the validation compares the staged savepoint with that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stateferry.savepoint.state import KeyedState, StateKind
 
 @dataclass(frozen=True, slots=True)
 class OperatorPromise:
-    """What was to become of one operator's keyed state; `states` are all it has in the source, by name."""
+    """What one operator's keyed state must become; `states` are all keyed states of the source, by name."""
 
     rules: tuple[Rules, ...]
     states: Mapping[str, KeyedState]
@@ -24,15 +24,17 @@ class OperatorPromise:
 
     @property
     def moves(self) -> bool:
+        """Whether keys get other key groups."""
         return self.old_max != self.new_max
 
     @property
     def new_states(self) -> dict[str, KeyedState]:
+        """The new states by name."""
         return {rules.new_name: new_state(rules) for rules in self.rules}
 
     @property
     def left_behind(self) -> set[str]:
-        """The states that the new savepoint hasn't."""
+        """The names of states that the new savepoint doesn't have."""
         if self.keep_legacy:
             return set()
         flags = {rules.flag_name for rules in self.rules if rules.flag_name}
@@ -40,11 +42,13 @@ class OperatorPromise:
 
     @property
     def expected_states(self) -> dict[str, KeyedState]:
+        """All states that the new savepoint must have, by name."""
         carried = {name: state for name, state in self.states.items() if name not in self.left_behind}
         return carried | self.new_states
 
 
 def new_state(rules: Rules) -> KeyedState:
+    """The map state that a legacy state becomes."""
     legacy, map_ = rules.legacy, rules.map_type
     return KeyedState(
         rules.new_name, StateKind.MAP, legacy.key, legacy.namespace, map_.key, map_.value, legacy.ttl, False
@@ -53,13 +57,14 @@ def new_state(rules: Rules) -> KeyedState:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """For the whole savepoint: the layout, and by operator id how its legacy states were to be migrated."""
+    """The promise for the whole savepoint: its layout, and the rules of legacy states by operator id."""
 
     layout: Layout = field(default_factory=Layout)
     rules: Mapping[bytes, tuple[Rules, ...]] = field(default_factory=dict)
     keep_legacy: bool = False
 
     def of(self, source: Savepoint, operator: Operator) -> OperatorPromise:
+        """The promise for one operator."""
         states = {state.name: state for state in source.keyed_states(operator)}
         new = self.layout.of(operator)
         rules = tuple(self.rules.get(operator.id, ()))

@@ -1,4 +1,4 @@
-"""Entries that validation names, and what is wrong with them, in words."""
+"""Describes wrong entries in words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ Item = dict[str, Any]
 
 
 def describe(entries: Entries, index: int, state: KeyedState | None, is_new: bool) -> Item:
-    """An entry as texts, and hashes of what texts may cut short. `is_new`: its value was taken apart."""
+    """An entry as texts, and hashes of values whose text may be cut.
+
+    `is_new` says that the entry is of a new state, whose value is split into its parts.
+    """
     data, owner = entries.data, int(entries.owners[index])
     key = data[entries.key_starts[owner] : entries.key_ends[owner]].tobytes()
     user_key = data[entries.user_starts[index] : entries.user_ends[index]].tobytes()
@@ -52,7 +55,7 @@ def _key_texts(key: bytes, user_key: bytes, state: KeyedState | None, is_new: bo
     try:
         position = 0
         if state.kind is StateKind.TIMERS:
-            # Written with the sign flipped, so that timers sort as their bytes do.
+            # The sign is flipped in the bytes, so that timers sort by their bytes.
             texts["timer"] = str(int.from_bytes(key[:8], "big") - _SIGN)
             position = 8
         value, position = decode(state.key, key, position)
@@ -97,7 +100,7 @@ def _cut(text: str) -> str:
 
 
 def compare(source: Iterable[Item], staged: Iterable[Item]) -> list[tuple[int, str]]:
-    """What is wrong, with the key group where: up to ten samples."""
+    """Up to ten samples of what is wrong, each with its key group."""
     expected: dict[int, list[Item]] = defaultdict(list)
     left_out: dict[int, list[Item]] = defaultdict(list)
     found: dict[int, list[Item]] = defaultdict(list)
@@ -114,7 +117,7 @@ def compare(source: Iterable[Item], staged: Iterable[Item]) -> list[tuple[int, s
 
 
 def _differences(expected: Sequence[Item], left_out: Sequence[Item], found: Sequence[Item]) -> list[tuple[int, str]]:
-    """Of entries with one key and user key."""
+    """The differences between entries with the same key and user key."""
     missing, surplus = list(expected), []
     for item in found:
         same = next((other for other in missing if other["hash"] == item["hash"]), None)
@@ -166,6 +169,7 @@ def _changed(expected: Item, found: Item) -> str:
 
 
 def name_of(item: Item) -> str:
+    """The entry's key, namespace and user key in words."""
     named = (
         ("timer", "timer of "),
         ("key", "key "),

@@ -1,9 +1,9 @@
-"""Which keys of a migrated state are read a second time, and their rows, picked up as the rows of a chunk go by.
+"""Chooses keys of a migrated state that are read a second time, and collects their rows while a chunk is read.
 
-A key is chosen by a seeded hash of its bytes: those with the smallest hashes are kept, so that source and result, cut
-into chunks and key groups of any kind, choose the same ones without asking each other. A state of up to some 20,000
-entries is kept as a whole. Every chunk keeps its share at most, whatever its size: `below` says up to which hash it
-has all keys. A key with very much to it is left out, by name.
+Each key has a seeded hash of its bytes, and the keys with the smallest hashes are kept. So source and staged savepoint
+choose the same keys independently, in whatever chunks and key groups they are read. A state of up to about 20,000
+entries is kept as a whole. A chunk keeps at most its share of the sample. `below` is the hash up to which the chunk has
+all keys. A key with very much state is left out and listed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from stateferry.savepoint.reader import Savepoint
 
 Hashes = npt.NDArray[np.uint64]
 
-# Entries of a state that is read as a whole, and of a sample: plain Python reads some 200,000 in a second.
+# Entries of a state that is read as a whole, and of a sample. Plain Python reads about 200,000 entries in a second.
 _WHOLE = 20_000
 _SAMPLE = 6_000
 _LEAST = 32
-# So many bytes are as much work as an entry.
+# This many bytes count as one entry.
 _ENTRY_BYTES = 128
 _MOST_OF_A_KEY = 4_000
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -35,14 +35,14 @@ EVERYTHING = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """`share` is what part of all that is read this chunk is."""
+    """How to sample a chunk; `share` is the chunk's part of everything that is read."""
 
     seed: int
     share: float
 
 
 class Row(NamedTuple):
-    """A row as it lies in a file: its key without the key group in front of it."""
+    """A row as it is stored in a file; the key comes without the key group before it."""
 
     state: str
     key_group: int
@@ -58,13 +58,15 @@ class _Kept:
 
 
 def seed_of(source: Savepoint) -> int:
-    """The same for every validation of one source."""
+    """The seed of a source; every validation of the source uses the same."""
     return int.from_bytes(blake2b(build_metadata(source.metadata), digest_size=8).digest(), "big")
 
 
 class KeySample:
-    """Of one migrated state and one chunk. `blobs` is the state with the maps in its values, `stamped` says whether
-    these begin with a timestamp."""
+    """The sample of one migrated state in one chunk.
+
+    `blobs` is the name of the state whose values are maps. `stamped` says that these values begin with a timestamp.
+    """
 
     def __init__(self, spec: SampleSpec, blobs: str, stamped: bool) -> None:
         self._seed = np.uint64(spec.seed)
@@ -82,10 +84,11 @@ class KeySample:
 
     @property
     def too_large(self) -> list[int]:
+        """The hashes of keys that are left out because they have too much state."""
         return [hash_ for hash_, kept in self._kept.items() if kept.too_large]
 
     def see(self, state: str, section: Section, keys: Hashes) -> None:
-        """`keys` are hashes of the rows' keys, with their namespaces."""
+        """Collects rows of a section; `keys` are the hashes of the rows' keys with their namespaces."""
         hashes = keys ^ self._seed
         hashes *= _FACTOR
         chosen = np.flatnonzero(hashes < np.uint64(self.below)) if self.below < EVERYTHING else np.arange(len(hashes))
@@ -93,14 +96,14 @@ class KeySample:
             self._make_room(hashes[chosen])
             chosen = chosen[hashes[chosen] < np.uint64(self.below)] if self.below < EVERYTHING else chosen
         if len(chosen):
-            # The smallest hashes first: once there are enough, the others need no look.
+            # The smallest hashes come first, so the loop can end as soon as there are enough.
             chosen = chosen[np.argsort(hashes[chosen], kind="stable")]
             self._keep(state, section, chosen, hashes[chosen])
 
     def _make_room(self, hashes: Hashes) -> None:
-        """Before more rows than are ever kept are looked at one by one."""
+        """Lowers `below` before more rows than can be kept are read one by one."""
         bound, lowest = int(np.partition(hashes, self._most)[self._most]), int(hashes.min())
-        # One key stays however many rows it has.
+        # One key stays, however many rows it has.
         self._lower(bound if bound > lowest or any(hash_ < bound for hash_ in self._kept) else lowest + 1)
 
     def _lower(self, below: int) -> None:
@@ -136,13 +139,13 @@ class KeySample:
             self._trim()
 
     def _entries(self, blob: memoryview) -> int:
-        """As many as the blob says, which no one believes beyond its length."""
+        """The number of entries that the blob states, but no more than it has bytes."""
         if len(blob) < self._count_at + 4:
             return 1
         return min(max(int(struct.unpack_from(">i", blob, self._count_at)[0]), 1), len(blob))
 
     def _trim(self) -> None:
-        """Down to a sample; from now on there is little more of it than that."""
+        """Cuts the collection down to a sample, and limits it to little more than that from now on."""
         self._most, work = self._most_of_sample * 5 // 4, 0
         for number, hash_ in enumerate(sorted(self._kept)):
             work += self._kept[hash_].work
