@@ -287,7 +287,10 @@ class PlainReader:
         return self._lives(stamp) and (reader.state.value is not Scalar.BOOLEAN or value == b"\1")
 
     def _group(self, key: _Key, row: Row) -> int:
-        """Where the key must lie: where its hash leads or, if that isn't certain and need not be, where it is."""
+        """The key group where the key must be.
+
+        It comes from the key's hash. If the hash is uncertain and no key moves, it is the present key group.
+        """
         type_ = self._rules.legacy.key
         group = key_group_of(type_, key.value, self._promise.new_max)
         if group is None and self._promise.moves:
