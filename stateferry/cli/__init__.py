@@ -1,6 +1,7 @@
 """The command line `stateferry`: finds the subcommand, and turns errors into one line and an exit code.
 
-Subcommands import what they need when they run, so that a small question has a quick answer.
+Each subcommand is a module with `add_to`, which declares its options, and `run`, which carries it out and returns the
+exit code. `run` imports what it needs, so that a small command answers quickly.
 """
 
 from __future__ import annotations
@@ -78,36 +79,37 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _open_what_is_closed()
-    # Of the hundreds of thousands of objects that are imported none is garbage: to look through them meanwhile takes a
-    # tenth as long as to import them, and at the end half a second.
+    # Importing creates hundreds of thousands of objects, none of which is garbage. Without this, the garbage collector
+    # would add a tenth to the time of the imports, and half a second at the end.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
     code = exit_code_of(lambda: _run(arguments), debug="--debug" in arguments)
     if argv is None and code in (INTERRUPTED, TERMINATED):
-        # All is said; who interrupts once more, while the process ends, wants no stack trace of that.
+        # Everything has been said. A second Ctrl-C while the process ends must not print a stack trace.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
 
 
 def _open_what_is_closed() -> None:
-    """Whoever starts us with an output closed doesn't want to hear, but may want the work done."""
+    """Opens closed outputs as the null device, so that the command does its work without them."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 until the process ends
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 it stays open until the process ends
 
 
 def _run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     with contextlib.suppress(AttributeError, io.UnsupportedOperation):
-        # What a terminal can't show must not end an answer half way.
+        # A character that the terminal can't show must not end the output half way.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         with private_files():
             code: int = options.run(options)
     finally:
-        # What was found before an error comes before its line.
+        # Output from before an error comes before the error's line.
         sys.stdout.flush()
     return code
 

@@ -1,4 +1,4 @@
-"""`python -m stateferry.cli`: the command line where no script is installed."""
+"""`python -m stateferry.cli`: the command line for an environment in which no script is installed."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`stateferry clean`: remove what is old and of no use to anybody any more."""
+"""`stateferry clean`: removes old runs, files and snapshots that are no longer needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stateferry demo-savepoint`: a legacy savepoint for trying things out, without Flink."""
+"""`stateferry demo-savepoint`: writes a legacy savepoint for experiments, without Flink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stateferry dump`: the entries of one keyed state as JSON lines."""
+"""`stateferry dump`: prints the entries of one keyed state as JSON lines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     state = savepoint.state(operator, options.state)
     _check_key_group(options.key_group, operator)
     line = _line_of(state)
-    # Elsewhere than on a terminal it may be anything else, and JSON is UTF-8.
+    # If the output isn't a terminal, its encoding may be another one. JSON is UTF-8.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     entries = read_entries(savepoint, operator, state, options.key_group)
@@ -71,6 +71,7 @@ def _check_key_group(key_group: int | None, operator: Operator) -> None:
 
 
 def _line_of(state: KeyedState) -> Callable[[Entry], str]:
+    """A function that turns an entry of the state into a line of JSON."""
     from stateferry.savepoint.state import StateKind
     from stateferry.serializers.types import ListType, Scalar
     from stateferry.values.value_json import json_text

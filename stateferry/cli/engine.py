@@ -1,5 +1,8 @@
-"""The engine of real runs. The library doesn't import it, and a command that needs no engine doesn't wait for it: it is
-found by its name when a command asks for workers."""
+"""Finds the engine that does the work of real runs.
+
+The library doesn't import the engine. It is found by its name when a command asks for workers, so that a command
+without workers doesn't wait for it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ _LOCAL_WORKERS = "spark_jobs.engine:local_workers"
 def local_workers(
     application: str, watch: Watch, comes_first: ResolvedPlan | None = None
 ) -> AbstractContextManager[Workers]:
-    """Workers on this machine, once the context is entered; the engine is imported before. The snapshot of the plan
-    `comes_first` may be begun while the engine starts."""
+    """Workers on this machine, as a context manager; the call imports the engine, and entering the context starts it.
+
+    The engine may begin the snapshot of the plan `comes_first` while it starts.
+    """
     opened: AbstractContextManager[Workers] = pkgutil.resolve_name(_LOCAL_WORKERS)(application, watch, comes_first)
     return opened

@@ -1,4 +1,4 @@
-"""`stateferry inspect`: what a savepoint holds and what of it can be migrated, as tables or as JSON."""
+"""`stateferry inspect`: shows what a savepoint holds and which states can be migrated, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _facts(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dict[
     return {
         "path": savepoint.folder.shown,
         "version": savepoint.metadata.version,
-        # Anything else is refused when it is opened.
+        # Savepoints in any other format are refused when they are opened.
         "format": "canonical",
         "checkpoint_id": savepoint.metadata.checkpoint_id,
         "operators": [_operator_facts(operator) for operator in operators],

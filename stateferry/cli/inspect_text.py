@@ -1,4 +1,4 @@
-"""The answer of `stateferry inspect` for people."""
+"""The output of `stateferry inspect` for people."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from stateferry.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to
 
 
 def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> None:
+    """Prints a table of each operator's states."""
     metadata = savepoint.metadata
     with console_on(sys.stdout) as console:
         console.print(

@@ -1,4 +1,4 @@
-"""The options that say what a run is to do, and the plan they make."""
+"""The options of a run on the command line, and the plan that they make."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _STATE_OPTIONS = ("legacy_state", "new_state")
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of a plan."""
     parser.add_argument("--operator", metavar="NAME", help="the operator's id, uid or unique name")
     parser.add_argument("--legacy-state", metavar="NAME", help="the ValueState<Map> to migrate")
     parser.add_argument("--new-state", metavar="NAME", help="the MapState that it becomes")
@@ -51,7 +52,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_values_of(options: argparse.Namespace) -> dict[str, Any]:
-    """What the plan file and the options say; what neither says is left out."""
+    """The values in the plan file and the options; values that neither gives are left out."""
     from stateferry.runs.plan import plan_values
 
     values: dict[str, Any] = {}
@@ -101,6 +102,7 @@ def _operator(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
+    """The plan that the plan file and the options make."""
     from stateferry.runs.plan_check import planned
 
     return planned(plan_values_of(options))

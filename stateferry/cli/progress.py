@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for work that takes long and has somebody who watches."""
+"""A progress bar on stderr, for long work in a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONG = 256 << 20
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields what is to be told of every part that is done, in bytes of `total`."""
+    """Yields a function that is called with the bytes of each part that is done; all parts have `total` bytes."""
     if total < _LONG or not sys.stderr.isatty():
         yield lambda count: None
         return

@@ -1,4 +1,4 @@
-"""How far the steps have come, as lines on stderr: one every two seconds at most, and one when a step is done."""
+"""The progress of steps as lines on stderr: at most one every two seconds, and one when a step is done."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _STEPS_UP = ("B", "kB", "MB", "GB", "TB")
 
 
 class ProgressLines:
+    """Prints progress that it is called with."""
+
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._last = 0.0
@@ -28,7 +30,7 @@ class ProgressLines:
 
 
 def progress_line(progress: Progress) -> str:
-    """`rescale: 3/8 37%; 1.2 GB, 310.0 MB/s; 4s; ETA 6s; running`."""
+    """Progress in words: `rescale: 3/8 37%; 1.2 GB, 310.0 MB/s; 4s; ETA 6s; running`."""
     share = 100 * progress.done // max(progress.total, 1)
     parts = [f"{progress.step}: {progress.done}/{progress.total} {share}%"]
     if progress.unit:
@@ -43,6 +45,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def shown_amount(amount: float, unit: str) -> str:
+    """An amount with its unit; bytes get a larger unit if it fits."""
     if unit != "B":
         return f"{amount:,.0f} {unit}"
     power = 0

@@ -1,4 +1,4 @@
-"""`stateferry rollback`: bring back the publication before."""
+"""`stateferry rollback`: makes the previous publication of a job stand again."""
 
 from __future__ import annotations
 

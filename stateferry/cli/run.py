@@ -1,4 +1,4 @@
-"""`stateferry run`: all steps of a migration, in one session of the engine on this machine."""
+"""`stateferry run`: does all steps of a migration, in one session of the engine on this machine."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
         try:
             _check_target(before, resolved)
         except UsageError:
-            # What the target holds may be what this very work has published, before it was rolled back.
+            # The target may hold the result of the same work, which was published and then rolled back: then the error
+            # says so.
             if before is None and (undone := asked_for_before(plan, {RunState.ROLLED_BACK})) is not None:
                 check_not_ended(undone, control)
             raise
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _stands(run: Run, control: Control) -> bool:
-    """Whether the run's publication is the one that stands; what a kill left undone of it is done."""
+    """Whether the run's publication stands; completes it in the target if a kill left that undone."""
     from stateferry.runs.to_publish import ToPublish
 
     standing = control.standing(run.plan.job)
@@ -104,7 +105,7 @@ def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
 
 
 def _check_age(resolved: ResolvedPlan, control: Control) -> None:
-    """What couldn't be published in the end isn't begun; the tables may well be told of an older savepoint."""
+    """Refuses work that couldn't be published in the end; a rehearsal may be of an older savepoint."""
     from stateferry.runs.control import check_age
 
     standing = control.standing(resolved.plan.job)
@@ -124,7 +125,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
         say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
         comes_first = resolved if run.facts("snapshot") is None else None
         opened = engine.local_workers(f"stateferry {run.plan.run_id}", ProgressLines(sys.stderr), comes_first)
-        # Read while the engine starts.
+        # The import runs while the engine starts.
         threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
         TemporaryFolders(run.folder).take_over()
         with if_interrupted(goes_on), opened as workers:

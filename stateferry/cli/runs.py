@@ -1,4 +1,4 @@
-"""`stateferry runs`: every run there was, the newest first."""
+"""`stateferry runs`: lists all runs, the newest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stateferry status`: what is published for each job, and who works on it."""
+"""`stateferry status`: shows what is published for each job, and which run works on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
     home, catalog_uri = catalog_of(options)
     jobs: dict[str, dict[str, Any]] = {}
-    # Who only looks makes nothing: a home that nobody has worked in stays as it is.
+    # A command that only reads creates nothing: a home without any run stays as it is.
     with Control.if_there(catalog_uri) or nullcontext() as control:
         for job in _jobs(control, options.job):
             assert control is not None

@@ -3,9 +3,10 @@
     spark-submit spark_jobs/snapshot.py --plan plan.json
     spark-submit spark_jobs/migrate.py --run ~/.stateferry/runs/<job>/<run id>
 
-The run is made of the plan by whichever step comes first; each step takes the job's lease and does its work if it isn't
-done yet. The lease stays with the run from one step to the next, for some minutes, so that no other run comes between.
-It is let go when a step fails, and before the cut-over, while people think. Exit codes are those of `stateferry`.
+The first step creates the run from the plan. Each step takes the job's lease, and does its work if it isn't done yet.
+Between steps, the lease stays with the run for some minutes, so that no other run comes between them. It is released
+when a step fails, and after the validation, because people may take long to approve the run. Exit codes are those of
+`stateferry`.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from stateferry.steps.workers import Watch, Workers
 _AT_ONCE_FOLLOWED = ("snapshot", "migrate", "rescale")
 
 
-# By the application's name, and by what hears how far the step has come.
+# Opens workers for an application of this name; the second argument is called with the progress of the step.
 OpenWorkers = Callable[[str, Watch], AbstractContextManager[Workers]]
 
 
 def main(step: str, open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
+    """Carries out the step that the arguments describe, and returns the exit code."""
     return exit_code_of(lambda: _run(step, open_workers, argv))
 
 

@@ -1,4 +1,4 @@
-"""`stateferry verify`: the validation alone, of any two savepoints."""
+"""`stateferry verify`: validates any savepoint against its source, without a run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
     plan = plan_of_options(options)
     resolved = resolve(plan, Savepoint.open(plan.source))
-    # Whether there is anything to hold against it is known before Spark starts.
+    # This is checked before Spark starts, because a target that can't be read needs no Spark.
     opened = open_staged(plan.target)
     if isinstance(opened, Check):
         show_checks([opened], sys.stdout)
