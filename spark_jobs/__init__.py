@@ -1,1 +1,1 @@
-"""The Spark side of Stateferry: the steps' workers, a job for each step, and the savepoint data source."""
+"""Stateferry on Spark: the steps' workers, a job for each step, and the data source for savepoints."""

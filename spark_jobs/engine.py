@@ -1,4 +1,4 @@
-"""Spark as the engine of the steps: for the commands on this machine, and for an application given to spark-submit."""
+"""Spark as the engine of the steps: for commands on this machine, and for applications started by spark-submit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from stateferry.steps.workers import Watch
 
 @contextmanager
 def local_workers(application: str, watch: Watch, comes_first: ResolvedPlan | None = None) -> Iterator[SparkWorkers]:
-    """The session there is, or a local one. The snapshot of the plan that `comes_first` is begun while Spark starts."""
+    """Workers on the active session, or on a local one that is started.
+
+    This process begins the snapshot of the plan `comes_first` while Spark starts.
+    """
     ahead = None if comes_first is None else HeadStart("snapshot", inventory_work(comes_first, slots()), take)
     with session(application, ahead.start if ahead else lambda: None) as sc:
         yield SparkWorkers(sc, watch, ahead)
@@ -24,5 +27,6 @@ def local_workers(application: str, watch: Watch, comes_first: ResolvedPlan | No
 
 @contextmanager
 def submitted_workers(application: str, watch: Watch) -> Iterator[SparkWorkers]:
+    """Workers of an application that spark-submit has started."""
     with submitted_session(application) as sc:
         yield SparkWorkers(sc, watch)

@@ -1,4 +1,4 @@
-"""Spark's processes, lost in the middle of the work: told in one line, as what may pass."""
+"""Reports the loss of one of Spark's processes as a passing error, in one line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pyspark import SparkContext
 
 from stateferry.errors import PassingError, StateferryError
 
-# A JVM that is being killed may be seen by its closed connections before its end is.
+# When a JVM is killed, its connections may close before the end of its process can be seen.
 _LONGEST_END = 2.0
 _MEMORY = "If nobody ended it, the system may have, for want of memory: its log says so"
 
-# What Spark says in a job's failure, the first that is found, and in our words.
+# Patterns in Spark's message of a failed job, and what we say about each; the first match counts.
 _LOST = (
     (r"Python worker exited unexpectedly|Python worker failed to connect back", f"a Python worker was lost. {_MEMORY}"),
     (r"ExecutorLostFailure|Executor heartbeat timed out|Lost executor", f"an executor was lost. {_MEMORY}"),
@@ -35,7 +35,7 @@ _LOST = (
 
 
 class _OurOwnWords(logging.Filter):
-    """What the bridge to the JVM logs with a stack trace is told by the error that it raises."""
+    """Drops what py4j logs with a stack trace, because the error that it raises says the same."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "py4j" not in record.pathname
@@ -45,14 +45,14 @@ _OUR_OWN_WORDS = _OurOwnWords()
 
 
 def say_it_once() -> None:
-    """Leaves it to `losses_told` to say that the JVM is gone."""
+    """Silences py4j's log of a lost JVM, which `losses_told` reports."""
     for name in (None, "py4j", "py4j.java_gateway", "py4j.clientserver"):
         logging.getLogger(name).addFilter(_OUR_OWN_WORDS)
 
 
 @contextmanager
 def losses_told() -> Iterator[None]:
-    """Whatever is raised because a process of Spark's is gone says so; every other error stays what it is."""
+    """Raises a passing error if an error comes from a lost process of Spark; other errors stay as they are."""
     try:
         yield
     except StateferryError:
@@ -80,10 +80,10 @@ def _loss(error: Exception) -> str | None:
 
 
 def _loss_in(error: Py4JJavaError) -> str | None:
-    """What the JVM, which still answers, says of others."""
+    """What the JVM, which still answers, says about other processes."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 whatever it is, the JVM can't say it any more
+    except Exception:  # noqa: BLE001 any error means that the JVM can't answer
         return f"Spark's JVM was lost in the middle of the work. {_MEMORY}"
     for pattern, words in _LOST:
         if re.search(pattern, text):

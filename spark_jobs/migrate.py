@@ -1,4 +1,4 @@
-"""Migrate, as a PySpark job: brings the Iceberg tables of the state up to the savepoint.
+"""Migrate, as a PySpark job: brings the Iceberg tables of the state to the savepoint's content.
 
     spark-submit spark_jobs/migrate.py --plan plan.json
 

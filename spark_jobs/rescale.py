@@ -9,8 +9,9 @@
 | a task does | copies entries and converts blobs (`stateferry/migration/staging.py`) |
 | comes back | each file's handle, size, digest and counts; the driver makes the savepoint's `_metadata` of them |
 
-At another max parallelism other tasks come first: one for each run of old key groups with about `chunk_bytes` of state
-writes a file with its entries by their new key groups, and the task of a new file reads its part of each.
+At another max parallelism, other tasks come first. Each reads a range of old key groups with about `chunk_bytes` of
+state, and writes a file with its entries by their new key groups. The task of a new file then reads its part of each of
+these files.
 
 The driver's part is `stateferry/steps/rescale.py`; `spark_jobs/workers.py` makes the tasks.
 """

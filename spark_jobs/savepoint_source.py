@@ -1,11 +1,11 @@
-"""Spark's data source `flink_savepoint`: a keyed state of a savepoint as a table, or the list of the states there are.
+"""Spark's data source `flink_savepoint`: reads a keyed state of a savepoint as a table, or lists a savepoint's states.
 
     spark.read.format("flink_savepoint").option("path", …).option("operator", …).option("state", …).load()
 
 Options: `path`; `operator` by id, uid or unique name; `state`; `raw` (bytes instead of decoded columns); `targetBytes`
-and `minPartitions`, by which key groups are put together to partitions. Without `state` it lists the states, of one
-operator or of all. Filters on the key group choose what is read at all, if the setting
-`spark.sql.python.filterPushdown.enabled` is true; Spark refuses the source otherwise.
+and `minPartitions`, by which key groups are combined to partitions. Without `state`, the source lists the states of one
+operator or of all. Filters on the key group limit what is read, if the setting
+`spark.sql.python.filterPushdown.enabled` is true. If it isn't, Spark refuses the source.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ OPTIONS = ("path", "operator", "state", "raw", "targetBytes", "minPartitions")
 
 
 def register(spark: SparkSession) -> None:
+    """Makes the data source known to the session."""
     spark.dataSource.register(FlinkSavepointSource)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the options ask for."""
+    """The values of the options."""
 
     path: str
     operator: str | None
@@ -63,6 +64,7 @@ class Request:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Request:
+        """The request in these options; refuses unknown or contradictory ones."""
         known = {name.lower(): name for name in OPTIONS}
         given = {}
         for name, value in options.items():
@@ -99,7 +101,10 @@ def _positive(option: str, value: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A state found in its savepoint, by what a task needs of it: an operator as a whole may carry inlined state."""
+    """A state in its savepoint: the facts that a task needs.
+
+    It doesn't contain the operator itself, which may be large because of inlined state.
+    """
 
     folder: Location
     operator_id: str
@@ -108,7 +113,7 @@ class Table:
 
 
 class FlinkSavepointSource(DataSource):
-    """Finds the state once, while Spark analyses the query; what it found travels with it."""
+    """Finds the state once, while Spark analyses the query, and sends what it found to the tasks."""
 
     @classmethod
     def name(cls) -> str:
@@ -138,6 +143,8 @@ class FlinkSavepointSource(DataSource):
 
 
 class StateListReader(DataSourceReader):
+    """Reads the list of states."""
+
     def __init__(self, request: Request) -> None:
         self._request = request
 
@@ -147,10 +154,14 @@ class StateListReader(DataSourceReader):
 
 @dataclass(frozen=True)
 class ChunkPartition(InputPartition):
+    """A partition: one chunk of the state."""
+
     chunk: Chunk
 
 
 class StateReader(DataSourceReader):
+    """Reads the entries of a state, one chunk for each partition."""
+
     def __init__(self, table: Table, request: Request) -> None:
         self._table, self._request = table, request
         self._wanted: list[Callable[[int], bool]] = []
@@ -174,14 +185,14 @@ class StateReader(DataSourceReader):
         return [ChunkPartition(chunk) for chunk in chunks]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        # Spark asks once, for nothing, where there are no partitions.
+        # Without any partition, Spark calls this once with None.
         if isinstance(partition, ChunkPartition):
             table = self._table
             yield from batches.read_chunk(table.folder, partition.chunk, table.state, raw=table.raw)
 
 
 def _on_key_group(filter_: Filter) -> Callable[[int], bool] | None:
-    """What a filter says about a key group, if it is about nothing else."""
+    """The condition on a key group that the filter states; None if the filter is about anything else."""
     if isinstance(filter_, Not):
         child = _on_key_group(filter_.child)
         return None if child is None else lambda key_group: not child(key_group)

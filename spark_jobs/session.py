@@ -1,4 +1,4 @@
-"""A Spark session on this machine, set up as Stateferry's jobs and tests need it."""
+"""Spark sessions with the settings that Stateferry's jobs and tests need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stateferry.errors import PassingError
 from stateferry.temporary_folder import make_temporary_folder
 
 LOOPBACK = "127.0.0.1"
-# How often a task is given to another worker when its own was lost.
+# How many times Spark tries a task whose worker was lost.
 ATTEMPTS = 4
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SOCKETS = "spark.python.unix.domain.socket.dir"
@@ -34,17 +34,17 @@ _stopping: list[threading.Thread] = []
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
-    # Savepoints know instants and local times; a session's own zone must not come between.
+    # Savepoints have instants and local times; the time zone of a session must not change them.
     "spark.sql.session.timeZone": "UTC",
     _JAVA_OPTIONS: f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.host": LOOPBACK,
     "spark.ui.enabled": "false",
-    # Over loopback each task waits 40 ms for an acknowledgement.
+    # With TCP over loopback, each task waits 40 ms for an acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
-    # Without it no filter reaches the data source, and every query reads the whole state.
+    # Without this, no filter reaches the data source, and every query reads the whole state.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -53,9 +53,9 @@ SETTINGS = {
 
 
 def local_session(application: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
-    """A local session with the data source in it; `settings` have underscores for dots: `spark_driver_memory="4g"`."""
+    """A local SQL session with the data source; `settings` have underscores for dots: `spark_driver_memory="4g"`."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    # For a session without it there is more to start first.
+    # This import is slow, and only SQL sessions need it.
     from spark_jobs import savepoint_source
 
     java.check()
@@ -71,9 +71,12 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
 
 @contextmanager
 def session(application: str, meanwhile: Callable[[], object] = lambda: None) -> Iterator[SparkContext]:
-    """The session there is; if there is none a local one, as long as it is needed. It is for tasks: SQL would take
-    longer to start than they do. `meanwhile` is called when the JVM is up: most of what then comes is waiting."""
-    # pyiceberg says for each column of a data file what Parquet keeps no statistics of.
+    """The active session, or a local one that ends with the context.
+
+    It is for tasks only, because starting SQL takes longer than the tasks do. `meanwhile` is called when the JVM runs:
+    the rest of the start is mostly waiting.
+    """
+    # pyiceberg warns about each column of a data file for which Parquet has no statistics.
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     wait_until_stopped()
     active = SparkContext._active_spark_context
@@ -82,7 +85,7 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         yield active
         return
     java.check()
-    # The JVM only carries work to the workers: what it takes to start counts for more than its speed later.
+    # The JVM only passes work on to the workers, so a fast start matters more than speed later.
     options = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
     folder = make_temporary_folder()
     settings = _local(f"{slots()},{ATTEMPTS}") | SETTINGS | _inside(folder, options)
@@ -103,7 +106,8 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         with lost.losses_told():
             yield started
     finally:
-        # It takes a second until threads on both sides have noticed; a process that has nothing else to do may end.
+        # Stopping takes a second, until threads on both sides have noticed. A process that is done must not wait for
+        # that.
         stopping = threading.Thread(target=stop, daemon=True, name="end of the Spark session")
         stopping.start()
         _stopping.append(stopping)
@@ -122,14 +126,17 @@ def _stop(started: SparkContext) -> None:
     try:
         started.stop()
     except (Py4JError, OSError):
-        # The JVM is gone. What this side has of it goes too, so that another session starts a JVM of its own.
+        # The JVM is gone. Forget it on this side too, so that the next session starts a new JVM.
         started.stop()
         SparkContext._gateway = SparkContext._jvm = None
 
 
 @contextmanager
 def _ended_afterwards() -> Iterator[None]:
-    """A JVM that is left alone while it starts may stay for ever."""
+    """Delays SIGINT and SIGTERM until Spark has started.
+
+    A JVM that is abandoned during its start may stay forever.
+    """
     before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     caught = {number: handler for number, handler in before.items() if callable(handler)}
     if threading.current_thread() is not threading.main_thread() or not caught:
@@ -145,7 +152,7 @@ def _ended_afterwards() -> Iterator[None]:
     try:
         yield
     finally:
-        # Spark's own asks the JVM to cancel its jobs, which fails while another answer is being waited for.
+        # Spark's own handler asks the JVM to cancel its jobs, which fails while another answer is awaited.
         for number, handler in caught.items():
             signal.signal(number, handler)
     for number in meanwhile[:1]:
@@ -153,19 +160,22 @@ def _ended_afterwards() -> Iterator[None]:
 
 
 def _inside(folder: str, java_options: str) -> dict[str, str]:
-    """Settings by which a session leaves its temporary files there and nowhere else."""
+    """Settings by which a session writes its temporary files only into this folder."""
     return {
         "spark.local.dir": folder,
         _SOCKETS: folder,
-        # The JVM's own figures of itself go to /tmp whatever it is told, and nobody reads them.
+        # The JVM writes its performance data to /tmp in any case, and it isn't needed.
         _JAVA_OPTIONS: f"-Djava.io.tmpdir={folder} -XX:-UsePerfData {java_options}",
     }
 
 
 @contextmanager
 def _started_in(folder: str) -> Iterator[None]:
-    """For what takes no settings: Spark's launcher, which is a JVM too, and pyspark while it waits for both."""
-    # In the environment it would count for more than the setting.
+    """Sets the folder for programs that take no settings.
+
+    These are Spark's launcher, which is a JVM too, and pyspark while it waits for both JVMs.
+    """
+    # These variables override the settings.
     wanted = {"SPARK_LOCAL_DIRS": folder, "SPARK_LAUNCHER_OPTS": _with(os.environ.get("SPARK_LAUNCHER_OPTS", ""))}
     before = {name: os.environ.get(name) for name in wanted}
     tempdir, tempfile.tempdir = tempfile.tempdir, folder
@@ -186,22 +196,22 @@ def _with(options: str) -> str:
 
 
 def wait_until_stopped() -> None:
-    """For the session of this process that was left last."""
+    """Waits until this process's last session has stopped."""
     while _stopping:
         _stopping.pop().join()
 
 
 @contextmanager
 def submitted_session(application: str) -> Iterator[SparkContext]:
-    """The session, for tasks, of an application given to spark-submit, which has said where and how it runs."""
+    """The session, for tasks, of an application that spark-submit has started, which says where and how it runs."""
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     lost.say_it_once()
     settings = {name: value for name, value in SETTINGS.items() if name.startswith("spark.python.")}
     with lost.losses_told():
-        # Before it nobody knows what spark-submit was told.
+        # The master that spark-submit was given is known only after this.
         SparkContext._ensure_initialized()
         master = SparkConf().get("spark.master") or "local"
-        # Executors elsewhere have no folder of ours, and one of theirs may have too long a name for a socket.
+        # Executors on other machines don't have our folder, and the path of theirs may be too long for a socket.
         sockets = make_temporary_folder() if master.partition("[")[0] == "local" else "/tmp"
         started = _context(application, settings | {_SOCKETS: sockets})
         try:
@@ -212,7 +222,7 @@ def submitted_session(application: str) -> Iterator[SparkContext]:
 
 def _context(application: str, settings: dict[str, str]) -> SparkContext:
     started = SparkContext.getOrCreate(_conf(settings).setAppName(application))
-    # When the JVM is gone its connection ends: that is told once, and not with a stack trace of this server's.
+    # When the JVM is lost, its connection ends. That is reported once, without a stack trace of this server.
     server: Any = started._accumulatorServer
     server.handle_error = lambda *_: None
     return started
@@ -223,14 +233,14 @@ def _conf(settings: dict[str, str]) -> SparkConf:
 
 
 def slots() -> int:
-    """Twice as many as there are cores: a task that waits for the disk leaves its core to another."""
+    """Twice the number of cores: while a task waits for the disk, another one uses its core."""
     return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
 
 
 def _local(cores: int | str) -> dict[str, str]:
-    # Workers are started by name; without these they may be another Python, without this library.
+    # Workers are started by the interpreter's name. Without these, it may be another Python without this library.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # The executor inside the driver listens too, and looks nowhere else.
+    # The executor inside the driver must listen on loopback too, and reads only this variable.
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     return {"spark.master": f"local[{cores}]"}

@@ -5,7 +5,7 @@
 | | |
 |---|---|
 | reads | all of the source savepoint, once, each file from its beginning to its end |
-| one task | a run of neighbouring key groups with about `chunk_bytes` of state, or an operator's other files |
+| one task | a range of key groups with about `chunk_bytes` of state, or an operator's other files |
 | a task does | walks the entries: counts, sizes, ages, digests of the bytes (`stateferry/migration/inventory.py`) |
 | comes back | one `Inventory` for each task; the driver adds them up and writes `steps/snapshot.json` |
 

@@ -1,11 +1,11 @@
-"""Validate, as a PySpark job: holds the staged savepoint against the source and the tables.
+"""Validate, as a PySpark job: compares the staged savepoint with the source and the tables.
 
     spark-submit spark_jobs/validate.py --plan plan.json
 
 | | |
 |---|---|
 | reads | the source and the staged savepoint, both again and from their bytes; the rows of the run's tables |
-| one task | a run of neighbouring key groups of either savepoint, or a chunk of the tables |
+| one task | a range of key groups of either savepoint, an operator's other files, or a chunk of the tables |
 | a task does | counts, checks and sums up entries (`stateferry/validation/`, `stateferry/tables/account.py`) |
 | comes back | counts and checksums; the driver compares them and writes `report.json` |
 

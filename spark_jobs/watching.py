@@ -1,4 +1,4 @@
-"""A Spark job watched while it runs."""
+"""Watches the progress of a Spark job while it runs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def watched(
     done_before: int = 0,
     seconds_before: float = 0.0,
 ) -> Answer:
-    """The job's answer; meanwhile `watch` hears how many of its last stage's tasks are done, on top of what was done
-    before it."""
-    # A job of the same name before this one is another one's progress.
+    """Runs the job and returns its result; meanwhile calls `watch` with its progress.
+
+    The progress is the number of finished tasks of the job's last stage, plus `done_before`.
+    """
+    # Each call has its own group, because an earlier job of the same name would count as progress.
     group = f"stateferry-{step}-{next(_numbers)}"
     ended = threading.Event()
     began = time.monotonic() - seconds_before
@@ -44,7 +46,7 @@ def watched(
             try:
                 done = _done(sc, group)
             except (Py4JError, OSError):
-                # The JVM is gone: the job says so.
+                # The JVM is lost; the job itself reports that.
                 return
             watch(progress(min(done_before + done, total)))
 

@@ -1,4 +1,4 @@
-"""The steps' workers on Spark: each piece of work is one Spark task and answers with one small object."""
+"""The steps' workers on Spark: each piece of work is one Spark task, which returns one small object."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from stateferry.steps.workers import Measure, Watch
 Work = TypeVar("Work")
 Fact = TypeVar("Fact")
 
-# Seconds before a task tries again what may pass, once for each.
+# Seconds before each new try of a task whose error may pass.
 WAITS = (1.0, 4.0)
 
 
 class SparkWorkers:
-    """`stateferry.steps.workers.Workers`; `watch` hears how far each step has come."""
+    """Implements `stateferry.steps.workers.Workers` on Spark; calls `watch` with the progress of each step."""
 
     def __init__(
         self, sc: SparkContext, watch: Watch = lambda _: None, head_start: HeadStart[Any, Any] | None = None
@@ -42,8 +42,10 @@ class SparkWorkers:
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
-        """One task for each piece that no head start has done. What the library has to say against a piece is raised
-        here as it was raised there, not as a failure of Spark's."""
+        """Runs one task for each piece of work that the head start has not done.
+
+        The library's errors are raised here as they were raised in the task, and not as a failure of Spark.
+        """
         if not work:
             return []
         ahead = self._ahead_of(step)
@@ -79,7 +81,7 @@ class SparkWorkers:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """An error on its way to the driver: not every one can be pickled."""
+    """An error in a form that can be pickled, which not every error can be."""
 
     kind: type[Exception]
     args: tuple[object, ...]
@@ -104,6 +106,8 @@ def _without_failure(fact: Fact | _Failure) -> Fact:
 
 @dataclass(frozen=True, slots=True)
 class _Task(Generic[Work, Fact]):
+    """The function that Spark calls with each piece of work and its number."""
+
     do: Callable[[Work], Fact]
     measure: Measure[Fact] | None
     amount: Accumulator[int]
@@ -116,7 +120,7 @@ class _Task(Generic[Work, Fact]):
             with private_files(self.umask):
                 fact = self._done(work)
         except PassingError as error:
-            # What this machine can't reach another one may, as long as Spark gives the task to another.
+            # Another machine may reach what this one can't, as long as Spark tries the task again.
             if _attempt() < self.attempts:
                 raise
             return number, _Failure.of(error)
@@ -127,7 +131,10 @@ class _Task(Generic[Work, Fact]):
         return number, fact
 
     def _done(self, work: Work) -> Fact:
-        """Tries again by itself what may pass: an answer takes seconds, another task of Spark's a machine."""
+        """Does the work, and tries again after a passing error.
+
+        A wait takes seconds; another task of Spark would need another machine.
+        """
         for seconds in WAITS:
             try:
                 with reaching():
@@ -144,7 +151,7 @@ def _attempt() -> int:
 
 
 def _attempts(sc: SparkContext) -> int:
-    """How often Spark gives a task that fails to a machine: a local session has one machine, which has tried enough."""
+    """How many tries of a task may succeed: Spark's setting, or 1 in a local session, which has only one machine."""
     if re.fullmatch(r"local(\[[^]]*\])?", sc.master or ""):
         return 1
     return int(sc.getConf().get("spark.task.maxFailures", "4") or 4)

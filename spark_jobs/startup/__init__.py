@@ -1,1 +1,1 @@
-"""What makes a local session start fast, and what is looked at before it starts."""
+"""Makes a local Spark session start fast, and checks Java before it starts."""

@@ -1,7 +1,7 @@
-"""The classes that a local session loads, kept as the JVM has them after parsing: it starts in half the time.
+"""An archive of the classes that a local session loads, with which the JVM starts in half the time.
 
-`python -m spark_jobs.startup.class_archive`, once after an installation; the JVM itself sees to it that an archive of
-another Java or of other jars is left alone. It lies beside the compiled kernels' caches, in the environment.
+`python -m spark_jobs.startup.class_archive` writes it, once after an installation. It is in the environment, beside the
+caches of compiled kernels. The JVM ignores an archive of another Java or of other jars.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ _WRITTEN_TO = "STATEFERRY_CLASS_ARCHIVE"
 
 
 def java_options() -> str:
-    """For the JVM of a local session. What it has to say of an archive that doesn't fit is nobody's concern."""
+    """Options by which a local session's JVM uses or writes the archive; no messages if the archive doesn't fit."""
     if written := os.environ.get(_WRITTEN_TO):
         return f"-XX:ArchiveClassesAtExit={written} -Xlog:disable"
     return f"-XX:SharedArchiveFile={ARCHIVE} -Xshare:auto -Xlog:disable" if ARCHIVE.exists() else ""
 
 
 def main() -> int:
+    """Writes the archive."""
     if java.program() is None:
         sys.stdout.write("no Java here: Spark will start without an archive of its classes\n")
         return 0
@@ -35,7 +36,7 @@ def main() -> int:
     draft = ARCHIVE.with_suffix(f".{os.getpid()}")
     ARCHIVE.parent.mkdir(exist_ok=True)
     try:
-        # In a process of its own: it is at the JVM's end that the archive is written.
+        # This needs a process of its own, because the JVM writes the archive when it ends.
         environment = os.environ | {_WRITTEN_TO: str(draft)}
         done = subprocess.run([sys.executable, "-c", _SESSION], env=environment, stderr=subprocess.PIPE, text=True)
         if done.returncode or not draft.exists():

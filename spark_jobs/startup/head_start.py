@@ -1,4 +1,4 @@
-"""Work of the first step that this process does while Spark starts."""
+"""Pieces of work of the first step that the driver does while Spark starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Fact = TypeVar("Fact")
 
 
 class HeadStart(Generic[Work, Fact]):
-    """Pieces of a step's work, done one after the other by one thread, which keeps one core busy at most."""
+    """Does pieces of work one after the other in one thread, which uses at most one core."""
 
     def __init__(self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact]) -> None:
         self.step, self.seconds = step, 0.0
@@ -23,6 +23,7 @@ class HeadStart(Generic[Work, Fact]):
         self._thread = threading.Thread(target=self._do, daemon=True, name=f"{step} ahead of Spark")
 
     def start(self) -> None:
+        """Begins with the first piece of work."""
         self._thread.start()
 
     def _do(self) -> None:
@@ -30,17 +31,17 @@ class HeadStart(Generic[Work, Fact]):
         for number, piece in enumerate(self._work):
             if self._ended.is_set():
                 return
-            # What goes wrong here goes wrong as a task of Spark's too, and is said there.
+            # An error is ignored here: Spark's workers do the piece again, and report the error.
             with contextlib.suppress(Exception):
                 self._facts[number] = self._fn(piece)
                 self.seconds = time.monotonic() - began
 
     def end(self) -> None:
-        """No further piece is begun; the one under way doesn't count."""
+        """Begins no further piece; the piece in progress doesn't count."""
         self._ended.set()
 
     def facts_of(self, work: Sequence[Work]) -> dict[int, Fact]:
-        """Of those pieces of the step's work that were done, by their numbers."""
+        """The facts of the pieces of `work` that are done, by their numbers."""
         facts = dict(self._facts)
         return {number: facts[number] for number, piece in enumerate(work) if self._has_done(number, piece, facts)}
 

@@ -1,7 +1,7 @@
-"""Which Java Spark will start, and whether it can be started by it.
+"""Finds the Java that Spark will start, and checks that Spark can use it.
 
-It is looked at before Spark starts, and without starting that Java where its own file `release` says what it is: to
-start one takes a tenth of a second.
+The check reads the file `release` of the Java installation, because starting Java takes a tenth of a second. It starts
+Java only if that file doesn't say the version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from stateferry.errors import MissingHereError
 
 OLDEST = 17
-# Spark asks for it by name when it starts the JVM, which then ends at once where there is none.
+# Spark names this module when it starts the JVM. A JVM without the module ends at once.
 NEEDED_MODULE = "jdk.incubator.vector"
 
 _NEEDS = f"Spark needs Java {OLDEST} or later"
@@ -26,14 +26,14 @@ _LONGEST_START = 30
 
 
 def program() -> str | None:
-    """The program that Spark will start, as Spark finds it."""
+    """The Java program that Spark will start, found in the same way as Spark finds it."""
     if home := os.environ.get("JAVA_HOME"):
         return shutil.which(str(Path(home) / "bin" / "java"))
     return shutil.which("java")
 
 
 def check() -> None:
-    """Refuses a Java that Spark surely can't start with."""
+    """Raises an error if Spark surely can't start with this Java."""
     java = program()
     if java is None:
         home = os.environ.get("JAVA_HOME")
@@ -55,7 +55,7 @@ def check() -> None:
 
 
 def _release_of(java: str) -> dict[str, str]:
-    """What the installation says of itself; nothing if it doesn't."""
+    """The values in the installation's file `release`; empty if there is none."""
     try:
         text = (Path(java).resolve().parent.parent / "release").read_text(errors="replace")
     except OSError:
@@ -64,7 +64,7 @@ def _release_of(java: str) -> dict[str, str]:
 
 
 def _asked(java: str) -> str | None:
-    """Its own answer; None if it makes no sense: then Spark finds out."""
+    """The version that the program itself prints; None if that can't be read. Then Spark finds out."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, errors="replace", timeout=_LONGEST_START
@@ -76,7 +76,7 @@ def _asked(java: str) -> str | None:
 
 
 def _major(version: str) -> int:
-    """8 of `1.8.0_392`, 17 of `17.0.15`; anything else is taken for new enough."""
+    """The major version: 8 of `1.8.0_392`, 17 of `17.0.15`; any other text counts as new enough."""
     numbers = [int(number) for number in re.findall(r"\d+", version)]
     if numbers[:1] == [1] and len(numbers) > 1:
         return numbers[1]

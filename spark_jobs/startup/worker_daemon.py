@@ -1,8 +1,8 @@
-"""Where Spark's Python workers come from: a process that has imported what tasks need, so that none of the workers
-forked from it has to, and that keeps short what workers do between tasks.
+"""The daemon from which Spark forks its Python workers. It has imported what tasks need, so that workers needn't.
 
-Getting ready takes longer than everything else that a small run does. A local session lets it be done while its JVM
-starts, by a process of its own (`Nursery`); what Spark starts then hands its pipes over to that one.
+It also shortens what workers do between tasks. The imports take longer than everything else in a small run. So a local
+session starts a process that does them while the JVM starts (`Nursery`). The daemon that Spark starts then hands over
+its pipes to that process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_PID = 20
 _AHEAD = "--ahead-of-spark"
 _LONGEST_END = 60.0
 _numbers = count(1)
-# What tasks need; not the catalog's libraries, which only the driver does.
+# The modules that tasks need. Only the driver needs the catalog's libraries.
 _PRELOADED = (
     "numpy.ma",
     "spark_jobs.savepoint_source",
@@ -45,15 +45,17 @@ _PRELOADED = (
 
 
 class Nursery:
-    """A worker daemon that gets ready before there is a Spark to need it. It ends with that Spark's JVM, or, if none
-    comes, with this process."""
+    """A worker daemon that does its imports before Spark needs it.
+
+    It ends with the JVM of the Spark that uses it, or with this process if no Spark does.
+    """
 
     def __init__(self) -> None:
         path = f"{make_temporary_folder()}/nursery-{next(_numbers)}"
         command = [sys.executable, "-m", "spark_jobs.startup.worker_daemon", _AHEAD, path, str(os.getpid())]
-        # As Spark starts its daemon: with one order of hashes for all, and not to be interrupted from the terminal.
+        # As when Spark starts its daemon: the same hash seed for all workers, and no interrupts from the terminal.
         environment = os.environ | {"PYTHONHASHSEED": "0"}
-        # Where we have no output ourselves, it needs one all the same: that of Spark's pipes takes its place.
+        # If this process has no stderr, the daemon needs one all the same, until it gets Spark's pipes.
         stderr = None if _passes_on(2) else subprocess.DEVNULL
         self._process = subprocess.Popen(
             command,
@@ -66,7 +68,7 @@ class Nursery:
         os.environ[_SOCKET] = path
 
     def close(self) -> None:
-        """Once Spark has stopped."""
+        """Ends the daemon; call it after Spark has stopped."""
         os.environ.pop(_SOCKET, None)
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -74,7 +76,7 @@ class Nursery:
 
 
 def _passes_on(descriptor: int) -> bool:
-    """Whether processes that we start have it too."""
+    """Whether child processes inherit this file descriptor."""
     try:
         return os.get_inheritable(descriptor)
     except OSError:
@@ -82,7 +84,7 @@ def _passes_on(descriptor: int) -> bool:
 
 
 class _WithoutPandas:
-    """Has pyarrow do as if there was none: tasks don't need it, and to import it takes as long as all that they do."""
+    """Hides pandas from pyarrow. Tasks don't need it, and its import takes as long as all other imports together."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
@@ -90,7 +92,7 @@ class _WithoutPandas:
 
 
 def _get_ready() -> None:
-    # Nothing of what is imported is garbage, and all of it would be looked through again and again.
+    # No imported object is garbage, and the collector would search all of them again and again.
     gc.disable()
     memory.keep()
     import pyarrow as pa
@@ -100,12 +102,12 @@ def _get_ready() -> None:
     for module in _PRELOADED:
         importlib.import_module(module)
     compiled.load()
-    # The first array imports pandas if it can: here once, instead of in each worker.
+    # The first array imports pandas if that is possible: here once, and not in each worker.
     pa.array([])
 
 
 def _keep_what_is_known_of_zips(_: zipimporter) -> None:
-    """Spark's own archives, on every worker's path, don't change; to list their content again takes 80 ms a task."""
+    """Does nothing: Spark's archives on a worker's path don't change, and listing them again takes 80 ms a task."""
 
 
 def _serve() -> None:
@@ -117,20 +119,20 @@ def _serve() -> None:
         try:
             code: int = worker(connection, authenticated)  # type: ignore[no-untyped-call]
         except ConnectionError:
-            # What the worker has to say of the end of its input nobody hears.
+            # The worker's message about the end of its input would have no reader.
             return 1
         return code
 
     daemon.worker = until_spark_ends
     zipimporter.invalidate_caches = _keep_what_is_known_of_zips  # type: ignore[assignment, method-assign]
-    # Workers look for garbage after each task: not among what was there before them.
+    # Workers collect garbage after each task. This excludes the objects that exist already.
     gc.freeze()
     gc.enable()
     daemon.manager()  # type: ignore[no-untyped-call]
 
 
 def _hand_over(path: str) -> bool:
-    """Gives pipes and environment to the process that waits; true once that one has ended."""
+    """Gives pipes and environment to the waiting process; returns True when that process has ended."""
     with socket.socket(socket.AF_UNIX) as peer:
         try:
             peer.connect(path)
@@ -142,27 +144,29 @@ def _hand_over(path: str) -> bool:
             return False
         if not taker:
             return False
-        # Spark ends its daemon by this signal and by closing its pipes. The taker has the pipes and ends by them; with
-        # the signal as well it could end before it has removed the temporary folder.
+        # Spark ends its daemon by this signal and by closing its pipes. The other process has the pipes, and ends when
+        # they close. With the signal too, it could end before it has removed the temporary folder.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         peer.recv(1)
     return True
 
 
 def _wait(path: str, maker: int) -> None:
-    """Gets ready, and serves whoever comes first. Whoever started this process removes its own temporary folder; if it
-    has been killed, this process does."""
+    """Does the imports, and serves the first process that connects.
+
+    The process that started this one removes its own temporary folder. If it was killed, this process does.
+    """
     me = os.getpid()
     try:
         _serve_first(path)
     finally:
-        # Workers are forked from here.
+        # This code also runs in the workers, which are forked from this process.
         if os.getpid() == me and os.getppid() != maker:
             _remove_after_all_others(os.path.dirname(path))
 
 
 def _remove_after_all_others(folder: str) -> None:
-    """A JVM on its way to its end may make the folder again."""
+    """Removes the folder when no other process uses it: a JVM that is ending may create it again."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     end = time.monotonic() + _LONGEST_END
@@ -192,13 +196,14 @@ def _serve_first(path: str) -> None:
         os.close(given)
     os.environ.clear()
     os.environ.update(environment)
-    # The other end learns by whom it was taken, and, when this process ends, that it has.
+    # The other end learns the id of this process now, and its end when the connection closes.
     peer.sendall(str(os.getpid()).encode())
     _serve()
 
 
 def main(argv: list[str]) -> None:
-    # Spark names the module whose workers it wants: the only one there is for tasks.
+    """Waits for Spark if it is started ahead of it; else hands over to a waiting daemon, or serves itself."""
+    # Spark passes the name of the worker module, of which there is only one for tasks.
     if argv[:1] == [_AHEAD]:
         _wait(argv[1], int(argv[2]))
     elif not ((path := os.environ.get(_SOCKET)) and _hand_over(path)):
