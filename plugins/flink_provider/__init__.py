@@ -1,1 +1,1 @@
-"""Apache Flink over its REST API for Apache Airflow: a connection type, a hook, operators, a sensor, triggers."""
+"""Apache Flink for Apache Airflow, over Flink's REST API: a connection type, a hook, operators, a sensor, triggers."""

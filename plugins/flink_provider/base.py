@@ -1,4 +1,4 @@
-"""What Flink's operators have in common."""
+"""The base class of Flink's operators."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 JOB_ID = "job_id"
 """The XCom that says which job it is, or may be."""
-# Here the task's own store, which outlives a try, holds the id of the job that no later try may mistake.
+# The key in the task's own store, which outlives a try. It holds the id of the job that every try must mean.
 _MEANT = "flink_job_meant"
 
 
 class FlinkOperator(BaseOperator):
-    """What they have in common: the connection, whether to wait in the triggerer, how long and how often to look."""
+    """The base of Flink's operators.
+
+    They have in common the connection, whether to wait in the triggerer, and how long and how often to look.
+    """
 
     template_fields: Sequence[str] = ("flink_conn_id",)
     operator_extra_links = (FlinkJobLink(),)
@@ -46,21 +49,22 @@ class FlinkOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> FlinkHook:
+        """The hook of the operator's connection."""
         return FlinkHook(self.flink_conn_id)
 
     def watch(self, job_id: str) -> dict[str, Any]:
-        """What every trigger is told."""
+        """The arguments that every trigger gets."""
         deadline = time.time() + self.timeout
         common = {"flink_conn_id": self.flink_conn_id, "job_id": job_id}
         return common | {"poll_interval": self.poll_interval, "deadline": deadline}
 
     def show(self, context: Context, job_id: str) -> None:
-        """Before the job is waited for: others, and people, may look at it while it is, and if it fails."""
+        """Publishes the job's id and address before the job is waited for, so that they exist if the wait fails."""
         context["ti"].xcom_push(key=JOB_ID, value=job_id)
         context["ti"].xcom_push(key=FlinkJobLink.xcom_key, value=job_url(self.hook.get_conn(), job_id))
 
     def the_job_meant(self, context: Context, job: str) -> str:
-        """The job's id, as the first try found it: a later job of the same name is not the one to be stopped."""
+        """The job's id as the first try found it, so that a retry doesn't stop a later job of the same name."""
         store = context.get("task_state_store")
         if store is None:
             return job
@@ -72,6 +76,6 @@ class FlinkOperator(BaseOperator):
 
 
 def task_key(context: Context) -> tuple[str, ...]:
-    """The task instance, whichever try of it this is."""
+    """The identity of the task instance, which is the same in every try."""
     ti = context["ti"]
     return (ti.dag_id, ti.task_id, str(ti.map_index), ti.run_id)

@@ -1,4 +1,4 @@
-"""What can go wrong with Flink, in Flink's own words."""
+"""Errors of Flink, in Flink's own words."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _WRAPPERS = ("java.util.concurrent.CompletionException: ", "java.util.concurrent
 
 
 class FlinkError(Exception):
-    """The root of them all."""
+    """The root of these errors."""
 
 
 class FlinkUnreachableError(FlinkError):
-    """No answer for as long as we had patience; whether Flink did what was asked is unknown."""
+    """Flink gave no answer in time, so it isn't known whether Flink did what was asked."""
 
 
 class FlinkRefusedError(FlinkError):
-    """An answer that says no."""
+    """Flink answered with an error."""
 
     def __init__(self, request: str, status: int, trace: str) -> None:
         super().__init__(f"{request} was answered with {status}: {root_cause(trace)}")
@@ -24,27 +24,28 @@ class FlinkRefusedError(FlinkError):
         self.trace = trace
 
     def says(self, *words: str) -> bool:
+        """Whether Flink's stack trace contains one of the words."""
         return any(word in self.trace for word in words)
 
 
 class FlinkSavepointError(FlinkError):
-    """Flink took no savepoint."""
+    """Flink couldn't take the savepoint."""
 
 
 class FlinkJobError(FlinkError):
-    """The job ended otherwise than it was to."""
+    """The job ended in another state than expected."""
 
 
 class FlinkJobLostError(FlinkError):
-    """Flink doesn't know the job any more, and nothing else tells what became of it."""
+    """Flink doesn't know the job any more, so it can't be found out how the job ended."""
 
 
 class FlinkTimeoutError(FlinkError):
-    """It hasn't happened within the time that was given; it may yet."""
+    """Something hasn't happened in the given time; it may still happen."""
 
 
 def root_cause(trace: str) -> str:
-    """What a Java stack trace says, from its first words down to the root cause, without frames and repetitions."""
+    """The messages of a Java stack trace, from the first to the root cause, without frames and repetitions."""
     said: list[str] = []
     for line in trace.strip().splitlines():
         if line.startswith((_FRAME, "\t...")) or not line.strip():

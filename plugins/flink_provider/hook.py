@@ -1,4 +1,4 @@
-"""The connection type `flink`, and a way to one JobManager's REST API."""
+"""The connection type `flink`, and the hook to one JobManager's REST API."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _T = TypeVar("_T")
 
 
 class FlinkHook(BaseHook):
-    """Flink by the connection's host, port and schema; basic authentication by login and password, or a bearer token.
+    """Flink at the connection's host, port and schema; authenticates with login and password, or with a bearer token.
 
-    Inside an event loop use :meth:`rest`; everything else waits for its answer.
+    Inside an event loop, use :meth:`rest`. All other methods block until Flink has answered.
     """
 
     conn_name_attr = "flink_conn_id"
@@ -38,19 +38,21 @@ class FlinkHook(BaseHook):
         self._endpoint: Endpoint | None = None
 
     def get_conn(self) -> Endpoint:
+        """The endpoint that the connection describes."""
         if self._endpoint is None:
             self._endpoint = endpoint_of(self.get_connection(self.flink_conn_id))
         return self._endpoint
 
     @asynccontextmanager
     async def rest(self) -> AsyncIterator[FlinkRest]:
+        """A client for use inside an event loop."""
         if self._endpoint is None:
             self._endpoint = endpoint_of(await self.aget_connection(self.flink_conn_id))
         async with FlinkRest(self._endpoint) as rest:
             yield rest
 
     def run(self, work: Callable[[FlinkRest], Awaitable[_T]]) -> _T:
-        """Do something over REST and wait for it, wherever we are."""
+        """Does work over REST and waits for the result, inside or outside an event loop."""
         endpoint = self.get_conn()
 
         async def worked() -> _T:
@@ -61,32 +63,32 @@ class FlinkHook(BaseHook):
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(worked())
-        # As when a task is killed while it waits: a loop cannot run inside another.
+        # A task that is killed while it waits comes here: an event loop can't run inside another one.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(lambda: asyncio.run(worked())).result()
 
     def job_id(self, job: str) -> str:
-        """Of the job with this name or id that is running, or else of the newest."""
+        """The id of the running job with this name or id, else of the newest such job."""
         return self.run(lambda rest: find_job(rest, job)).id
 
     def job_state(self, job_id: str) -> str | None:
-        """None if Flink knows no such job."""
+        """The job's state; None if Flink doesn't know the job."""
         return self.run(lambda rest: job_state(rest, job_id))
 
     def has_checkpointed(self, job_id: str) -> bool:
-        """Whether the job has completed a checkpoint of its own: from then on, going back replays input."""
+        """Whether the job has completed a checkpoint of its own; after that, going back replays input."""
         return self.run(lambda rest: has_checkpointed(rest, job_id))
 
     def run_jar(self, run: JarRun) -> bool:
-        """Start the program, unless a job of its id is there already; whether it was started now."""
+        """Starts the program unless a job with its id exists; returns whether it was started now."""
         return self.run(lambda rest: run_jar(rest, run))
 
     def wait_for(self, job_id: str, goal: Goal, *, timeout: float, poll_interval: float = 1) -> str:
-        """The state in which the goal was reached; a job that ended otherwise is an error, in Flink's words."""
+        """Waits for the goal and returns the state in which it was reached; raises an error if the job ends before."""
         return self.run(lambda rest: wait_for(rest, job_id, goal, timeout=timeout, poll_interval=poll_interval))
 
     def cancel(self, job_id: str, *, timeout: float, poll_interval: float = 1) -> str:
-        """Cancel the job and wait until it is over; the state in which it is, which may be another than CANCELED."""
+        """Cancels the job, waits until it has ended, and returns its final state, which need not be CANCELED."""
 
         async def work(rest: FlinkRest) -> str:
             await cancel_job(rest, job_id)
@@ -95,7 +97,7 @@ class FlinkHook(BaseHook):
         return self.run(work)
 
     def test_connection(self) -> tuple[bool, str]:
-        """For the button in the form."""
+        """Tests the connection, for the button in Airflow's form."""
 
         async def work(rest: FlinkRest) -> Any:
             return await rest.get("/overview")
@@ -108,6 +110,7 @@ class FlinkHook(BaseHook):
 
 
 def endpoint_of(connection: Connection) -> Endpoint:
+    """The endpoint that a connection describes."""
     extra = connection.extra_dejson
     if not connection.host:
         raise FlinkError(f"connection '{connection.conn_id}' names no host")

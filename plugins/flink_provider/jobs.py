@@ -1,4 +1,4 @@
-"""Jobs: finding them, starting one once, waiting for what becomes of it."""
+"""Flink's jobs: finding them, starting a job once, and waiting until it reaches a state."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class JobOverview:
+    """A job in Flink's list of jobs."""
+
     id: str
     name: str
     state: str
@@ -42,12 +44,13 @@ class JobOverview:
 
     @property
     def is_over(self) -> bool:
+        """Whether the job has ended."""
         return self.state in TERMINAL
 
 
 @dataclass(frozen=True)
 class JarRun:
-    """A program to start, under an id that its caller chose."""
+    """A program to start, with a job id that the caller has chosen."""
 
     job_id: str
     jar: str
@@ -59,13 +62,14 @@ class JarRun:
     configuration: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
+        """The body of the request to Flink."""
         body: dict[str, Any] = {"jobId": self.job_id, "programArgsList": list(self.arguments)}
         if self.entry_class:
             body["entryClass"] = self.entry_class
         if self.parallelism is not None:
             body["parallelism"] = self.parallelism
         if self.savepoint is not None:
-            # The job neither owns nor deletes what it starts from, and nothing of it may be left behind.
+            # The job neither owns nor deletes the savepoint that it starts from, and must accept all of its state.
             body |= {"savepointPath": self.savepoint, "claimMode": "NO_CLAIM", "allowNonRestoredState": False}
         if self.configuration:
             body["flinkConfiguration"] = dict(self.configuration)
@@ -74,7 +78,7 @@ class JarRun:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is waited for: one of these states and, if asked, a completed checkpoint."""
+    """What a wait is for: one of these states and, if asked, a completed checkpoint."""
 
     states: frozenset[str] = frozenset({"RUNNING"})
     checkpoint: bool = False
@@ -83,11 +87,12 @@ class Goal:
 
     @classmethod
     def over(cls) -> Goal:
+        """The goal that the job has ended in any state."""
         return cls(TERMINAL)
 
 
 async def list_jobs(rest: FlinkRest) -> list[JobOverview]:
-    """All that Flink remembers, the newest first."""
+    """All jobs that Flink remembers, the newest first."""
     answer = await rest.get("/jobs/overview")
     jobs = [
         JobOverview(job["jid"], job["name"], job["state"], job["start-time"], _is_up(job)) for job in answer["jobs"]
@@ -101,7 +106,7 @@ def _is_up(job: Mapping[str, Any]) -> bool:
 
 
 async def find_job(rest: FlinkRest, job: str) -> JobOverview:
-    """The job of this id, or of this name: the one that isn't over, or else the newest."""
+    """The job with this id or name: the running one, else the newest."""
     jobs = await list_jobs(rest)
     found = _choose(rest, job, jobs)
     if found is None:
@@ -122,7 +127,7 @@ def _choose(rest: FlinkRest, job: str, jobs: list[JobOverview]) -> JobOverview |
 
 
 async def job_state(rest: FlinkRest, job_id: str) -> str | None:
-    """None if Flink knows no such job."""
+    """The job's state; None if Flink doesn't know the job."""
     try:
         answer = await rest.get(f"/jobs/{job_id}/status")
     except FlinkRefusedError as refused:
@@ -133,7 +138,10 @@ async def job_state(rest: FlinkRest, job_id: str) -> str | None:
 
 
 async def known_state(rest: FlinkRest, job_id: str) -> str:
-    """A JobManager that has just come back may need a moment to remember the job."""
+    """The job's state.
+
+    If Flink doesn't know the job, this waits for a moment, because a restarted JobManager must recover the job first.
+    """
     end = time.monotonic() + _REAPPEARS_SECONDS
     while (state := await job_state(rest, job_id)) is None:
         if time.monotonic() > end:
@@ -146,9 +154,9 @@ async def known_state(rest: FlinkRest, job_id: str) -> str:
 
 
 async def has_checkpointed(rest: FlinkRest, job_id: str) -> bool:
-    """Whether the job has completed a checkpoint or savepoint of its own: from then on, going back replays input.
+    """Whether the job has completed a checkpoint or savepoint of its own; after that, going back replays input.
 
-    Flink answers from a cache. To be sure that there is none, one has to ask again when it is out of date.
+    Flink answers from a cache. To be sure that there is none, this asks again when the cache is out of date.
     """
     if await _shows_checkpoint(rest, job_id):
         return True
@@ -159,7 +167,8 @@ async def has_checkpointed(rest: FlinkRest, job_id: str) -> bool:
 async def _shows_checkpoint(rest: FlinkRest, job_id: str) -> bool:
     latest = (await rest.get(f"/jobs/{job_id}/checkpoints"))["latest"]
     restored = latest["restored"]
-    # A JobManager that came back doesn't remember checkpoints, but the job is restored from one, not from a savepoint.
+    # A restarted JobManager doesn't remember checkpoints. But then the job was restored from a checkpoint, not from a
+    # savepoint.
     from_own = restored is not None and not restored["is_savepoint"]
     return latest["completed"] is not None or latest["savepoint"] is not None or from_own
 
@@ -175,13 +184,13 @@ async def why_failed(rest: FlinkRest, job_id: str) -> str:
 
 
 async def _failures(rest: FlinkRest, job_id: str, most: int) -> list[str]:
-    """What Flink remembers of them, the newest first."""
+    """The failures that Flink remembers, the newest first."""
     answer = await rest.get(f"/jobs/{job_id}/exceptions?maxExceptions={most}")
     return [root_cause(entry["stacktrace"]) for entry in answer["exceptionHistory"]["entries"]]
 
 
 async def cancel_job(rest: FlinkRest, job_id: str) -> None:
-    """Ask for it; a job that is over is left as it is."""
+    """Requests cancellation; does nothing if the job has ended."""
     try:
         await rest.patch(f"/jobs/{job_id}?mode=cancel")
     except FlinkRefusedError as refused:
@@ -190,7 +199,7 @@ async def cancel_job(rest: FlinkRest, job_id: str) -> None:
 
 
 async def run_jar(rest: FlinkRest, run: JarRun) -> bool:
-    """Start the program, unless a job of its id is there already; whether it was started now."""
+    """Starts the program unless a job with its id exists; returns whether it was started now."""
     end = time.monotonic() + rest.endpoint.patience
     while True:
         if (state := await job_state(rest, run.job_id)) is not None:
@@ -205,7 +214,7 @@ async def run_jar(rest: FlinkRest, run: JarRun) -> bool:
             _log.warning("%s; looking whether job %s was started", lost, run.job_id)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         except FlinkRefusedError as refused:
-            # An earlier request, its answer lost, was still being worked on.
+            # An earlier request, whose answer was lost, was still in progress.
             if not refused.says(*_DUPLICATE):
                 raise
             await known_state(rest, run.job_id)
@@ -215,9 +224,9 @@ async def run_jar(rest: FlinkRest, run: JarRun) -> bool:
 
 
 async def look(rest: FlinkRest, job_id: str, goal: Goal) -> str | None:
-    """The job's state once it has reached the goal, None while it may yet.
+    """The job's state if it has reached the goal, None if it still may.
 
-    A job that is over without having reached it, or that Flink doesn't know, is an error.
+    Raises an error if the job has ended without reaching the goal, or if Flink doesn't know it.
     """
     state = await known_state(rest, job_id)
     has_one = has_checkpointed if state in TERMINAL else _shows_checkpoint
@@ -238,9 +247,9 @@ async def look(rest: FlinkRest, job_id: str, goal: Goal) -> str | None:
 
 
 async def look_for(rest: FlinkRest, job: str, goal: Goal) -> str | None:
-    """As :func:`look`, by name or id, and None also while there is no such job yet.
+    """As :func:`look`, for a job's name or id; None also if there is no such job yet.
 
-    Of a name, one that is over may be followed by another.
+    For a name, a job that has ended may be followed by another one.
     """
     found = _choose(rest, job, await list_jobs(rest))
     if found is None or (found.is_over and found.state not in goal.states and found.id != job):
@@ -249,7 +258,7 @@ async def look_for(rest: FlinkRest, job: str, goal: Goal) -> str | None:
 
 
 async def wait_for(rest: FlinkRest, job_id: str, goal: Goal, *, timeout: float, poll_interval: float) -> str:
-    """The state in which the goal was reached."""
+    """Waits for the goal and returns the state in which it was reached."""
     end = time.monotonic() + timeout
     while (reached := await look(rest, job_id, goal)) is None:
         if time.monotonic() > end:
@@ -259,7 +268,7 @@ async def wait_for(rest: FlinkRest, job_id: str, goal: Goal, *, timeout: float, 
 
 
 async def says_so_far(rest: FlinkRest, job_id: str, goal: Goal) -> str:
-    """Of a job that hasn't reached its goal: where it is, and what is in its way."""
+    """Describes a job that hasn't reached its goal: its state and its newest failure."""
     state = await job_state(rest, job_id)
     failures = [] if state is None else await _failures(rest, job_id, 1)
     newest = f"; its newest failure: {failures[0]}" if failures else ""
@@ -267,7 +276,7 @@ async def says_so_far(rest: FlinkRest, job_id: str, goal: Goal) -> str:
 
 
 async def cached_for(rest: FlinkRest) -> float:
-    """Seconds for which Flink may answer with what it knew about a job before."""
+    """The seconds for which Flink may answer from its cache."""
     return float((await rest.get("/config"))["refresh-interval"]) / 1000 + _CACHE_MARGIN_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""From a task to its job in Flink's web interface."""
+"""The link from a task to its job in Flink's web interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FlinkJobLink(BaseOperatorLink):
-    """The operator writes the address as soon as it knows the job, so that it is there while the job is waited for."""
+    """Shows the address that the operator writes as soon as it knows the job, before it waits for the job."""
 
     name = "Flink job"
     xcom_key = "flink_job_url"
@@ -25,4 +25,5 @@ class FlinkJobLink(BaseOperatorLink):
 
 
 def job_url(endpoint: Endpoint, job_id: str) -> str:
+    """The job's address in Flink's web interface."""
     return f"{endpoint.ui_url or endpoint.url}/#/job/running/{job_id}/overview"

@@ -1,4 +1,4 @@
-"""Savepoints, programs started and jobs cancelled, each once, however often the task is tried."""
+"""Operators that take savepoints, start programs and cancel jobs, each exactly once, however often a task is tried."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from flink_provider.triggers import Event, FlinkJobTrigger, FlinkSavepointTrigge
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-# Here the task's own store, which outlives a try, holds the id of a job that Flink has known.
+# The key in the task's own store, which outlives a try. It holds the id of a job that Flink has known.
 _SUBMITTED = "flink_job_submitted"
 
 
 class FlinkSavepointOperator(FlinkOperator):
-    """Takes a savepoint of a running job, which goes on.
+    """Takes a savepoint of a running job, which continues.
 
-    It goes into a folder of its own in ``savepoint_directory``. Returns its place under ``savepoint``, with ``job_id``,
-    ``seconds`` and, where Flink still knows them, ``bytes`` and ``checkpoint_id``.
+    The savepoint gets a folder of its own in ``savepoint_directory``. Returns its address as ``savepoint``, with
+    ``job_id``, ``seconds`` and, if Flink still knows them, ``bytes`` and ``checkpoint_id``.
 
     :param job: the job's name or id.
-    :param savepoint_directory: as Flink is to see it. Where this machine sees it too (a mounted folder, or a store that
-        fsspec has a driver for), a retry finds a savepoint there that Flink has forgotten.
+    :param savepoint_directory: the directory, as Flink sees it. If this machine sees it too (a mounted folder, or a
+        store
+        for which fsspec has a driver), a retry finds a savepoint there that Flink has forgotten.
     :param savepoint_format: ``CANONICAL`` or ``NATIVE``.
     """
 
@@ -61,7 +62,8 @@ class FlinkSavepointOperator(FlinkOperator):
 
     def execute_complete(self, context: Context, event: Event, started: float) -> dict[str, Any]:
         if event["status"] == "forgotten":
-            # Its JobManager was restarted, or nobody asked for too long: look for it elsewhere.
+            # The JobManager was restarted, or the result was not requested for too long: look for the savepoint
+            # elsewhere.
             return self.execute(context)
         raise_for(event)
         return self._taken(context, Savepoint(event["job_id"], event["location"]), started)
@@ -90,30 +92,30 @@ class FlinkSavepointOperator(FlinkOperator):
 
 
 class FlinkStopWithSavepointOperator(FlinkSavepointOperator):
-    """Stops a job with a savepoint; it is not drained, so that another job can go on from there.
+    """Stops a job with a savepoint, without draining it, so that another job can continue from there.
 
-    A savepoint counts only if the job has ended with it: one after which the job went on is out of date.
+    The savepoint counts only if the job has ended with it. If the job went on afterwards, the savepoint is out of date.
     """
 
     stop = True
 
 
 class FlinkRunJarOperator(FlinkOperator):
-    """Starts a job from a jar that was uploaded to Flink, and waits until it is under way.
+    """Starts a job from a jar that was uploaded to Flink, and waits until it runs.
 
-    The job's id follows from the task instance, so that a retry finds the job instead of starting a second one.
-    Returns ``job_id``, ``state`` and ``seconds``. ``job_id`` is also an XCom of its own from before the job is started,
-    for whoever has to clean up; it is None again if Flink refused the program and there is no such job.
+    The job's id is computed from the task instance, so that a retry finds the job instead of starting a second one.
+    Returns ``job_id``, ``state`` and ``seconds``. ``job_id`` is also an XCom of its own, written before the job is
+    started, for tasks that clean up. It becomes None if Flink refused the program and there is no such job.
 
-    :param jar: the id that Flink gave the jar, or its file name: then the one uploaded last.
-    :param arguments: the program's, one by one.
-    :param savepoint: what to start from. The job never claims it (NO_CLAIM), and all of its state must find its place.
+    :param jar: the id that Flink gave the jar, or its file name; the name means the jar uploaded last.
+    :param arguments: the program's arguments, one by one.
+    :param savepoint: the savepoint to start from. The job never claims it (NO_CLAIM), and must accept all of its state.
     :param wait_until: ``submitted``, ``running``, ``checkpoint`` (running, and has completed one) or ``finished``.
-    :param max_failures: how often the job may fail until then, if Flink restarts it when it does; by default as
-        often as Flink lets it. The job isn't cancelled when it has failed once more.
-    :param cancel_on_kill: cancel the job when a person ends the task. No retry can start it again then.
-    :param restart_lost: start the job again when an earlier try has started it and Flink has forgotten it since (a
-        JobManager without high availability was restarted). It may have come far; what it did would be done twice.
+    :param max_failures: how many times the job may fail until then, if Flink restarts it; by default as many times as
+        Flink allows. The task then fails, but the job isn't cancelled.
+    :param cancel_on_kill: cancel the job when a person ends the task. A retry can't start it again after that.
+    :param restart_lost: start the job again if an earlier try has started it and Flink has forgotten it (a JobManager
+        without high availability was restarted). The job may repeat work that it did before.
     """
 
     template_fields: Sequence[str] = (
@@ -204,7 +206,7 @@ class FlinkRunJarOperator(FlinkOperator):
             try:
                 now = self.hook.run_jar(run)
             except FlinkRefusedError:
-                # State that doesn't fit is found out by a job, which then is there and has failed.
+                # If the state doesn't fit, the job finds out: then the job exists and has failed.
                 if self.hook.job_state(run.job_id) is None:
                     context["ti"].xcom_push(key=JOB_ID, value=None)
                 raise
@@ -217,9 +219,9 @@ class FlinkRunJarOperator(FlinkOperator):
 
 
 class FlinkCancelJobOperator(FlinkOperator):
-    """Cancels a job, without a savepoint, and waits until it is over; one that is over already is left as it is.
+    """Cancels a job, without a savepoint, and waits until it has ended; does nothing if it has ended already.
 
-    Returns ``job_id`` and the ``state`` in which the job is then.
+    Returns ``job_id`` and the job's final ``state``.
     """
 
     template_fields: Sequence[str] = ("flink_conn_id", "job")
@@ -252,7 +254,10 @@ _GOALS = {
 
 @contextmanager
 def _for_good() -> Iterator[None]:
-    """What no retry can better: a job's id is used up once the job is over, a program that was refused stays so."""
+    """Fails the task without a retry, because a retry can't help.
+
+    The id of a job that has ended can't be used again, and a program that Flink refuses stays refused.
+    """
     try:
         yield
     except (FlinkJobError, FlinkJobLostError, FlinkRefusedError) as error:

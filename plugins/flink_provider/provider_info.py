@@ -1,4 +1,4 @@
-"""What Airflow asks a distribution to know its connection types and links before it imports anything else."""
+"""What a distribution tells Airflow about its connection types and links, before Airflow imports anything else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ _PACKAGE = "flink_provider"
 
 
 def provider_info() -> dict[str, Any]:
+    """The distribution's connection type and links, in the form that Airflow expects."""
     return {
         "package-name": "stateferry",
         "name": "Stateferry",

@@ -1,4 +1,4 @@
-"""Requests to Flink's REST API, with patience for a JobManager that is down, slow or about to be elected."""
+"""Requests to Flink's REST API, repeated while a JobManager is down, slow or not yet elected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 300.0
 ANSWER_SECONDS = 30.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
-# A proxy before Flink without Flink behind it; Flink itself says 503 while its leader is being elected.
+# A proxy answers so while Flink is down. Flink itself answers 503 while its leader is being elected.
 _PASSING = (429, 502, 503, 504)
 _PASSING_WORDS = ("AskTimeoutException", "RecipientUnreachableException", "UnavailableDispatcherOperationException")
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a JobManager's REST API is, and how to be let in."""
+    """The address of a JobManager's REST API, and how to authenticate there."""
 
     url: str
     login: str | None = None
@@ -45,6 +45,7 @@ class Endpoint:
     """Where people find Flink's web interface, if that is elsewhere."""
 
     def client(self) -> httpx.AsyncClient:
+        """A client for this endpoint."""
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         auth = None if self.login is None else httpx.BasicAuth(self.login, self.password or "")
         return httpx.AsyncClient(headers=headers, auth=auth, verify=self._tls(), timeout=self.answer)
@@ -56,7 +57,7 @@ class Endpoint:
 
 
 class FlinkRest:
-    """One JobManager's REST API; a context manager."""
+    """A client of one JobManager's REST API; a context manager."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -71,15 +72,17 @@ class FlinkRest:
         await self._client.aclose()
 
     async def get(self, path: str) -> Any:
+        """Sends a GET request, and repeats it while Flink doesn't answer."""
         return await self._ask("GET", path, repeatable=True)
 
     async def patch(self, path: str) -> Any:
+        """Sends a PATCH request, and repeats it while Flink doesn't answer."""
         return await self._ask("PATCH", path, repeatable=True)
 
     async def post_once(self, path: str, body: Mapping[str, Any], *, answer: float | None = None) -> Any:
-        """Send what must not be done twice: again only if it never arrived.
+        """Sends a request that must not be done twice; repeats it if it didn't arrive or Flink isn't ready for it.
 
-        :class:`FlinkUnreachableError` means that it may have been done; look before you ask again.
+        :class:`FlinkUnreachableError` means that it may have been done: check that before you send it again.
         """
         return await self._ask("POST", path, body, repeatable=False, answer=answer)
 
@@ -128,7 +131,7 @@ def _words(response: httpx.Response) -> str:
         errors = [str(error) for error in response.json()["errors"]]
     except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
         return response.text[:2000]
-    # Before a stack trace Flink says that there was an internal error; the trace says which.
+    # Before the stack trace, Flink only says that there was an internal error; the trace says which.
     traces = [error for error in errors if "Exception" in error]
     return "\n".join(traces or errors).replace("<Exception on server side:\n", "").replace(_END_OF_TRACE, "")
 

@@ -1,8 +1,8 @@
-"""Savepoints, each taken once: what was asked for is looked for before it is asked for again.
+"""Takes savepoints exactly once: looks for a savepoint that was requested before it requests one.
 
-A trigger's id is the client's, so that Flink itself takes a repeated request for one. Flink keeps ids in the memory of
-its JobManager, those of what is done for some minutes only; after that, what was taken is found in its directory, which
-no other request shares, or in the job's history of checkpoints.
+The client chooses the id of a trigger, so Flink recognizes a repeated request. Flink keeps the ids in the memory of its
+JobManager, and those of finished savepoints only for some minutes. After that, the savepoint is found in its directory,
+which no other request shares, or in the job's history of checkpoints.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SavepointOrder:
-    """One savepoint that is wanted, whoever asks for it and however often."""
+    """One savepoint that is wanted, the same in every try."""
 
     key: tuple[str, ...]
     """Who wants it: the same parts in every try, different ones for every other savepoint."""
@@ -49,15 +49,17 @@ class SavepointOrder:
 
     @property
     def directory(self) -> str:
+        """The savepoint's own directory."""
         return f"{self.root.rstrip('/')}/{folder_name(*self.key)}"
 
     def trigger(self, number: int) -> str:
+        """The id of the trigger with this number."""
         return flink_id("savepoint", self.root, *self.key, number)
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Flink is at it."""
+    """A savepoint that Flink is taking."""
 
     job_id: str
     trigger: str
@@ -65,13 +67,15 @@ class Pending:
 
 @dataclass(frozen=True)
 class Savepoint:
+    """A completed savepoint."""
+
     job_id: str | None
     """None if Flink has forgotten the job."""
     location: str
 
 
 async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint | Pending:
-    """The savepoint or its trigger, if there is one already in any of the places to look; else a new trigger."""
+    """The savepoint, or its trigger, if an earlier try has left one; else a new trigger."""
     end = time.monotonic() + rest.endpoint.patience
     while True:
         candidates = [job for job in await list_jobs(rest) if order.job in (job.id, job.name)]
@@ -102,7 +106,7 @@ async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint |
 
 
 async def status(rest: FlinkRest, pending: Pending) -> Savepoint | Pending | None:
-    """None if Flink doesn't know the trigger: it never did, or it has forgotten."""
+    """The savepoint if it is complete, the trigger if it isn't; None if Flink doesn't know the trigger (any more)."""
     try:
         answer = await rest.get(f"/jobs/{pending.job_id}/savepoints/{pending.trigger}")
     except FlinkRefusedError as refused:
@@ -120,7 +124,7 @@ async def status(rest: FlinkRest, pending: Pending) -> Savepoint | Pending | Non
 
 
 async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_interval: float) -> Savepoint:
-    """The savepoint, once it is complete and, if the job is to stop with it, the job has."""
+    """Waits for the savepoint until it is complete and, if the job is to stop with it, the job has stopped."""
     end = time.monotonic() + timeout
     found: Savepoint | Pending | None = None
     while not isinstance(found, Savepoint):
@@ -135,12 +139,12 @@ async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_i
 
 
 async def facts(rest: FlinkRest, savepoint: Savepoint) -> dict[str, float | int]:
-    """What the job's history says of the savepoint, if it still does: checkpoint id, seconds, bytes."""
+    """The checkpoint id, seconds and bytes of the savepoint, if the job's history still has them."""
     if savepoint.job_id is None:
         return {}
     found = await _entry(rest, savepoint, savepoint.job_id)
     if found is None:
-        # The history may be older than the savepoint: Flink answers with what it has said a moment before.
+        # The history may be older than the savepoint, because Flink answers from a cache.
         await asyncio.sleep(await cached_for(rest))
         found = await _entry(rest, savepoint, savepoint.job_id)
     if found is None:
@@ -156,7 +160,7 @@ async def _entry(rest: FlinkRest, savepoint: Savepoint, job_id: str) -> dict[str
 async def _known(
     rest: FlinkRest, order: SavepointOrder, candidates: list[JobOverview]
 ) -> tuple[Savepoint | Pending | None, int]:
-    """What Flink knows of the order's triggers, and the number of the first that hasn't failed."""
+    """What Flink knows about the order's triggers, and the number of the first trigger that hasn't failed."""
     number = 0
     for job in candidates:
         asked = 0
@@ -184,7 +188,7 @@ async def _trigger(rest: FlinkRest, order: SavepointOrder, pending: Pending) -> 
 
 
 async def _taken(rest: FlinkRest, order: SavepointOrder, candidates: list[JobOverview]) -> Savepoint | None:
-    """What an earlier try got, though Flink has forgotten its trigger."""
+    """A savepoint that an earlier try took, although Flink has forgotten its trigger."""
     folder = f"/{folder_name(*order.key)}/"
     for job in candidates:
         for entry in await _history(rest, job.id):
@@ -200,7 +204,10 @@ async def _taken(rest: FlinkRest, order: SavepointOrder, candidates: list[JobOve
 
 
 async def _is_the_last_word(rest: FlinkRest, order: SavepointOrder, found: Savepoint) -> bool:
-    """A job that was to stop with the savepoint must have done so: else it went on, and the savepoint is stale."""
+    """Whether the savepoint counts: if the job was to stop with it, the job must have stopped.
+
+    If the job went on, the savepoint is out of date.
+    """
     state = None if found.job_id is None else await job_state(rest, found.job_id)
     if not order.stop or state == "FINISHED":
         _log.info("an earlier try took savepoint %s", found.location)
@@ -218,7 +225,10 @@ async def _is_the_last_word(rest: FlinkRest, order: SavepointOrder, found: Savep
 
 
 async def _history(rest: FlinkRest, job_id: str) -> list[dict[str, Any]]:
-    """The newest first; the newest savepoint is there even if many checkpoints were completed since."""
+    """The job's checkpoints and savepoints, the newest first.
+
+    It includes the newest savepoint, even if many checkpoints were completed since.
+    """
     try:
         answer = await rest.get(f"/jobs/{job_id}/checkpoints")
     except FlinkRefusedError as refused:
@@ -230,6 +240,6 @@ async def _history(rest: FlinkRest, job_id: str) -> list[dict[str, Any]]:
 
 
 def _of(location: str, candidates: list[JobOverview]) -> str | None:
-    """Flink names a savepoint's folder after the first digits of its job's id."""
+    """The job of a savepoint: Flink names the folder after the first digits of the job's id."""
     name = location.rstrip("/").rpartition("/")[2]
     return next((job.id for job in candidates if name.startswith(f"savepoint-{job.id[:6]}-")), None)

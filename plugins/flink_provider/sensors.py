@@ -1,4 +1,4 @@
-"""Waiting for a job that somebody else started."""
+"""Waits for a job that something else starts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 class FlinkJobSensor(BaseSensorOperator):
-    """Until there is a job in one of the states.
+    """Waits until a job is in one of the states.
 
-    :param job: the job's name or id. Of an id it fails, in Flink's words, once the job has ended in another state; of
-        a name, the next job may bear it.
+    :param job: the job's name or id. For an id, the sensor fails when the job has ended in another state. For a name,
+        it
+        goes on waiting, because another job may get the name.
     :param states: any of Flink's: ``RUNNING``, ``FINISHED``, ``CANCELED``, ``FAILED``, ...
     :param checkpoint: the job must also have completed a checkpoint of its own.
     """
@@ -51,6 +52,7 @@ class FlinkJobSensor(BaseSensorOperator):
 
     @cached_property
     def hook(self) -> FlinkHook:
+        """The hook of the sensor's connection."""
         return FlinkHook(self.flink_conn_id)
 
     def execute(self, context: Context) -> Any:

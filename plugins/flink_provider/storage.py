@@ -1,4 +1,4 @@
-"""Where savepoints lie, as far as this machine sees it: local or mounted folders, and what fsspec has a driver for."""
+"""Finds savepoints in storage that this machine sees: local or mounted folders, and stores with a driver for fsspec."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _log = logging.getLogger(__name__)
 
 
 def newest_completed(directory: str) -> str | None:
-    """The savepoint in the directory that was completed last; None if there is none, or no way to see it.
+    """The savepoint in the directory that was completed last; None if there is none, or the directory can't be read.
 
     ``_metadata`` is written last and appears all at once, so a savepoint that has it is complete.
     """
     try:
         files, path = fsspec.url_to_fs(_as_fsspec_says(directory))
-        # A store's driver remembers listings for as long as the process lives.
+        # A store's driver caches listings for the lifetime of the process.
         files.invalidate_cache()
         found = files.find(path, maxdepth=2, detail=True) if files.isdir(path) else {}
     except (ImportError, OSError, ValueError) as error:
@@ -32,13 +32,13 @@ def newest_completed(directory: str) -> str | None:
 
 
 def _as_fsspec_says(directory: str) -> str:
-    """Flink writes ``file:/folder``; fsspec wants two slashes more."""
+    """The directory in fsspec's form: Flink writes ``file:/folder``, fsspec needs ``file:///folder``."""
     rest = directory.removeprefix("file:")
     return f"file://{rest}" if rest != directory and not rest.startswith("//") else directory
 
 
 def _written(facts: dict[str, object]) -> str:
-    """Comparable within one file system; each calls it differently."""
+    """When a file was written, comparable within one file system; each driver has another name for it."""
     for name in ("mtime", "LastModified", "last_modified", "updated", "modified", "created"):
         if name in facts:
             value = facts[name]

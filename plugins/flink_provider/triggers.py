@@ -1,4 +1,4 @@
-"""Waiting without a worker: each trigger says once what has come of it, and asks Flink for nothing but news."""
+"""Triggers, which wait without a worker: each fires one event, and only reads from Flink."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ Event = dict[str, Any]
 
 
 class MayDefer(Protocol):
+    """A task that may wait in the triggerer."""
+
     deferrable: bool | None
 
 
 def is_deferrable(task: MayDefer) -> bool:
-    """As the task says, or else as Airflow is configured."""
+    """Whether the task waits in the triggerer: as the task says, else as Airflow is configured."""
     if task.deferrable is not None:
         return task.deferrable
     return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
 
 
 def raise_for(event: Event) -> None:
-    """In the worker again: the error that the trigger met with, if it did."""
+    """Raises the error of a trigger's event in the worker, if there is one."""
     if event["status"] == "error":
         raise getattr(errors, event["kind"])(event["message"])
 
 
 class FlinkTrigger(BaseTrigger):
-    """Looks every ``poll_interval`` seconds until there is something to say or the ``deadline`` (Unix time) is over."""
+    """Looks every ``poll_interval`` seconds until there is an event, or until the ``deadline`` (Unix time)."""
 
     def __init__(self, *, flink_conn_id: str, job_id: str, poll_interval: float, deadline: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -64,7 +66,7 @@ class FlinkTrigger(BaseTrigger):
                     await asyncio.sleep(self.poll_interval)
                 return event
         except FlinkError as error:
-            # An answer of Flink's is rebuilt from its words alone.
+            # A refusal can't be rebuilt from its message, so it is passed on as a plain error.
             kind = FlinkError if isinstance(error, FlinkRefusedError) else type(error)
             return {"status": "error", "kind": kind.__name__, "message": str(error)}
 
@@ -79,7 +81,7 @@ class FlinkTrigger(BaseTrigger):
 
 
 class FlinkSavepointTrigger(FlinkTrigger):
-    """Until the savepoint is complete, has failed, or Flink has forgotten its trigger."""
+    """Fires when the savepoint is complete or has failed, or when Flink has forgotten its trigger."""
 
     def __init__(self, *, trigger: str, **common: Any) -> None:
         super().__init__(**common)
@@ -102,9 +104,9 @@ _JOB_TRIGGER = ("states", "checkpoint", "max_failures", "may_appear", "cancel_on
 
 
 class FlinkJobTrigger(FlinkTrigger):
-    """Until the job is in one of the states, with a completed checkpoint if asked, or can't be any more.
+    """Fires when the job is in one of the states, with a completed checkpoint if asked, or when it can't get there.
 
-    With ``may_appear``, ``job_id`` may be a name, and the job need not be there yet.
+    With ``may_appear``, ``job_id`` may be a name, and the job need not exist yet.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What the DAGs of a migration are made of."""
+"""The parts of the DAGs that migrate state."""

@@ -1,4 +1,4 @@
-"""A person looks at the report and decides. A no, and no answer in time, end the run as rejected."""
+"""Asks a person to approve the report. A rejection, or no answer in time, ends the run as rejected."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 
 class Asking(ApprovalOperator):
-    """An approval whose rejection and timeout fail the task for good, with who and why.
+    """An approval that fails the task for good on rejection or timeout, with the person and the reason.
 
-    A try that is lost otherwise, with its process, leads to the same question once more.
+    A try that is lost for another reason, such as a lost process, asks the same question again.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(subject="", body="", fail_on_reject=True, **kwargs)
 
     def ask(self, context: Context, subject: str, body: str, timeout: str) -> NoReturn:
+        """Asks the question and waits for the answer in the triggerer."""
         self.subject, self.body = subject, body
         self.response_timeout = timedelta(milliseconds=parse_duration(timeout))
         super().execute(context)
@@ -49,10 +50,10 @@ class Asking(ApprovalOperator):
         return {"approved_by": _who(event), "at": str(answer["responded_at"])}
 
     def approved(self, context: Context, who: str) -> None:
-        """For what is to be written down."""
+        """Called after an approval; subclasses record it here."""
 
     def rejected(self, context: Context, reason: str) -> None:
-        """For what is to be written down."""
+        """Called after a rejection; subclasses record it here."""
 
     def _end(self, context: Context, reason: str) -> NoReturn:
         self.rejected(context, reason)
@@ -60,6 +61,8 @@ class Asking(ApprovalOperator):
 
 
 class ApproveRun(Asking):
+    """Asks whether to publish the run."""
+
     def execute(self, context: Context) -> Any:
         request, run = request_of(context), run_of(context)
         check_not_returned(run)

@@ -1,4 +1,4 @@
-"""The last task: how it ended, in words, and red if it isn't as asked."""
+"""The last task: says how the run ended, and fails if it didn't end as requested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Conclude(BaseOperator):
-    """Runs whatever happened before: the DAG run is as good as this task says."""
+    """Runs in any case, and decides whether the DAG run counts as successful."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         planned = planned_by(context)

@@ -1,4 +1,4 @@
-"""Flink's part of a cut-over: the savepoint at its beginning, the new job at its end."""
+"""The tasks that use Flink: taking the savepoint at the start of a cut-over, starting the new job at its end."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NEW_JOB = "new_job"
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
-# A cluster that restarts a job for ever never calls it failed.
+# If Flink restarts the job without limit, the job never gets the state FAILED.
 _FAILURES = 3
 
 
 class TakeSavepoint(FlinkSavepointOperator):
-    """Takes the savepoint that the run reads and makes the run; to cut over, the job is stopped with it."""
+    """Takes the savepoint and creates the run that reads it; before a cut-over, stops the job with the savepoint."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="", savepoint_directory="", deferrable=False, **kwargs)
@@ -46,7 +46,8 @@ class TakeSavepoint(FlinkSavepointOperator):
         if self.stop:
             context["ti"].xcom_push(key=STOPPED, value=taken["savepoint"])
         with refused_in_words():
-            # Its timestamps are later than the run's own moment; in every try it is completed at the same time.
+            # The savepoint's timestamps may be later than the DAG run's time. So `now` is at least the time when the
+            # savepoint was completed, which is the same in every try.
             occasion = occasion_of(context).not_before(completed_at(taken["savepoint"]))
             plan = plan_for(request, occasion, taken["savepoint"])
             check_operators(read_metadata(plan.source), [one.operator for one in plan.operators], plan.source)
@@ -56,19 +57,20 @@ class TakeSavepoint(FlinkSavepointOperator):
 
 
 class StartingJob(FlinkRunJarOperator):
-    """Starts what a request names."""
+    """Starts a job that a request names."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(jar="", deferrable=False, poll_interval=2, **kwargs)
 
     def start(self, context: Context, program: Program, savepoint: str) -> dict[str, Any]:
+        """Starts the program from the savepoint."""
         self.jar, self.entry_class, self.arguments, self.parallelism = program
         self.savepoint = savepoint
         return super().execute(context)
 
 
 class StartJob(StartingJob):
-    """Starts the new job from the savepoint that was published; it is up when it has completed a checkpoint."""
+    """Starts the new job from the published savepoint, and waits until the job has completed a checkpoint."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(wait_until="checkpoint", max_failures=_FAILURES, **kwargs)
@@ -81,7 +83,7 @@ class StartJob(StartingJob):
         check_published(run)
         self.flink_conn_id = request.flink_conn_id
         self.timeout = parse_duration(request.start_timeout) / 1000
-        # One that isn't up in time may run all the same, and the way back must know of it.
+        # Recorded before the start: a job that isn't up in time may still run, and the way back must know its id.
         run.finish(NEW_JOB, {"job_id": self._run(context).job_id})
         try:
             started = self.start(context, request.new_program(), run.plan.target)

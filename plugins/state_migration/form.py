@@ -1,4 +1,4 @@
-"""The forms that Airflow shows when a DAG is triggered: the fields of a request, with words and rules."""
+"""The forms that Airflow shows when a DAG is triggered: the fields of a request, with descriptions and rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _SOURCE, _WHAT, _HOW, _APPROVAL, _START, _BACK = (
 
 
 def _field(default: Any, title: str, section: str, description: str, **rules: Any) -> Param:
-    """The form renders Markdown only under this name, and only if there is no plain description."""
+    """A field of the form.
+
+    The form renders Markdown only in `description_md`, and only if there is no plain description.
+    """
     return Param(default, title=title, section=section, description_md=description, **rules)
 
 
@@ -74,6 +77,7 @@ def _flink_connection(section: str) -> Param:
 
 
 def migration_params() -> dict[str, Param]:
+    """The form of a migration."""
     return {
         "source": _choice(
             ["demo", "path", "folder", "flink"],
@@ -162,6 +166,7 @@ def migration_params() -> dict[str, Param]:
 
 
 def rollback_params() -> dict[str, Param]:
+    """The form of a rollback."""
     return {
         "job": _text("Job", "1. What is undone", "The name under which the migration was run."),
         **_approval(),

@@ -1,4 +1,4 @@
-"""The first task: refuse what is wrong before any work, choose the savepoint, make the run's folder."""
+"""The first task: refuses a wrong request before any work, chooses the savepoint, and creates the run's folder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _BY_SCHEDULE = ("scheduled", "backfill")
 
 
 class PlanOperator(BaseOperator):
-    """Returns what was asked for and where the run's folder is.
+    """Returns the request, and the folder of the run.
 
-    A scheduled or backfill run takes it from the Airflow variable, and rehearses; without one it is skipped.
+    A scheduled or backfill DAG run takes its request from the Airflow variable, and rehearses. It is skipped if the
+    variable isn't set.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -58,6 +59,7 @@ class PlanOperator(BaseOperator):
 
 
 def occasion_of(context: Context) -> Occasion:
+    """What a plan needs to know of the DAG run."""
     dag_run = context["dag_run"]
     as_of = dag_run.data_interval_end or dag_run.run_after
     return Occasion(dag_run.run_id, as_of, is_backfill=dag_run.run_type == "backfill")

@@ -1,4 +1,4 @@
-"""From what was asked for to a plan: the first task, before any work."""
+"""Makes a plan from a request, before any work."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 
 
 def default_catalog() -> str:
+    """The catalog's address: from the environment, else a SQLite database in the home."""
     named = os.environ.get(CATALOG_VARIABLE)
     if named is None and "://" in home_folder():
         raise UsageError(
@@ -40,7 +41,7 @@ def default_catalog() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """The DAG run, as far as a plan depends on it: the same in every try."""
+    """What a plan needs to know of the DAG run; the same in every try."""
 
     run_id: str
     as_of: datetime
@@ -48,30 +49,33 @@ class Occasion:
 
     @property
     def now(self) -> int:
+        """The time that counts as now, in milliseconds."""
         return int(self.as_of.timestamp() * 1000)
 
     def not_before(self, moment: datetime) -> Occasion:
+        """The occasion, moved to the moment if that is later."""
         return replace(self, as_of=moment, is_backfill=False) if moment > self.as_of else self
 
     @property
     def short_id(self) -> str:
-        """Airflow's ids have characters that no folder should."""
+        """A run id that a folder can have, since Airflow's ids contain other characters."""
         digest = hashlib.sha256(self.run_id.encode()).hexdigest()[:6]
         return f"{_NOT_IN_A_RUN_ID.sub('-', self.run_id)[:80]}-{digest}"
 
 
 def requested_by_form(params: Mapping[str, object], conf: Mapping[str, object]) -> MigrationRequest:
-    """Airflow passes on keys that the form doesn't have: they are refused here."""
+    """The request of a form; refuses keys that the form doesn't have, because Airflow passes them on."""
     return migration_request({**params, **conf}, "the form")
 
 
 def requested_nightly(variable: str, conf: Mapping[str, object]) -> MigrationRequest:
+    """The request of the Airflow variable, as a rehearsal."""
     origin = f"the Airflow variable {VARIABLE}"
     return migration_request({**plan_values(variable, origin), **conf}, origin).rehearsal()
 
 
 def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
-    """None if it is yet to be taken."""
+    """The savepoint to read; None if it must still be taken."""
     match request.source:
         case "demo":
             return demo_savepoint()
@@ -84,7 +88,7 @@ def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
 
 
 def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> MigrationPlan:
-    """Raises a `PlanError` in words; a savepoint that is there is asked for its operators."""
+    """The plan for the request and this source; raises a `PlanError` if the request can't be fulfilled."""
     home = home_folder()
     job = request.job_name()
     target = request.target or f"{home}/savepoints/{folder_name(job)}/{occasion.short_id}"
@@ -115,7 +119,10 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> Migr
 
 
 def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPlan, Run | None]:
-    """The plan, and its run unless the savepoint is yet to be taken: then the plan's source is where it will lie."""
+    """The plan, and its run, which is None if the savepoint must still be taken.
+
+    In that case the plan's source is only a preliminary folder.
+    """
     source = source_of(request, occasion)
     if source is None:
         return plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}"), None
@@ -126,7 +133,7 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
 
 
 def _as_begun(plan: MigrationPlan) -> MigrationPlan:
-    """A run that is there already keeps its `now`, which an earlier version may have chosen otherwise."""
+    """The plan, with the `now` of the run if it exists already; an earlier version may have chosen another `now`."""
     folder = run_folder(plan.home, plan.job, plan.run_id)
     if not folder.child("plan.json").exists():
         return plan

@@ -1,4 +1,4 @@
-"""What a person, or the nightly configuration, asks for: everything the form has, and nothing else."""
+"""The request for a migration or a rollback, from the form or the nightly configuration: all fields of the form."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
 
 
 def _given(value: object) -> object:
-    """A form's empty field is none."""
+    """The value, or None for an empty field of the form."""
     return None if isinstance(value, str) and not value.strip() else value
 
 
 def _duration(value: object) -> object:
-    """As it was written."""
+    """The duration as it was written, if it is valid."""
     if isinstance(value, str):
         valid_milliseconds(value)
     return value
 
 
 def _share(value: object) -> object:
-    """What a form's empty field leaves is none."""
+    """The share as a number, or None for an empty field of the form."""
     return valid_share(_given(value))
 
 
@@ -55,7 +55,7 @@ def _arguments(value: object) -> object:
 
 
 def _list(value: object) -> object:
-    """The form's editor makes an empty list of nothing."""
+    """The list, or None if it is empty: the form's editor makes an empty list of an empty field."""
     if isinstance(value, str) and value.strip():
         return plan_values(f'{{"operators": {value}}}', "operators")["operators"]
     return _given(value) or None
@@ -77,6 +77,8 @@ _STATE_FIELDS = ("operator", "legacy_state", "new_state")
 
 
 class _Asked(BaseModel):
+    """The base of requests: refuses unknown fields, and reports all problems at once."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="after")
@@ -87,6 +89,7 @@ class _Asked(BaseModel):
         return self
 
     def problems(self) -> Iterator[str]:
+        """What is wrong with the request, one sentence each."""
         yield from ()
 
     def _given(self, name: str) -> bool:
@@ -94,7 +97,7 @@ class _Asked(BaseModel):
 
 
 class Program(NamedTuple):
-    """A job to start, without what it is started from."""
+    """A program to start as a job, without its savepoint."""
 
     jar: str
     entry_class: str | None
@@ -103,6 +106,8 @@ class Program(NamedTuple):
 
 
 class _MayStartOldJob(_Asked):
+    """The fields by which the old job can be started again."""
+
     flink_conn_id: StrictStr = "flink_default"
     flink_job: Text = None
     old_jar: Text = None
@@ -111,11 +116,14 @@ class _MayStartOldJob(_Asked):
     old_job_parallelism: Number = None
 
     def old_program(self) -> Program:
+        """The program of the old job."""
         arguments = shlex.split(self.old_program_args)
         return Program(str(self.old_jar), self.old_entry_class, arguments, self.old_job_parallelism)
 
 
 class MigrationRequest(_MayStartOldJob):
+    """The request for a migration."""
+
     source: Literal["demo", "path", "folder", "flink"] = "demo"
     savepoint: Text = None
     savepoint_folder: Text = None
@@ -152,20 +160,24 @@ class MigrationRequest(_MayStartOldJob):
 
     @property
     def rehearses(self) -> bool:
+        """Whether nothing is published."""
         return self.mode == "rehearse"
 
     @property
     def stops_job(self) -> bool:
+        """Whether the job is stopped with the savepoint."""
         return self.source == "flink" and not self.rehearses
 
     def rehearsal(self) -> MigrationRequest:
-        """The same, with nobody to ask and nothing to start."""
+        """The same request as a rehearsal, without approval and without a job to start."""
         return self.model_copy(update={"mode": "rehearse", "start_job": False, "approval": False})
 
     def new_program(self) -> Program:
+        """The program of the new job."""
         return Program(str(self.jar), self.entry_class, shlex.split(self.program_args), self.job_parallelism)
 
     def operator_plans(self) -> list[dict[str, Any]]:
+        """The operators and states to migrate, as a plan has them."""
         if self.operators is not None:
             return self.operators
         if self.operator is None:
@@ -177,6 +189,7 @@ class MigrationRequest(_MayStartOldJob):
         return [{"operator": self.operator, "states": [given]}]
 
     def job_name(self) -> str:
+        """The name of the job to which the run belongs."""
         return self.job or ("demo" if self.source == "demo" else str(self.operator_plans()[0].get("operator")))
 
     def problems(self) -> Iterator[str]:
@@ -211,6 +224,8 @@ class MigrationRequest(_MayStartOldJob):
 
 
 class RollbackRequest(_MayStartOldJob):
+    """The request for a rollback."""
+
     job: Text = None
     approval: StrictBool = True
     approval_timeout: Duration = "24h"
@@ -227,7 +242,7 @@ class RollbackRequest(_MayStartOldJob):
 
 
 def migration_request(values: Mapping[str, object], origin: str) -> MigrationRequest:
-    """Raises a `PlanError` with a line for each problem; `origin` is how they call where the values are from."""
+    """The request with these values; raises a `PlanError` with a line for each problem, which names `origin`."""
     try:
         return MigrationRequest.model_validate(dict(values))
     except ValidationError as error:
@@ -235,6 +250,7 @@ def migration_request(values: Mapping[str, object], origin: str) -> MigrationReq
 
 
 def rollback_request(values: Mapping[str, object], origin: str) -> RollbackRequest:
+    """The request with these values; raises a `PlanError` with a line for each problem, which names `origin`."""
     try:
         return RollbackRequest.model_validate(dict(values))
     except ValidationError as error:

@@ -1,6 +1,6 @@
-"""When a cut-over fails before the new job has completed a checkpoint: back to the job as it was.
+"""Goes back to the old job if a cut-over fails before the new job has completed a checkpoint.
 
-Later than that, going back would replay input that the new job has worked on: that is left to a person.
+After a checkpoint, going back would replay input that the new job has processed, so a person must decide.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CANCELLED_WITHIN = 300.0
 
 
 class ReturnToOldJob(StartingJob):
-    """Confirms that the new job is over, undoes the publication, and starts the old job from the old savepoint."""
+    """Makes sure that the new job has ended, undoes the publication, and starts the old job from the old savepoint."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         if planned_by(context) is None:
@@ -58,13 +58,13 @@ class ReturnToOldJob(StartingJob):
         return started | {"savepoint": savepoint}
 
     def _end(self, new_job: str) -> None:
-        """Makes sure that the new job is over and has never completed a checkpoint."""
+        """Makes sure that the new job has ended and has never completed a checkpoint."""
         state = _state(self.hook, new_job)
         if state not in TERMINAL:
             self._check_no_checkpoint(new_job)
             self.log.info("job %s is %s without a completed checkpoint: cancelling it", new_job, state)
             state = self.hook.cancel(new_job, timeout=_CANCELLED_WITHIN)
-        # It may have completed one until it was over.
+        # The job may have completed a checkpoint before it ended.
         self._check_no_checkpoint(new_job)
         self.log.info("job %s is %s", new_job, state)
 
@@ -94,7 +94,7 @@ def _run(context: Context) -> Run | None:
 
 
 def _publication(run: Run) -> Publication | None:
-    """What this run has published, if it stands or was undone by an earlier try."""
+    """The run's publication, if it stands, or was undone by an earlier try."""
     plan = run.plan
     with Control(plan.catalog_uri) as control:
         own = [one for one in control.history(plan.job) if one.record.run_id == plan.run_id]

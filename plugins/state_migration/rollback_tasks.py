@@ -1,4 +1,4 @@
-"""Back to the previous publication, and to the job that goes with it, when a person says so."""
+"""The tasks of a rollback: back to the previous publication, and to the job that belongs to it, after approval."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class PlanRollback(BaseOperator):
-    """Says what would be undone, what the old job would start from, and what input it would read again."""
+    """Says what would be undone, what the old job would start from, and which input it would read again."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         with refused_in_words():
@@ -54,6 +54,8 @@ class PlanRollback(BaseOperator):
 
 
 class ApproveRollback(Asking):
+    """Asks whether to roll back."""
+
     def execute(self, context: Context) -> Any:
         request = _request(context)
         if not request.approval:
@@ -63,6 +65,8 @@ class ApproveRollback(Asking):
 
 
 class CancelNewJob(FlinkCancelJobOperator):
+    """Cancels the new job, if the request names it, and makes sure that it has ended before the old job starts."""
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="", deferrable=False, poll_interval=2, **kwargs)
 
@@ -89,6 +93,8 @@ class CancelNewJob(FlinkCancelJobOperator):
 
 
 class RollBack(BaseOperator):
+    """Undoes the publication."""
+
     def execute(self, context: Context) -> dict[str, Any]:
         request, planned = _request(context), _planned(context)
         with refused_in_words(), _control() as control:
@@ -100,6 +106,8 @@ class RollBack(BaseOperator):
 
 
 class StartOldJob(StartingJob):
+    """Starts the old job from the savepoint that stands after the rollback, if the request asks for that."""
+
     def execute(self, context: Context) -> dict[str, Any]:
         request = _request(context)
         if not request.restart_job:
@@ -120,7 +128,7 @@ def _request(context: Context) -> RollbackRequest:
 
 
 def _new_job(undo: Publication) -> str | None:
-    """The job that was started from the publication, or was to be, by the run that made it."""
+    """The id of the job that was, or was to be, started from the publication."""
     run = published_run(home_folder(), undo)
     said = run.facts(NEW_JOB) if run is not None else None
     return said["job_id"] if said is not None else None

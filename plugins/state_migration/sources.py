@@ -1,4 +1,4 @@
-"""Which savepoint a run reads."""
+"""Finds and reads the source savepoint of a request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ DEMO = "demo/legacy"
 
 
 def home_folder() -> str:
+    """Stateferry's home, as an absolute path or an address."""
     home = default_home()
     return home.rstrip("/") if "://" in home else os.path.abspath(os.path.expanduser(home))
 
 
 def demo_savepoint() -> str:
+    """The folder of the demo savepoint."""
     location = Location.of(home_folder()).child(DEMO)
     if not location.child(METADATA).is_file():
         raise UsageError(
@@ -31,8 +33,10 @@ def demo_savepoint() -> str:
 
 
 def demo_now(savepoint: str) -> int | None:
-    """What counts as now for the demo: its own newest timestamp, in milliseconds, as it may have lain there for years.
-    None if it has none."""
+    """What counts as now for the demo savepoint, which may be years old: its newest timestamp in milliseconds.
+
+    None if it has no timestamp. If its timestamps can't be read, the time at which it was completed.
+    """
     location = Location.of(savepoint)
     try:
         return newest_timestamp(location, read_metadata(savepoint))
@@ -41,7 +45,7 @@ def demo_now(savepoint: str) -> int | None:
 
 
 def newest_savepoint(folder: str, as_of: datetime) -> str:
-    """The one completed last, not after that moment: `_metadata` is written when all else is."""
+    """The savepoint in the folder that was completed last, but not after the moment; `_metadata` is written last."""
     limit = int(as_of.timestamp() * 1000)
     where = Location.of(folder)
     if not where.is_folder():
@@ -60,11 +64,13 @@ def newest_savepoint(folder: str, as_of: datetime) -> str:
 
 
 def read_metadata(savepoint: str) -> Metadata:
+    """The savepoint's parsed `_metadata`."""
     file = _metadata_of(savepoint)
     return parse_metadata(file.read(), file.shown)
 
 
 def completed_at(savepoint: str) -> datetime:
+    """When the savepoint was completed."""
     return datetime.fromtimestamp(_metadata_of(savepoint).modified_at() / 1000, UTC)
 
 
@@ -77,7 +83,10 @@ def _metadata_of(savepoint: str) -> Location:
 
 
 def check_operators(metadata: Metadata, wanted: list[str], savepoint: str) -> None:
-    """Refuses a wrong name at once, where the savepoint tells names; states are known to who reads the state files."""
+    """Refuses a wrong operator at once, if the savepoint contains names.
+
+    States are checked later, when the state files are read.
+    """
     operators = metadata.operators
     if any(one.uid is None and one.name is None for one in operators):
         return

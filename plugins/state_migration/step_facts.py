@@ -1,4 +1,4 @@
-"""A step's facts as other tasks see them: rows, bytes, seconds, rate."""
+"""A step's facts for other tasks: rows, bytes, seconds and rate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROWS = {
 
 
 def figures(step: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """`rate` is in bytes a second where a step counts bytes, else in rows a second."""
+    """The step's figures; `rate` is in bytes per second if the step counts bytes, else in rows per second."""
     seconds = float(facts.get("seconds", 0))
     rows = sum(sum(_all_of(facts, name)) for name in _ROWS.get(step, ()))
     bytes_ = sum(_all_of(facts, "bytes"))

@@ -1,4 +1,4 @@
-"""A step of the run as a Spark application, and what becomes of it told as the run tells it."""
+"""Runs a step of the run as a Spark application, and turns the result into the state of an Airflow task."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 JOBS_VARIABLE = "STATEFERRY_SPARK_JOBS"
 
 _FINAL = (THE_ANSWER_IS_NO, USAGE, DAMAGED_OR_REFUSED)
-# As Airflow's hook tells how spark-submit ended, with its last lines.
+# Airflow's hook reports in this form how spark-submit ended, with its last lines.
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
 _OWN_LINE = re.compile(r"^stateferry: (.*)$", re.MULTILINE)
 
 
 class StepOperator(SparkSubmitOperator):
-    """Submits one step of the run that `plan` made; returns its rows, bytes, seconds and rate.
+    """Submits one step of the run that `plan` has created; returns its rows, bytes, seconds and rate.
 
-    A step that gave an answer of its own is not tried again: its run says that it has failed and why, or, where
-    spark-submit passes on the driver's exit code, that is one of a refusal. Whatever else ends an application may pass:
-    it is tried again and goes on where it was. While another run has the job's lease the task waits.
+    A step that was refused isn't tried again: its run has failed, with the reason, or spark-submit passes on an exit
+    code that means a refusal. After any other end of the application, the task is tried again and the step continues.
+    While another run has the job's lease, the task waits.
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "step")
@@ -116,22 +116,23 @@ class StepOperator(SparkSubmitOperator):
     def _nothing_to_do(self, context: Context) -> None:
         why = "nothing to do: the savepoint is migrated already, and in the wanted layout"
         if request_of(context).stops_job:
-            # The job was stopped for it: what comes after a failure starts it again.
+            # The job was stopped for this run. A failure makes a later task start it again.
             raise AirflowFailException(why)
         skip(self.log, why)
 
 
 def _refusal(said: str) -> str:
-    """The driver's one line, if it ended with an exit code of Stateferry's that no other try betters; else empty.
+    """The driver's last line, if its exit code says that another try can't help; else empty.
 
-    In cluster mode spark-submit knows neither: then what the run says of itself has to be enough."""
+    In cluster mode, spark-submit knows neither line nor exit code. Then the state of the run must be enough.
+    """
     code, line = _EXIT_CODE.search(said), _OWN_LINE.findall(said)
     final = code is not None and int(code[1]) in _FINAL
     return line[-1] if final and line and BEING_WORKED_ON not in line[-1] else ""
 
 
 def _spark_jobs() -> Path:
-    """Where the steps are: as the driver sees it, which may be another place than here."""
+    """The folder of the steps' applications, as the driver sees it; that may differ from the path here."""
     named = os.environ.get(JOBS_VARIABLE)
     if named:
         return Path(named)

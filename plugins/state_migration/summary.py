@@ -1,4 +1,4 @@
-"""What a person has to know to decide, in Markdown."""
+"""What a person needs to know to approve a run, in Markdown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from stateferry.validation.check_result import Outcome
 
 
 def report_summary(report: Report, plan: MigrationPlan) -> str:
+    """The report in Markdown, and what an approval and a rejection lead to."""
     return "\n".join(_lines(report, plan))
 
 
@@ -48,10 +49,10 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Names come from the savepoint: what they contain is no markup."""
+    """Escapes text for a cell, because names from the savepoint must not act as markup."""
     return "".join(f"\\{c}" if c in "|\\`*_<>[]&" else c for c in printable(text))
 
 
 def _code(text: str) -> str:
-    """Between backquotes everything is text, but for one of them."""
+    """Escapes text for use between backquotes, where only a backquote has a meaning."""
     return printable(text).replace("`", "'")

@@ -1,4 +1,4 @@
-"""What tasks of one DAG run know of each other: what was asked for, and the run's folder, which says the rest."""
+"""What the tasks of one DAG run share: the request, and the run's folder, which has everything else."""
 
 from __future__ import annotations
 
@@ -32,35 +32,38 @@ RETURNED = "returned"
 
 
 def planned_by(context: Context) -> dict[str, Any] | None:
-    """What the task `plan` said; None if it was skipped or failed."""
+    """What the task `plan` returned; None if it was skipped or failed."""
     said: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     return said
 
 
 def request_of(context: Context) -> MigrationRequest:
+    """The request of the DAG run."""
     said = planned_by(context)
     assert said is not None, "this task comes after plan"
     return MigrationRequest.model_validate(said["request"])
 
 
 def run_of(context: Context) -> Run:
+    """The run that the DAG run has created."""
     said = planned_by(context)
     assert said is not None, "this task comes after plan"
     return Run.open(Location.of(said["folder"]))
 
 
 def now_ms() -> int:
+    """The present time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def skip(log: Any, reason: str) -> NoReturn:
-    """Airflow itself doesn't show why a task was skipped."""
+    """Skips the task and logs the reason, which Airflow doesn't show by itself."""
     log.info("skipped: %s", printable(reason))
     raise AirflowSkipException(printable(reason))
 
 
 def check_not_returned(run: Run) -> None:
-    """A task that a person clears after the old job was started again must not go on."""
+    """Refuses to continue after the old job was started again: a person may clear a task later."""
     returned = run.facts(RETURNED)
     if returned is not None:
         raise AirflowFailException(
@@ -70,13 +73,13 @@ def check_not_returned(run: Run) -> None:
 
 
 def check_not_rejected(run: Run) -> None:
-    """A task that a person clears after a no, or after a rollback, must not go on either."""
+    """Refuses to continue after a rejection or a rollback: a person may clear a task later."""
     with refused_in_words(), Control(run.plan.catalog_uri) as control:
         check_not_ended(run, control)
 
 
 def check_published(run: Run) -> None:
-    """A new job starts from a publication that stands, and from no other."""
+    """Refuses to start a new job if this run's publication doesn't stand."""
     with Control(run.plan.catalog_uri) as control:
         standing = control.standing(run.plan.job)
     if standing is None or standing.record.run_id != run.plan.run_id:
@@ -84,15 +87,17 @@ def check_published(run: Run) -> None:
 
 
 def wait_for_lease(why: str) -> NoReturn:
-    """Gives up the worker, and has the task start again in a while; that is no failure, and no other try."""
+    """Frees the worker and has the task start again later, which is neither a failure nor another try."""
     _log.warning("waiting: %s", printable(why))
     raise AirflowRescheduleException(utcnow() + _LOOK_AGAIN)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def refused_in_words() -> Iterator[None]:
-    """What no retry can better fails for good. A lease that another run holds will be free some time, and what can't
-    be reached now may be there at the task's next try."""
+    """Fails the task for good after an error that a retry can't fix.
+
+    If another run has the lease, the task waits. After a passing error, the task is tried again.
+    """
     try:
         yield
     except LeaseHeldError as error:
