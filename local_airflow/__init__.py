@@ -1,1 +1,1 @@
-"""Airflow on this machine: `make up`, `make down`, `make demo`. Only processes and HTTP; imports no Airflow."""
+"""Airflow on this machine: `make up`, `make down`, `make demo`. Uses only processes and HTTP; imports no Airflow."""

@@ -1,4 +1,4 @@
-"""`make up`, `make down`, `make demo`."""
+"""The commands `make up`, `make down` and `make demo`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _PORT_FILE = _CACHE / "airflow" / "port"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Carries out the command and returns the exit code."""
     parser = argparse.ArgumentParser(prog="local_airflow", description="Airflow on this machine.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("up", help="start it").add_argument("--port", type=int, default=8080)
@@ -75,7 +76,7 @@ def _up(port: int) -> int:
 
 
 def _stop_undisturbed(server: Server) -> None:
-    """A second signal, as make and a terminal both send one, must not leave half of it running."""
+    """Stops the server and ignores further signals, which make and a terminal may both send."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     server.stop()

@@ -1,4 +1,4 @@
-"""Airflow's REST API, as far as a person's first steps and tests need it."""
+"""The part of Airflow's REST API that the demo and the tests use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDED = ("success", "failed")
 
 
 class RefusedError(Exception):
-    """Airflow's answer is no; `status` is the HTTP status."""
+    """Airflow's answer is an error; `status` is the HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"HTTP {status}: {text}")
@@ -28,14 +28,17 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class Api:
+    """A client of Airflow's REST API, as the user admin."""
+
     settings: Settings
     _token: str = ""
 
     def get(self, path: str) -> Any:
+        """The answer to a GET request."""
         return self.call("GET", path)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Of `/api/v2`; logs in when it has to."""
+        """The answer to a request under `/api/v2`; logs in if that is needed."""
         try:
             return self._request(method, f"/api/v2{path}", body)
         except RefusedError as refused:
@@ -45,20 +48,22 @@ class Api:
             return self._request(method, f"/api/v2{path}", body)
 
     def health(self) -> dict[str, Any]:
+        """The health of Airflow's components."""
         answer: dict[str, Any] = self._request("GET", "/api/v2/monitor/health", None)
         return answer
 
     def password(self) -> str:
+        """The password of the user admin."""
         return str(json.loads(self.settings.passwords.read_text())["admin"])
 
     def trigger(self, dag: str, conf: Mapping[str, Any], run_id: str | None = None) -> str:
-        """The new run's id."""
+        """Triggers a DAG run and returns its id."""
         self.wait_for_dag(dag)
         body = {"conf": dict(conf), "logical_date": None} | ({"dag_run_id": run_id} if run_id else {})
         return str(self.call("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"])
 
     def wait_for_dag(self, dag: str, seconds: float = 120) -> None:
-        """Airflow is up before it has read its DAGs for the first time."""
+        """Waits until Airflow has read the DAG, which takes a while after its start."""
         end = time.monotonic() + seconds
         while not self._has_dag(dag):
             errors = self.get("/importErrors")["import_errors"]
@@ -76,31 +81,34 @@ class Api:
         return True
 
     def run(self, dag: str, run_id: str) -> dict[str, Any]:
+        """The DAG run."""
         answer: dict[str, Any] = self.get(f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}")
         return answer
 
     def tasks(self, dag: str, run_id: str) -> dict[str, dict[str, Any]]:
-        """The task instances by their task's id."""
+        """The task instances of a DAG run, by task id."""
         answer = self.get(f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}/taskInstances")
         return {task["task_id"]: task for task in answer["task_instances"]}
 
     def log(self, dag: str, run_id: str, task: str, attempt: int = 1) -> str:
+        """The log of a task's try as text."""
         path = f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task}/logs/{attempt}?full_content=true"
         return "\n".join(_line_text(line) for line in self.get(path)["content"])
 
     def xcom(self, dag: str, run_id: str, task: str, key: str = "return_value") -> Any:
+        """A value that a task has published."""
         path = f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task}/xcomEntries/{key}?deserialize=true"
         return self.get(path)["value"]
 
     def answer(self, dag: str, run_id: str, task: str, option: str) -> None:
-        """A person's answer to a task that waits for one."""
+        """Gives a person's answer to a task that waits for one."""
         path = f"/dags/{dag}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task}/-1/hitlDetails"
         self.call("PATCH", path, {"chosen_options": [option], "params_input": {}})
 
     def wait(
         self, dag: str, run_id: str, until: Callable[[dict[str, dict[str, Any]], str], bool], seconds: float
     ) -> dict[str, dict[str, Any]]:
-        """The run's tasks, once they and the run's state are so."""
+        """Waits until the condition on the tasks and the DAG run's state holds, and returns the tasks."""
         end = time.monotonic() + seconds
         while True:
             state = self.run(dag, run_id)["state"]
@@ -113,6 +121,7 @@ class Api:
             time.sleep(0.5)
 
     def wait_for_end(self, dag: str, run_id: str, seconds: float) -> str:
+        """Waits until the DAG run has ended, and returns its state."""
         self.wait(dag, run_id, lambda _, state: state in ENDED, seconds)
         return str(self.run(dag, run_id)["state"])
 
@@ -136,7 +145,7 @@ class Api:
 
 
 def _line_text(line: dict[str, Any] | str) -> str:
-    """With what the exceptions say, if it tells of some."""
+    """A line of a log with the messages of its exceptions, if it has any."""
     if isinstance(line, str):
         return line
     errors = [f"{error['exc_type']}: {error['exc_value']}" for error in line.get("error_detail") or ()]

@@ -1,4 +1,4 @@
-"""The real DAG on the demo savepoint, from beginning to end."""
+"""Runs the real DAG on the demo savepoint, from beginning to end."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class DemoError(Exception):
 
 
 def run(server: Server) -> int:
+    """Migrates the demo savepoint, and prints each task, the report and the next commands."""
     write_savepoint(server.settings)
     api = server.api
     run_id = api.trigger(DAG, {"approval": False})
@@ -38,7 +39,7 @@ def run(server: Server) -> int:
 
 
 def write_savepoint(settings: Settings) -> None:
-    """As a job of Flink may have left it, with some of its keys moved already."""
+    """Writes a legacy savepoint, some of whose keys the job has moved already, if it doesn't exist."""
     folder = settings.stateferry_home / "demo" / "legacy"
     if not (folder / "_metadata").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,7 @@ def write_savepoint(settings: Settings) -> None:
 
 
 def _follow(api: Api, run_id: str) -> None:
-    """Says each task as it ends."""
+    """Prints each task when it has ended."""
     said: set[str] = set()
 
     def look(tasks: dict[str, dict[str, Any]], state: str) -> bool:

@@ -1,6 +1,6 @@
-"""Airflow's four processes on this machine, started and stopped together.
+"""Starts and stops Airflow's four processes on this machine together.
 
-They are started one by one, not by `airflow standalone`, whose servers of log files listen on every interface.
+`airflow standalone` isn't used, because its servers of log files listen on every interface.
 """
 
 from __future__ import annotations
@@ -37,23 +37,27 @@ class NotStartedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
+    """Airflow's processes on this machine."""
+
     settings: Settings
 
     @property
     def api(self) -> Api:
+        """A client of this server's REST API."""
         return Api(self.settings)
 
     def log_of(self, component: str) -> Path:
+        """The log file of a component."""
         return self.settings.home / f"{component}.log"
 
     def start(self, seconds: float = 180) -> None:
-        """Returns when every part of it answers; what was left of an earlier one is stopped first."""
+        """Starts all components and waits until they answer; stops what is left of an earlier server first."""
         self.stop()
         self.settings.home.mkdir(parents=True, exist_ok=True)
         self.settings.stateferry_home.mkdir(parents=True, exist_ok=True)
         self._migrate_database()
         end = time.monotonic() + seconds
-        # A task that is scheduled before the API server answers loses its first try.
+        # The API server comes first, because a task that is scheduled before it answers loses its first try.
         self.start_component(_FIRST)
         self._wait_until(self._answers, [_FIRST], end)
         for component in COMPONENTS:
@@ -62,7 +66,7 @@ class Server:
         self._wait_until(self.is_running, list(COMPONENTS), end)
 
     def start_component(self, component: str) -> int:
-        """Its process id."""
+        """Starts a component and returns its process id."""
         with self.log_of(component).open("ab") as log:
             process = subprocess.Popen(
                 [self._airflow, *COMPONENTS[component]],
@@ -80,22 +84,24 @@ class Server:
         return process.pid
 
     def pid(self, component: str) -> int:
+        """The process id of a component."""
         return Session.parse(self._session_file(component).read_text()).leader
 
     def processes(self) -> list[int]:
-        """Every process of this server, and whatever its tasks have started."""
+        """All processes of this server, including those that its tasks have started."""
         files = [self._session_file(component) for component in COMPONENTS]
         sessions = [Session.parse(file.read_text()) for file in files if file.exists()]
         return members(sessions, f"{MARK}={self.settings.home}")
 
     def is_running(self) -> bool:
+        """Whether all components are healthy."""
         try:
             return bool(self.processes()) and all(_is_healthy(self.api.health(), part) for part in _HEALTHY)
         except OSError:
             return False
 
     def stop(self) -> None:
-        """Asks them to end, then ends them."""
+        """Asks all processes to end, and kills those that don't."""
         for how in (signal.SIGTERM, signal.SIGKILL):
             for pid in self.processes():
                 with contextlib.suppress(ProcessLookupError):
@@ -140,6 +146,7 @@ class Server:
 
 @contextmanager
 def running(settings: Settings) -> Iterator[Server]:
+    """A server that is stopped at the end of the context."""
     server = Server(settings)
     try:
         server.start()
@@ -152,7 +159,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def _reap() -> None:
-    """Children that have ended, so that they don't count as running."""
+    """Waits for children that have ended, so that they don't count as running."""
     _started[:] = [process for process in _started if process.poll() is None]
 
 

@@ -1,6 +1,7 @@
-"""Which processes belong to a server: those in the sessions of its parts, and what these have started elsewhere.
+"""Finds the processes of a server: those in the sessions of its components, and what these started elsewhere.
 
-Airflow's processes write their titles over their environments, so a mark there tells only what tasks have started.
+A mark in the environment finds only processes that tasks have started, because Airflow's own processes overwrite their
+environment with their title.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _BOOT = _PROC / "sys" / "kernel" / "random" / "boot_id"
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """By its leader's process id, when that was started, and which boot of the machine this was."""
+    """A session: its leader's process id, when the leader was started, and the boot of the machine when it was."""
 
     leader: int
     started: int
@@ -30,7 +31,10 @@ class Session:
         return f"{self.leader} {self.started} {self.boot}"
 
     def is_this_one(self, processes: Collection[_Process]) -> bool:
-        """An id is used again only when the whole session is over: then its leader is another process."""
+        """Whether the session still exists: a process with the leader's id must be the leader itself.
+
+        The system uses the id again only after the whole session has ended.
+        """
         same_id = [one for one in processes if one.id == self.leader]
         return self.boot == _boot() and all(one.started == self.started for one in same_id)
 
@@ -44,6 +48,7 @@ class _Process:
 
 
 def session_of(leader: int) -> Session | None:
+    """The session of this leader; None if the process has ended."""
     process = _process(_PROC / str(leader))
     return None if process is None else Session(leader, process.started, _boot())
 
@@ -65,9 +70,9 @@ def _processes() -> Iterator[_Process]:
 
 
 def _process(folder: Path) -> _Process | None:
-    """None if it is over, also if nobody has waited for it yet."""
+    """The process; None if it has ended, even if its parent hasn't waited for it yet."""
     try:
-        # The program's name, in parentheses, may have any characters; what follows is numbers.
+        # The program's name is in parentheses and may contain any character. Only numbers follow it.
         fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Where a local Airflow keeps its things, and the environment that its processes run in."""
+"""The folders of a local Airflow, and the environment of its processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ MARK = "STATEFERRY_LOCAL_AIRFLOW"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`home` is Airflow's, `stateferry_home` that of runs, tables and savepoints; `extra` overrides the environment."""
+    """Folders, port and environment of a local Airflow.
+
+    `home` is Airflow's, `stateferry_home` is for runs, tables and savepoints. `extra` overrides variables of the
+    environment.
+    """
 
     home: Path
     stateferry_home: Path
@@ -27,16 +31,19 @@ class Settings:
 
     @property
     def url(self) -> str:
+        """The address of Airflow's web interface."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
     def passwords(self) -> Path:
+        """The file in which Airflow keeps passwords."""
         return self.home / "passwords.json"
 
     def environment(self) -> dict[str, str]:
+        """The environment of all processes."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
         python = str(self.spark / "bin" / "python")
-        # The Spark that runs the steps comes last: Airflow's Spark provider brings a pyspark of its own.
+        # The Spark that runs the steps is last in the path, because Airflow's Spark provider has another pyspark.
         path = os.pathsep.join([str(self.airflow / "bin"), os.environ.get("PATH", ""), str(self.spark / "bin")])
         return {
             **inherited,
@@ -69,18 +76,19 @@ class Settings:
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            # Of DAGs that hardly ever change, so that a server that has nothing to do costs little.
+            # The DAGs hardly ever change, so they are read rarely, and an idle server costs little.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "120",
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-            # Seconds that one waits for another to have written.
+            # `timeout` is how many seconds a process waits for another one's lock on the database.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db?timeout=60",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
         }
 
 
 def is_free(port: int) -> bool:
+    """Whether nothing listens on the port."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -91,6 +99,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
+    """A port that is free now."""
     with socket.socket() as listening:
         listening.bind((LOOPBACK, 0))
         port: int = listening.getsockname()[1]
