@@ -1,1 +1,1 @@
-"""How fast the kernels and the paths around them are; `python -m benchmarks` prints it."""
+"""Measures how fast kernels, steps and whole runs are; `python -m benchmarks` prints the results."""

@@ -1,6 +1,6 @@
 """`python -m benchmarks [SUBJECT ...]`: measures, prints tables and writes them to a file.
 
-One module per subject; to add one, write it and name it here.
+Each subject is a module. A new one is listed in `SUBJECTS`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ round counts, and each step reads from disk what an earlier step wrote. Variants
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Measures the subjects that are named, or all."""
     parser = argparse.ArgumentParser("python -m benchmarks", description="Measure, on one core.")
     parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"which: {', '.join(SUBJECTS)} (all)")
     parser.add_argument("--entries", type=int, default=ENTRIES, help="map entries of each (%(default)s)")

@@ -1,4 +1,4 @@
-"""A command run from start to end, its time and the memory of all its processes together."""
+"""Runs a command from start to end, and measures its time and the memory of all its processes together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def execute(
     cores: Iterable[int] = ALL_CORES,
     environment: Mapping[str, str] | None = None,
 ) -> Execution:
-    """Everything it starts counts, from the first process's start to its end."""
+    """Runs the command; all processes that it starts count."""
     with log.open("w") as out:
         began = time.perf_counter()
         process = psutil.Popen(
@@ -40,7 +40,7 @@ def execute(
             start_new_session=True,
         )
         if hasattr(process, "cpu_affinity"):
-            # Its children inherit it; this process may be bound to one core.
+            # The command's children inherit this. The benchmark itself may be bound to one core.
             process.cpu_affinity(sorted(cores))
         most, cpu = 0, dict[int, float]()
         for look in itertools.count():
@@ -48,7 +48,8 @@ def execute(
                 code = process.wait(_LOOK_SECONDS)
                 break
             except psutil.TimeoutExpired:
-                # To ask for memory takes some milliseconds a process, on the cores that are measured.
+                # Reading the memory takes some milliseconds for each process, on the cores that are measured, so it is
+                # done rarely.
                 most = max(most, _look(process, cpu, of_memory=look % _LOOKS_FOR_MEMORY == 0))
         seconds = time.perf_counter() - began
     if code != 0:
@@ -57,7 +58,10 @@ def execute(
 
 
 def _look(process: psutil.Process, cpu: dict[int, float], *, of_memory: bool) -> int:
-    """The memory of the process and all below it, what they share counted once; `cpu` keeps each one's seconds."""
+    """The memory of the process and its descendants, where shared memory counts once.
+
+    Puts the processor seconds of each process into `cpu`.
+    """
     total = 0
     try:
         tree = [process, *process.children(recursive=True)]

@@ -1,4 +1,4 @@
-"""Keys into key groups, and a whole savepoint into the key groups of another max parallelism."""
+"""Measures hashing keys to key groups, and moving a savepoint to another max parallelism."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEYS: tuple[tuple[str, FlinkType, Callable[[int], object]], ...] = (
 
 
 def serialized(type_: FlinkType, values: list[object], count: int) -> tuple[Bytes, Positions, Positions]:
-    """That many keys, again and again the same ones: their bytes, starts and ends."""
+    """The bytes, starts and ends of `count` keys, which repeat the values in turn."""
     keys = [encode(type_, value) for value in values]
     sizes = np.resize([len(key) for key in keys], count)
     ends = np.cumsum(sizes, dtype=np.int64)
@@ -43,14 +43,17 @@ def serialized(type_: FlinkType, values: list[object], count: int) -> tuple[Byte
 
 
 def key_groups(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions) -> npt.NDArray[np.int32]:
+    """The key groups, by the compiled kernels."""
     return assign_to_key_groups(hash_codes(type_, data, starts, ends), MAX_PARALLELISM)
 
 
 def plain_key_groups(type_: FlinkType, values: list[object]) -> list[int]:
+    """The key groups, by plain Python."""
     return [assign_to_key_group(naive_java_hash.hash_code(type_, value), MAX_PARALLELISM) for value in values]
 
 
 def measure(scale: Scale) -> Iterator[Rate]:
+    """One rate for each type of key, and one for a whole savepoint."""
     for what, type_, value_of in KEYS:
         yield _hash(what, type_, [value_of(number) for number in range(min(scale.twin_entries, _DISTINCT_KEYS))], scale)
     yield _rehash(scale)
@@ -66,7 +69,7 @@ def _hash(what: str, type_: FlinkType, values: list[object], scale: Scale) -> Ra
 
 
 def _rehash(scale: Scale) -> Rate:
-    """Rows of 100 for each key, every one of which goes to another key group, with two bytes for it instead of one."""
+    """Moves a savepoint with 100 rows for each key to a max parallelism that gives the key group a second byte."""
     state = demo(scale, migrated=1.0)
     source, target = made_up(scale, "rows", state), scale.folder / "larger"
 

@@ -1,4 +1,4 @@
-"""How something is measured: several rounds on one core, of which the median counts, beside a plain twin on less."""
+"""Measures something in several rounds on one core. The median counts, and stands beside plain Python on less work."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ _READ_AT_ONCE = 4 << 20
 
 
 class WrongResultError(Exception):
-    """What was to be measured didn't do its work."""
+    """The code that was measured didn't do its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured: map entries, and the fewer ones that plain Python gets; `folder` is where files go."""
+    """How much is measured; `folder` is for files."""
 
     folder: Path
     entries: int = ENTRIES
     rounds: int = ROUNDS
-    # Of the savepoint for a whole run.
+    # Keys of the savepoint for a whole run.
     keys: int = KEYS
 
     @property
     def twin_entries(self) -> int:
+        """The smaller number of entries for plain Python."""
         return max(self.entries // 100, 100)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Rounds of the same work on `count` things: by the clock, and what of it the processor worked for this process.
-    On a busy machine they differ."""
+    """Rounds of the same work on `count` things, by the clock and by this process's processor time.
+
+    The two differ on a busy machine.
+    """
 
     count: int
     seconds: tuple[float, ...]
@@ -47,21 +50,24 @@ class Timing:
 
     @property
     def rate(self) -> float:
+        """Things per second in the median round."""
         return self.count / statistics.median(self.seconds)
 
     @property
     def best_rate(self) -> float:
+        """Things per second in the fastest round."""
         return self.count / min(self.seconds)
 
     @property
     def cpu_rate(self) -> float:
-        # The clock of processor time moves in steps.
+        """Things per second of processor time in the median round."""
+        # The clock of processor time may not have moved.
         return self.count / max(statistics.median(self.cpu_seconds), 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many of a unit per second; `at_least` is the goal, `twin` the same in plain Python."""
+    """Units per second; `at_least` is the goal, `twin` is the same work in plain Python."""
 
     what: str
     unit: str
@@ -71,17 +77,18 @@ class Rate:
 
     @property
     def ratio(self) -> float | None:
-        """How much faster than the twin, both by processor time: the two don't run at the same moment."""
+        """How many times faster than the twin; by processor time, because the two run at different moments."""
         return self.timing.cpu_rate / self.twin.cpu_rate if self.twin else None
 
     @property
     def is_reached(self) -> bool | None:
+        """Whether the goal is reached; None without a goal."""
         return None if self.at_least is None else self.timing.rate >= self.at_least
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """So long it takes; `at_most` is the goal."""
+    """How long something takes; `at_most` is the goal."""
 
     what: str
     seconds: tuple[float, ...]
@@ -94,13 +101,13 @@ class Duration:
 
     @property
     def is_reached(self) -> bool | None:
+        """Whether the goal is reached; None without a goal."""
         return None if self.at_most is None else self.median <= self.at_most
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A command from start to end: by the clock, by the processors' time for all its processes, and the most memory
-    that these had together."""
+    """A command from start to end: seconds by the clock and of processor time, and the most memory of its processes."""
 
     seconds: float
     cpu_seconds: float
@@ -109,7 +116,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Executions of something; `speed` compares it with another, by the median and by processor time."""
+    """Executions of a command; `speed` compares it with another one, by the clock and by processor time."""
 
     what: str
     executions: tuple[Execution, ...]
@@ -129,12 +136,13 @@ class Comparison:
         return max(one.memory for one in self.executions)
 
     def faster_than(self, other: Comparison) -> tuple[float, float]:
+        """How many times faster than the other, by the clock and by processor time."""
         return other.seconds / self.seconds, other.cpu_seconds / max(self.cpu_seconds, 1e-3)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One table of results."""
+    """One part of the results, with a title."""
 
     title: str
     measure: Callable[[Scale], Iterable[Rate | Duration | Comparison]]
@@ -148,8 +156,11 @@ def timed(
     first: bool = True,
     before: Callable[[], None] = lambda: None,
 ) -> Timing:
-    """`work` does its thing to `count` things and says to how many it did. The first time, which brings kernels into
-    memory, doesn't count; nor does what happens `before` each."""
+    """Measures `work`, which does something to `count` things and returns how many it did.
+
+    The first round doesn't count, because it loads kernels into memory. The time of `before`, which is called before
+    each round, doesn't count either.
+    """
     seconds, cpu_seconds = [], []
     for _ in range(rounds + 1 if first else rounds):
         before()
@@ -163,7 +174,10 @@ def timed(
 
 
 def in_memory(folder: Path) -> Savepoint:
-    """The savepoint, its files in the page cache, which what writes and reads savepoints goes around."""
+    """Opens a savepoint and reads its files into the page cache.
+
+    The library's own reading and writing bypasses the page cache.
+    """
     for path in folder.iterdir():
         with path.open("rb") as file:
             while file.read(_READ_AT_ONCE):
@@ -172,12 +186,13 @@ def in_memory(folder: Path) -> Savepoint:
 
 
 def expect(found: object, expected: object, what: str) -> None:
+    """Raises an error if the result isn't the expected one."""
     if found != expected:
         raise WrongResultError(f"expected {expected} {what}, found {found}")
 
 
 def stay_on_one_core() -> int | None:
-    """Binds this process and its children to one core and says which; None where a process can't be bound."""
+    """Binds this process and its children to one core and returns it; None if a process can't be bound."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     core = max(os.sched_getaffinity(0))

@@ -1,5 +1,8 @@
-"""Three ways of giving every new subtask its state, on the same savepoint: by ranges of key groups, and the two that
-key groups exist to beat. Each ends with all bytes of a subtask's rows having been in its memory."""
+"""Measures three ways of giving each new subtask its state, on the same savepoint.
+
+The first reads ranges of key groups. The other two are the ways that key groups are meant to beat. In all of them, all
+bytes of a subtask's rows have been in its memory at the end.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import FlinkType
 
 NEW_PARALLELISM = 6
-# Reading from disk takes its time.
+# Few rounds, because reading from disk is slow.
 _ROUNDS = 3
 
 Numbers = npt.NDArray[np.int64]
@@ -33,7 +36,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The rows that a new subtask was given and their bytes, and what was read for that."""
+    """The rows that a new subtask got, their bytes, and what was read for that."""
 
     rows: int
     row_bytes: int
@@ -46,7 +49,7 @@ Way = Callable[[int], Share]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The old files, open, and where they lie for who reads them without help."""
+    """The old files, opened by the library, and as file descriptors for direct reads."""
 
     operator: Operator
     files: tuple[KeyGroupFile, ...]
@@ -54,12 +57,14 @@ class Source:
 
     @property
     def key(self) -> FlinkType:
+        """The type of the keys."""
         found = self.files[0].header.key_serializer.type
         if found is None:
             raise ValueError("the key's type is not known")
         return found
 
     def sections(self) -> Iterator[tuple[int, Section]]:
+        """All sections, each with the number of its file."""
         window = np.empty(WINDOW, np.uint8)
         for number, file in enumerate(self.files):
             for key_group in file.handle.range:
@@ -67,19 +72,20 @@ class Source:
                     yield number, section
 
     def forget(self) -> None:
-        """Lets the system forget what it knows of the files, if it can be told to."""
+        """Asks the system to drop the files from its cache, if that is possible."""
         if hasattr(os, "posix_fadvise"):
             for descriptor in self.descriptors:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def subtasks_of(self, section: Section) -> npt.NDArray[np.int32]:
-        """The new subtask of each entry, by its key's hash."""
+        """The new subtask of each entry, by the hash of its key."""
         codes = hash_codes(self.key, section.data, section.key_starts + section.file.prefix, section.key_ends - 1)
         most = self.operator.max_parallelism
         return operator_indexes_for_key_groups(most, NEW_PARALLELISM, assign_to_key_groups(codes, most))
 
 
 def open_source(savepoint: Savepoint, opened: ExitStack) -> Source:
+    """Opens the files of a savepoint with one keyed operator."""
     (operator,) = savepoint.keyed_operators()
     files = savepoint.open_all(operator, opened)
     descriptors = []
@@ -104,7 +110,7 @@ def by_ranges(source: Source, plan: RescalePlan, subtask: int) -> Share:
 
 
 def scan_and_filter(source: Source, subtask: int) -> Share:
-    """Reads everything and keeps the rows whose keys are the subtask's."""
+    """Reads everything and keeps the rows whose keys belong to the subtask."""
     rows = row_bytes = 0
     for _, section in source.sections():
         kept = source.subtasks_of(section) == subtask
@@ -114,7 +120,7 @@ def scan_and_filter(source: Source, subtask: int) -> Share:
 
 
 def by_index(source: Source, index: Numbers, subtask: int) -> Share:
-    """Looks the subtask's keys up and reads one row at a time."""
+    """Looks up the subtask's keys and reads one row at a time."""
     first, last = np.searchsorted(index[0], (subtask, subtask + 1)).tolist()
     size = sum(
         len(os.pread(source.descriptors[file], size, position))
@@ -124,8 +130,10 @@ def by_index(source: Source, index: Numbers, subtask: int) -> Share:
 
 
 def index_of(source: Source) -> Numbers:
-    """For each row the new subtask, the file, the position and the size, in the order of an index by key: that of
-    hashes, which has nothing to do with where the rows lie."""
+    """The new subtask, file, position and size of each row, in the order of an index by key.
+
+    That is the order of hashes, which is independent of the rows' positions.
+    """
     parts = []
     for number, section in source.sections():
         starts = section.base + section.starts
@@ -137,6 +145,7 @@ def index_of(source: Source) -> Numbers:
 
 
 def measure(scale: Scale) -> Iterator[Duration]:
+    """One duration for each way, and one for building the index."""
     with ExitStack() as opened:
         source = open_source(made_up(scale, "blobs-0", demo(scale)), opened)
         files = [file.subtask_file for file in source.files]
@@ -161,11 +170,12 @@ def measure(scale: Scale) -> Iterator[Duration]:
 
 
 def given(share: Share) -> tuple[int, int]:
+    """The part of a share that must be the same in all ways."""
     return share.rows, share.row_bytes
 
 
 def _timed(way: Way, source: Source, rounds: int) -> tuple[tuple[float, ...], list[Share]]:
-    """All new subtasks, each as if on a machine of its own, which hasn't read the savepoint before."""
+    """Measures all new subtasks, each as if on its own machine, which hasn't read the savepoint before."""
     seconds: list[float] = []
     shares: list[Share] = []
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""The plain savepoint once more, its map values other ones: null at times, or nested."""
+"""Writes the plain savepoint with other values in its maps: sometimes null, or nested."""
 
 from __future__ import annotations
 
@@ -24,19 +24,23 @@ Flags = npt.NDArray[np.bool_]
 
 _NULL_EVERY = 10
 _ROW_CLASS = "org.apache.flink.api.java.typeutils.runtime.RowSerializer$RowSerializerSnapshot"
-# In a Row's mask, behind two bits of its kind and that of the first field.
+# The bit in a Row's mask for the second field; before it are two bits of the row's kind and the bit of the first field.
 _SECOND_FIELD_NULL = 0b0001_0000
 
 
 class Values(Enum):
-    """What stands for the plain savepoint's `number`: itself, or null if it ends in 0; or the Row of it, the user key
-    (null if it ends in 0) and an eighth of it."""
+    """The values that replace the plain savepoint's `number`.
+
+    Either it stays, or is null if it ends in 0. Or it becomes a Row of the number, the user key (null if the number
+    ends in 0) and an eighth of the number.
+    """
 
     NULLABLE = "Long, one in ten null"
     NESTED = "Row<Long,String,Double>"
 
 
 def with_other_values(source: Path, state: DemoState, values: Values, target: Path) -> None:
+    """Writes the source with other values to `target`."""
     savepoint = Savepoint.open(str(source))
     (operator,) = savepoint.keyed_operators()
     rewrite(savepoint, str(target), Layout(), transforms={operator.id: _OtherValues(state, values)})
@@ -44,7 +48,7 @@ def with_other_values(source: Path, state: DemoState, values: Values, target: Pa
 
 @dataclass(frozen=True, slots=True)
 class _OtherValues:
-    """Of the legacy state alone: the savepoint is of a job that knows of no migration."""
+    """Changes the values of the legacy state, and leaves out all other states, as in a job without a migration."""
 
     state: DemoState
     values: Values
@@ -64,7 +68,10 @@ class _OtherValues:
             yield GroupedEntries(0, data, np.array([section.key_group]), bounds, np.array([last_start]))
 
     def _rows(self, plain: Structured) -> tuple[npt.NDArray[np.uint8], int]:
-        """Laid out at their largest; what a row doesn't have is then left out. Also where the last one begins."""
+        """The bytes of the rows, and where the last row begins.
+
+        Rows are laid out at their largest size; the bytes that a row doesn't have are then removed.
+        """
         maps = plain["value"]["map"]
         entries, there = _nullable(maps) if self.values is Values.NULLABLE else _nested(maps)
         plain["value_length"] = plain["value"]["count"].itemsize + there.sum(axis=(1, 2))
@@ -105,7 +112,7 @@ def _nested(plain: Structured) -> tuple[Structured, Flags]:
 
 
 def _all_but(entries: Structured, absent: Flags, first: str, last: str) -> Flags:
-    """Which bytes of each entry there are: all of them, but the fields `first` to `last` of those that have none."""
+    """Which bytes of each entry exist: all, except for the fields `first` to `last` of the absent ones."""
     fields = entries.dtype.fields
     assert fields is not None
     kept = np.ones((*entries.shape, entries.dtype.itemsize), np.bool_)

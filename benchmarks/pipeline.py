@@ -1,4 +1,4 @@
-"""`stateferry run` from its process's start to its end, beside the same conversion by Flink's State Processor API."""
+"""Measures `stateferry run` from start to end, beside the same conversion by Flink's State Processor API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STEPS = ("snapshot", "migrate", "rescale", "validate")
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One run and what its steps took and counted."""
+    """One run, with the seconds of its steps and the rows that it wrote."""
 
     execution: Execution
     steps: dict[str, float]
@@ -39,16 +39,21 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Savepoints and homes in a folder; what is done with is removed, for a run writes three times what it reads."""
+    """The savepoints and homes in a folder.
+
+    They are removed as soon as possible, because a run writes three times as much as it reads.
+    """
 
     folder: Path
     keys: int
 
     @property
     def plain(self) -> DemoState:
+        """The savepoint of the comparison."""
         return DemoState(self.keys, ENTRIES_PER_KEY, 0, None, NOW, parallelism=4, max_parallelism=128, seed=1)
 
     def source(self, name: str, state: DemoState) -> Path:
+        """Writes a savepoint, unless it exists, and reads it into the page cache."""
         path = self.folder / name
         if not path.exists():
             write_demo_savepoint(str(path), state)
@@ -56,12 +61,14 @@ class Bench:
         return path
 
     def of_other_values(self, source: Path, values: Values) -> Path:
+        """Writes the source with other values, and reads it into the page cache."""
         path = self.folder / values.name.lower()
         with_other_values(source, self.plain, values, path)
         in_memory(path)
         return path
 
     def peer(self, source: Path) -> Execution:
+        """Converts the source with the State Processor API."""
         scratch, target = self.folder / "rocksdb", self.folder / "by-peer"
         command = state_processor.command(source, target, scratch, self.plain.max_parallelism)
         try:
@@ -75,7 +82,10 @@ class Bench:
     def night(
         self, source: Path, *options: str, home: str = "home", rehearse: bool = True, cores: Iterable[int] = ALL_CORES
     ) -> Night:
-        """A rehearsal leaves nothing; a run that publishes leaves its home, for the next night."""
+        """Runs Stateferry on the source.
+
+        A rehearsal leaves nothing. A run that publishes leaves its home, for the next night.
+        """
         path, target = self.folder / home, self.folder / f"target-of-{source.name}"
         command = [str(Path(sys.executable).with_name("stateferry")), "run"]
         command += ["--savepoint", str(source), "--target", str(target), "--operator", OPERATOR, "--now", str(NOW)]
@@ -99,7 +109,7 @@ class Bench:
         expect(found, self.keys * ENTRIES_PER_KEY, f"entries in {result}")
 
     def next_night(self, source: Path) -> tuple[Path, int]:
-        """The same savepoint with another value in one key of a hundred, and how many these are."""
+        """The same savepoint with another value in one key of a hundred, and the number of these keys."""
         path, count = self.folder / "next-night", 0
         shutil.copytree(source, path)
         savepoint = Savepoint.open(str(path))
@@ -109,7 +119,7 @@ class Bench:
                 bytes_ = np.memmap(path / file.name.rpartition("/")[2], np.uint8, "r+")
                 for key_group in file.handle.range:
                     for section in file.sections(key_group, window):
-                        # The last byte of a blob is the lowest of its last value.
+                        # The last byte of a blob is the lowest byte of its last value.
                         chosen = section.ends[::_CHANGED_EVERY]
                         bytes_[section.base + chosen - 1] ^= 1
                         count += len(chosen)
@@ -118,6 +128,7 @@ class Bench:
 
 
 def measure(scale: Scale) -> Iterator[Comparison | Duration]:
+    """Compares both, and measures variants, steps and a second night."""
     bench = Bench(scale.folder, scale.keys)
     source = bench.source("plain", bench.plain)
     peers, nights = [], []
@@ -146,7 +157,10 @@ def _goal(ours: Comparison, times: float) -> str:
 
 
 def _variants(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparison]:
-    """Each once, beside the plain run; one core beside another of these, as the machine is faster at some times."""
+    """Measures each variant once, compared with the plain run.
+
+    The run on one core is compared with a run right before it, because the machine's speed changes with time.
+    """
     moved = bench.night(source, "--max-parallelism", str(2 * bench.plain.max_parallelism))
     all_cores = Comparison("just before", (bench.night(source).execution,))
     one_core = bench.night(source, cores=(0,))
@@ -167,7 +181,7 @@ def _variants(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparis
 
 
 def _by_byte(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparison]:
-    """Other values make other sizes: each run's speed is that of a byte of its source."""
+    """Measures other values; because their sizes differ, the speed is that per byte of the source."""
     for values in Values:
         other = bench.of_other_values(source, values)
         line = Comparison(f"values {values.value}, by the byte", (bench.night(other).execution,))

@@ -1,4 +1,4 @@
-"""A state into Arrow columns: what a query starts from."""
+"""Measures reading a state into Arrow columns, from which each query starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from stateferry.serializers.types import Scalar
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
-# A savepoint and how many entries were put into it.
+# A savepoint and the number of its entries.
 Made = tuple[Savepoint, int]
 
 GOAL = 15e6
@@ -43,7 +43,7 @@ _PROPERTIES = b"\xac\xed\x00\x05\x70"
 
 
 def write_map_state(folder: Path, entries: int, max_parallelism: int, seed: int = 1) -> None:
-    """A savepoint of one operator with that many entries, keys of 8 to 12 and user keys of 6 to 10 characters."""
+    """Writes a savepoint of one operator with so many entries; keys have 8 to 12, user keys 6 to 10 characters."""
     string, long, void = (simple_snapshot(part) for part in (Scalar.STRING, Scalar.LONG, Scalar.VOID_NAMESPACE))
     serializers = ((VALUE_SERIALIZER, map_snapshot(string, long)), (NAMESPACE_SERIALIZER, void))
     meta = StateMeta(STATE, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, "MAP"),), serializers)
@@ -58,7 +58,7 @@ def write_map_state(folder: Path, entries: int, max_parallelism: int, seed: int 
 
 
 def _entries(count: int, max_parallelism: int, seed: int) -> Iterator[tuple[int, Bytes, Flags]]:
-    """Each key group's entries as they lie in a file, laid out at their largest, and which of the bytes they have."""
+    """The entries of each key group as in a file, laid out at their largest size, and which of the bytes they have."""
     random = np.random.default_rng(seed)
     prefix = key_group_prefix_bytes(max_parallelism)
     key_length = random.integers(8, _MOST_KEY + 1, count)
@@ -79,7 +79,7 @@ def _entries(count: int, max_parallelism: int, seed: int) -> Iterator[tuple[int,
     table[:, at + 1] = user_key_length + 1
     kept[:, at + 2 : at + 2 + _MOST_USER_KEY] = np.arange(_MOST_USER_KEY) < user_key_length[:, None]
     at += 2 + _MOST_USER_KEY
-    # The length, no null, and a number small enough to be summed.
+    # The length, the null flag, and a number that is small enough for sums.
     table[:, at : at + 9] = (0, 0, 0, 9, 0, 0, 0, 0, 0)
     order = np.argsort(groups, kind="stable")
     bounds = np.searchsorted(groups[order], np.arange(max_parallelism + 1))
@@ -96,6 +96,7 @@ def _hash_codes(characters: Bytes, kept: Flags) -> npt.NDArray[np.int32]:
 
 
 def read(savepoint: Savepoint, operator: str, state: str) -> int:
+    """Reads the state into Arrow columns and returns the number of entries."""
     return sum(_entries_in(batch) for batch in read_batches(savepoint, operator, state))
 
 
@@ -105,12 +106,14 @@ def _entries_in(batch: pa.RecordBatch) -> int:
 
 
 def plain_read(savepoint: Savepoint, name: str, state: str) -> int:
+    """Reads the state in plain Python and returns the number of entries."""
     operator = savepoint.operator(name)
     entries = read_entries(savepoint, operator, savepoint.state(operator, state))
     return sum(len(entry.value) if isinstance(entry.value, list) else 1 for entry in entries)
 
 
 def measure(scale: Scale) -> Iterator[Rate]:
+    """One rate for each kind of state."""
     for max_parallelism in (128, 32768):
         large, small = (_map_state(scale, entries, max_parallelism) for entries in (scale.entries, scale.twin_entries))
         what = f"MapState<String,Long>, 1 row a key, max parallelism {max_parallelism}"

@@ -1,4 +1,4 @@
-"""Results as tables of Markdown, and what they were measured with."""
+"""Writes results as tables in Markdown, and describes the machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPARISON_HEADER = ("", "seconds", "best", "processor seconds", "memory", "tim
 
 
 def tables(lines: Iterable[Rate | Duration | Comparison]) -> str:
-    """One table of each kind that there is."""
+    """One table for each kind of result."""
     comparisons, rates, durations = [], [], []
     for line in lines:
         if isinstance(line, Rate):
@@ -92,13 +92,13 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
         padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
         return f"| {' | '.join(padded)} |"
 
-    # Names to the left, figures to the right.
+    # The first column is aligned to the left, figures to the right.
     rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
     return "\n".join([row(header), f"|{rule}|", *map(row, rows)])
 
 
 def circumstances(core: int | None, command: str) -> str:
-    """Machine, versions, date, and how busy the machine was with other things."""
+    """The machine, versions and date, and how busy the machine was."""
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Blobs of a savepoint into the rows of another one: read, walked, written and on disk, without Spark."""
+"""Measures converting the blobs of a savepoint into the rows of another one, from start to disk, without Spark."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ NOW, TTL = 1_700_000_000_000, 30 * 86_400_000
 
 
 def demo(scale: Scale, *, migrated: float = 0) -> DemoState:
-    """A Map<String,Long> of 100 entries for each key: a blob, or rows of the share that is migrated."""
+    """A savepoint with a Map<String,Long> of 100 entries for each key: a blob, or rows for the migrated share."""
     keys = max(scale.entries // ENTRIES_PER_KEY, 1)
     return DemoState(keys, ENTRIES_PER_KEY, migrated, None, NOW, parallelism=4, max_parallelism=128, seed=1)
 
 
 def variants(scale: Scale) -> Iterator[tuple[str, DemoState, float | None]]:
+    """The name, savepoint and goal of each variant."""
     plain = demo(scale)
     yield "Map<String,Long>", plain, GOAL
     yield "with timestamps, expired ones left out", replace(plain, ttl=TTL), GOAL
@@ -40,6 +41,7 @@ def variants(scale: Scale) -> Iterator[tuple[str, DemoState, float | None]]:
 
 
 def migrate(source: Savepoint, target: Path, ttl: int | None) -> Counter[str]:
+    """Writes the migrated savepoint and returns the counts."""
     (operator,) = source.keyed_operators()
     states = {state.name: state for state in source.keyed_states(operator)}
     rules = Rules(states[MAIN_STATE], NEW_MAIN_STATE, IS_MIGRATED_STATE, ttl, NOW)
@@ -48,11 +50,12 @@ def migrate(source: Savepoint, target: Path, ttl: int | None) -> Counter[str]:
 
 
 def entries_done(counts: Counter[str]) -> int:
+    """The number of entries that the counts account for."""
     return counts["rows written"] + counts["rows kept"] + counts["blob entries expired"] + counts["rows expired"]
 
 
 def plain_migrate(source: Savepoint, target: Path, ttl: int | None) -> int:
-    """The rows that the blobs become, in plain Python: one value after another, into one file."""
+    """Writes the rows that the blobs become in plain Python, one value after the other, into one file."""
     (operator,) = source.keyed_operators()
     done = 0
     with target.open("wb") as out:
@@ -75,6 +78,7 @@ def _row(key: bytes, stamp: bytes, value: int) -> bytes:
 
 
 def measure(scale: Scale) -> Iterator[Rate]:
+    """One rate for each variant."""
     for number, (name, state, goal) in enumerate(variants(scale)):
         timing = _fast(scale, f"blobs-{number}", state)
         yield Rate(name, "entries", timing, goal, _plain(scale, state) if not state.migrated else None)
@@ -103,6 +107,7 @@ def _plain(scale: Scale, state: DemoState) -> Timing:
 
 
 def made_up(scale: Scale, name: str, state: DemoState) -> Savepoint:
+    """The savepoint of this name, written if it doesn't exist, in the page cache."""
     folder = scale.folder / name
     if not folder.exists():
         write_demo_savepoint(str(folder), state)

@@ -1,4 +1,4 @@
-"""Framed snappy, the form of key groups in a compressed savepoint."""
+"""Measures framed snappy, in which key groups of a compressed savepoint are stored."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ def content(scale: Scale) -> Buffer:
 
 
 def write(data: Buffer) -> list[bytes]:
+    """The compressed frames of the data."""
     return [compress(data[first : first + _AT_ONCE], first=first == 0) for first in range(0, len(data), _AT_ONCE)]
 
 
 def read(framed: bytes, buffer: Buffer) -> int:
+    """Decompresses the frames and returns the size of the content."""
     source = SnappySource(io.BytesIO(framed), "memory", 0, len(framed))
     size = 0
     while got := source.fill(buffer):
@@ -35,6 +37,7 @@ def read(framed: bytes, buffer: Buffer) -> int:
 
 
 def measure(scale: Scale) -> Iterator[Rate]:
+    """One rate for writing and one for reading."""
     data = content(scale)
     framed = b"".join(write(data))
     buffer = np.empty(4 << 20, np.uint8)

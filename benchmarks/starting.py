@@ -1,4 +1,4 @@
-"""How long a process takes until it has done something: imports, and kernels out of numba's cache."""
+"""Measures how long a new process takes to do something: imports, and kernels from numba's cache."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ print(sum(batch.num_rows for batch in read_batches(Savepoint.open(sys.argv[1]), 
 
 
 def run(*arguments: str) -> tuple[float, str]:
+    """Runs Python and returns the seconds and the output."""
     begin = time.perf_counter()
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
     return time.perf_counter() - begin, done.stdout
 
 
 def measure(scale: Scale) -> Iterator[Duration]:
+    """One duration for each command."""
     state = replace(demo(scale), keys=100)
     made_up(scale, "small", state)
     folder = str(scale.folder / "small")

@@ -1,4 +1,4 @@
-"""Blobs into map entries: the walk that everything else stands on."""
+"""Measures the walk over blobs that finds map entries, on which everything else depends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests import naive
 ENTRIES_PER_BLOB = 100
 GOAL = 20e6
 _DISTINCT_BLOBS = 250
-# As much as a section of a state file has at once.
+# As many bytes as a section of a state file.
 _AT_ONCE = 4 << 20
 
 _PAIR = TupleType((Scalar.LONG, Scalar.STRING), "org.apache.flink.api.java.tuple.Tuple2")
@@ -58,11 +58,12 @@ def _part(type_: FlinkType, number: int, size: int) -> object:
 
 
 def walk(type_: MapType, sections: list[tuple[Bytes, Positions, Positions]]) -> int:
+    """Walks the sections and returns the number of entries."""
     return sum(len(walk_entries(type_, *section).starts) for section in sections)
 
 
 def sections_of(blobs: list[bytes]) -> list[tuple[Bytes, Positions, Positions]]:
-    """The blobs one behind the other, as many at once as a section has: their bytes, starts and ends."""
+    """Sections of consecutive blobs: their bytes, starts and ends."""
     at_once = max(_AT_ONCE // len(blobs[0]), 1)
     sections = []
     for first in range(0, len(blobs), at_once):
@@ -73,10 +74,12 @@ def sections_of(blobs: list[bytes]) -> list[tuple[Bytes, Positions, Positions]]:
 
 
 def plain_walk(type_: MapType, blobs: list[bytes]) -> int:
+    """Walks the blobs in plain Python and returns the number of entries."""
     return sum(len(naive.map_entries(type_, blob)) for blob in blobs)
 
 
 def measure(scale: Scale) -> Iterator[Rate]:
+    """One rate for each type of map."""
     for name, type_ in TYPES:
         blobs = blobs_of(type_, max(scale.entries // ENTRIES_PER_BLOB, 1))
         few = blobs[: max(scale.twin_entries // ENTRIES_PER_BLOB, 1)]
@@ -95,7 +98,7 @@ def _plain(type_: MapType, blobs: list[bytes]) -> Timing:
 
 
 def _check(type_: MapType, blobs: list[bytes]) -> None:
-    """That both find the same entries."""
+    """Checks that both walks find the same entries."""
     for data, starts, limits in sections_of(blobs):
         found = walk_entries(type_, data, starts, limits)
         raw = data.tobytes()

@@ -1,6 +1,6 @@
-"""The peer: the same conversion by Flink's own State Processor API, written for speed as far as that API goes.
+"""The peer: the same conversion with Flink's State Processor API, written for speed as far as that API allows.
 
-`python -m benchmarks.state_processor` pins its jars anew after a change of version.
+`python -m benchmarks.state_processor` pins the versions of its jars again, after a change of version.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.flink.jars import Program, java_tool
 
 FLINK = "2.3.0"
 _HEAP_MB, _ROCKSDB_MB = 640, 256
-# Where Kryo looks, which the API uses for its own records.
+# Packages that Kryo reads by reflection; the API uses Kryo for its own records.
 _OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.time", "java.net", "java.nio")
 _HERE = Path(__file__).parent
 
@@ -25,7 +25,7 @@ PROGRAM = Program(
 
 
 def command(source: Path, target: Path, scratch: Path, max_parallelism: int) -> list[str]:
-    """As many subtasks as there are cores."""
+    """The command of a conversion with as many subtasks as there are cores."""
     scratch.mkdir()
     options = [f"-Xmx{_HEAP_MB}m", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED)]
     arguments = [source, target, scratch, len(ALL_CORES), _ROCKSDB_MB, max_parallelism]
