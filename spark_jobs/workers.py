@@ -36,6 +36,7 @@ class SparkWorkers:
         self.at_once: int = sc.defaultParallelism
 
     def begin(self, step: str) -> float:
+        """When the step's work began; ends the head start, if there is one for the step."""
         ahead = self._ahead_of(step)
         return time.monotonic() - (ahead.seconds if ahead else 0.0)
 

@@ -33,8 +33,7 @@ class FlinkSavepointOperator(FlinkOperator):
 
     :param job: the job's name or id.
     :param savepoint_directory: the directory, as Flink sees it. If this machine sees it too (a mounted folder, or a
-        store
-        for which fsspec has a driver), a retry finds a savepoint there that Flink has forgotten.
+        store for which fsspec has a driver), a retry finds a savepoint there that Flink has forgotten.
     :param savepoint_format: ``CANONICAL`` or ``NATIVE``.
     """
 

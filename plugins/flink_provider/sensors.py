@@ -24,8 +24,7 @@ class FlinkJobSensor(BaseSensorOperator):
     """Waits until a job is in one of the states.
 
     :param job: the job's name or id. For an id, the sensor fails when the job has ended in another state. For a name,
-        it
-        goes on waiting, because another job may get the name.
+        it goes on waiting, because another job may get the name.
     :param states: any of Flink's: ``RUNNING``, ``FINISHED``, ``CANCELED``, ``FAILED``, ...
     :param checkpoint: the job must also have completed a checkpoint of its own.
     """

@@ -137,7 +137,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
             finally:
                 _show_failed_report(run)
     finally:
-        with suppress(PassingError):  # Then it expires.
+        with suppress(PassingError):  # If this fails, the lease expires.
             control.release(lease)
     from stateferry.runs.report_text import show_report
 

@@ -82,7 +82,7 @@ def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
     try:
         yield lease
     except BaseException:
-        with suppress(PassingError):  # Then it expires.
+        with suppress(PassingError):  # If this fails, the lease expires.
             control.release(lease)
         raise
     if step in _AT_ONCE_FOLLOWED:

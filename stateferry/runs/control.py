@@ -233,6 +233,7 @@ class Control:
             return said
 
     def rejection(self, job: str, run_id: str) -> Rejection | None:
+        """The rejection of the run, or None."""
         with self._engine.begin() as connection:
             return self._rejection(connection, job, run_id)
 

@@ -73,7 +73,7 @@ def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def _figures(facts: Mapping[str, Any]) -> str:
-    """The figures as text; leaves out those that are zero."""
+    """The single figures as text; leaves out zeros, lists and nested facts."""
     return ", ".join(_figure(name, value) for name, value in facts.items() if _is_said(value))
 
 

@@ -47,6 +47,7 @@ class CarriedSpec:
 
     @property
     def size(self) -> int:
+        """The bytes of operator state and raw state in the source."""
         streams = (stream for subtask in self.old.subtasks for stream in _carried_streams(subtask))
         return sum(stream.size if hasattr(stream, "size") else len(stream.data) for stream in streams)
 

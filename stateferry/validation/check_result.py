@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Outcome(Enum):
-    """What a check found out."""
+    """The result of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
