@@ -152,7 +152,10 @@ def _attempt() -> int:
 
 
 def _attempts(sc: SparkContext) -> int:
-    """How many tries of a task may succeed: Spark's setting, or 1 in a local session, which has only one machine."""
+    """The number of tries after which a passing error is final.
+
+    It is Spark's setting, or 1 in a local session, because that has only one machine.
+    """
     if re.fullmatch(r"local(\[[^]]*\])?", sc.master or ""):
         return 1
     return int(sc.getConf().get("spark.task.maxFailures", "4") or 4)

@@ -15,7 +15,7 @@ _STEPS_UP = ("B", "kB", "MB", "GB", "TB")
 
 
 class ProgressLines:
-    """Prints progress that it is called with."""
+    """Prints the progress with which it is called."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

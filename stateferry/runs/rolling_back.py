@@ -21,7 +21,7 @@ def nothing_to_undo(job: str) -> RejectedError:
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """The publications of one job, with the runs under `home` that made them."""
+    """The rollback of one job, whose runs are under `home`."""
 
     home: str
     control: Control

@@ -125,7 +125,8 @@ class Pipeline:
     def _verified(self) -> Report:
         """Checks that the report is green, and moves the tables' `main` to this run.
 
-        `main` moves even if nothing is published later, so that the next run compares with the newest source.
+        `main` moves even if nothing is published later, so that the next run compares with the newest source. It stays
+        if it is of a newer savepoint.
         """
         self.check_may_become(RunState.VERIFIED)
         report = self._green_report()

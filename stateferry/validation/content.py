@@ -57,7 +57,7 @@ class Account:
         return found
 
     def resized(self, size: int) -> Account:
-        """The same account for another number of key groups."""
+        """The same account with a larger number of key groups."""
         other = Account.of(size)
         other.add_facts(self.to_facts())
         return other
