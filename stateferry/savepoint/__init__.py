@@ -1,1 +1,1 @@
-"""Flink's canonical savepoints: their metadata, their state files, and the ways in and out of them."""
+"""Flink's canonical savepoints: their metadata and state files, and how they are read and written."""

@@ -1,15 +1,15 @@
-"""A state's entries as Arrow record batches: decoded into typed columns, or raw, with their bytes as they are.
+"""Reads a state's entries as Arrow record batches: decoded into typed columns, or raw, with their bytes unchanged.
 
 | column | decoded | raw |
 |---|---|---|
 | key_group | int32 | int32 |
 | key | the key | its bytes |
-| namespace (absent where it is the void one) | the namespace | its bytes |
+| namespace (absent if it is the void namespace) | the namespace | its bytes |
 | user_key (maps) | the user key | its bytes |
-| value (all but timers) | the value; of a ListState a list | its bytes, with null flag, timestamp and delimiters |
-| timestamp (with time to live; timers) | int64 milliseconds; of a ListState a list of them | absent for a ListState |
+| value (absent for timers) | the value; of a ListState a list | its bytes, with null flag, timestamp and delimiters |
+| timestamp (states with time to live, timers) | int64 milliseconds; of a ListState a list | absent for a ListState |
 
-A null in a MapState is a null value; written by hand under time to live it has no timestamp either.
+A null in a MapState is a null value. A null that was written under time to live has no timestamp either.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ KEY_GROUP, KEY, NAMESPACE, USER_KEY, VALUE, TIMESTAMP = (
 
 
 def schema(state: KeyedState, *, raw: bool = False) -> pa.Schema:
-    """The columns of the state; refuses by name what can't be read into them."""
+    """Returns the columns of the state's batches. Refuses what has no Arrow type, and names it."""
     if state.asynchronous:
         raise RefusedError(f"state {state.name} is asynchronous (V2) state, which can't be read")
     for part, type_ in ((KEY, state.key), (NAMESPACE, state.namespace)):
@@ -84,7 +84,7 @@ def schema(state: KeyedState, *, raw: bool = False) -> pa.Schema:
 
 
 def _in_every_value(type_: FlinkType) -> Iterator[OpaqueType]:
-    """The opaque parts without those that only values of a POJO's subclass have."""
+    """Yields the opaque parts of a type, without those that only values of a POJO's subclass have."""
     if isinstance(type_, OpaqueType):
         yield type_
     for part in [field.type for field in type_.fields] if isinstance(type_, PojoType) else children(type_):
@@ -119,7 +119,7 @@ def read_batches(
     raw: bool = False,
     rows_per_batch: int = ROWS_PER_BATCH,
 ) -> Iterator[pa.RecordBatch]:
-    """All entries of a state of the operator with this id, uid or name, or those of some key groups."""
+    """Reads all entries of a state, or those in some key groups. `operator` is an operator's id, uid or name."""
     found = savepoint.operator(operator)
     described = savepoint.state(found, state)
     schema(described, raw=raw)
@@ -130,7 +130,7 @@ def read_batches(
 def read_chunk(
     folder: Location, chunk: Chunk, state: KeyedState, *, raw: bool = False, rows_per_batch: int = ROWS_PER_BATCH
 ) -> Iterator[pa.RecordBatch]:
-    """The state's entries in the chunk's key groups, in bounded memory."""
+    """Reads the state's entries in the chunk's key groups, in bounded memory."""
     if rows_per_batch < 1:
         raise UsageError(f"expected at least one row in a batch, found {rows_per_batch}")
     schema(state, raw=raw)
@@ -149,12 +149,12 @@ def _rows(folder: Location, chunk: Chunk, state: KeyedState) -> Iterator[Rows]:
 
 
 def _ids(file: KeyGroupFile, state: KeyedState) -> set[int]:
-    """The state's numbers in this file: none if the subtask has not used it."""
+    """Returns the state's ids in this file; none if the subtask has not used the state."""
     ids = set()
     for number, found in enumerate(keyed_states(file.header, file.name)):
         if found.name == state.name:
             ids.add(number)
-            # Subtasks may know different subclasses of a POJO: the whole savepoint's description knows all.
+            # Subtasks may know different subclasses of a POJO; the whole savepoint's description knows all of them.
             if (found.kind, found.ttl, found.type_name) != (state.kind, state.ttl, state.type_name):
                 raise RefusedError(
                     f"{file.name}: state {state.name} is {found.kind.value} {found.type_name} here and "
@@ -164,13 +164,13 @@ def _ids(file: KeyGroupFile, state: KeyedState) -> set[int]:
 
 
 def record_batch(state: KeyedState, rows: Rows, *, raw: bool = False) -> pa.RecordBatch:
-    """Entries as one batch, which keeps nothing of their bytes; damage is told by its position in `data`."""
+    """Returns the entries as one batch, which copies their bytes. A `DamagedError` has a position in `rows.data`."""
     batch_columns = _raw_columns(state, rows) if raw else _columns(state, rows)
     return pa.RecordBatch.from_arrays(batch_columns, schema=schema(state, raw=raw))
 
 
 def _columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
-    # First, because it is what finds keys that are too short for their timestamps.
+    # This comes first: it finds keys that are too short for the timestamp that a timer begins with.
     values = [_timer_timestamps(rows)] if state.kind is StateKind.TIMERS else []
     arrays = _key_columns(state, rows)
     if state.stored_value is not None:
@@ -205,7 +205,7 @@ def _key_starts(state: KeyedState, rows: Rows) -> Positions:
 
 
 def _timer_timestamps(rows: Rows) -> pa.Array:
-    # Written with the sign flipped, so that timers sort as their bytes do.
+    # Flink flips the sign bit of a timer's timestamp, so that timers are sorted like their bytes.
     flipped, _ = columns.decode(Scalar.LONG, rows.data, rows.key_starts, rows.key_ends)
     return pa.array(flipped.to_numpy() ^ np.int64(-(2**63)))
 
@@ -216,7 +216,7 @@ def _value_columns(state: KeyedState, stored: FlinkType, rows: Rows) -> list[pa.
     values, stops = columns.decode(type_, rows.data, rows.value_starts, rows.ends)
     wrong = stops != rows.ends
     if in_map and wrong.any():
-        # Flink 1.20 leaves a null's own bytes behind the flag that says null; no Flink reads them.
+        # Flink 1.20 writes the bytes of a null value behind its null flag. Flink doesn't read them.
         wrong &= rows.data[rows.value_starts] == 0
     _check_ends("the value", stops, rows.ends, wrong)
     return _value_and_timestamp(values) if state.ttl else [values]
@@ -228,7 +228,7 @@ def _value_and_timestamp(values: pa.StructArray) -> list[pa.Array]:
 
 
 def _list_columns(state: KeyedState, stored: FlinkType, rows: Rows) -> list[pa.Array]:
-    # No bytes at all are an empty list.
+    # A ListState without bytes is an empty list.
     filled = rows.value_starts < rows.ends
     lists = columns.decode_list_state(stored, rows.data, rows.value_starts[filled], rows.ends[filled])
     counts = np.zeros(len(rows) + 1, np.int64)
@@ -266,7 +266,7 @@ def _raw_timestamps(state: KeyedState, rows: Rows) -> list[pa.Array]:
 def _binary(rows: Rows, starts: Positions, ends: Positions) -> pa.Array:
     data = rows.data.view()
     data.flags.writeable = False
-    # Positions out of a walk lie apart from each other; for such ones numba would compile once more.
+    # The results of a walk aren't contiguous in memory; numba would compile the kernel again for such arrays.
     return blocks_array(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends))
 
 

@@ -1,6 +1,6 @@
-"""Chunks: runs of neighbouring key groups of about the same number of bytes, each read in sequence by one task.
+"""Chunks: ranges of neighbouring key groups of about the same number of bytes. One task reads a chunk in sequence.
 
-Nothing but `_metadata` is needed to lay them out, and a chunk carries all that a task needs to open its files.
+Planning them needs nothing but `_metadata`. A chunk has everything that a task needs to open its files.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from stateferry.rescale_plan import SubtaskFile, key_group_extents
 from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Operator, RelativeFile
 
 TARGET_BYTES = 64 << 20
-# A task that has less to read spends most of its time on being started.
+# With fewer bytes, starting a task takes longer than reading.
 _LEAST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Key groups, all with data, of one subtask's keyed state file."""
+    """The key groups of a chunk that are in one subtask's keyed state file. All of them have data."""
 
     subtask: int
     handle: KeyedHandle
@@ -29,6 +29,8 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
+    """The file parts that one task reads; `size` is their number of bytes."""
+
     max_parallelism: int
     parts: tuple[FilePart, ...]
     size: int
@@ -53,15 +55,17 @@ def plan_chunks(
     target_bytes: int = TARGET_BYTES,
     at_least: int = 1,
 ) -> tuple[Chunk, ...]:
-    """The wanted key groups with data, in chunks of about `target_bytes`; if that makes fewer than `at_least` of them,
-    smaller ones, as long as that is worth while."""
+    """Returns the wanted key groups with data, in chunks of about `target_bytes`.
+
+    If these were fewer than `at_least` chunks, they are smaller, but not below 4 MiB.
+    """
     groups = [group for group in _groups(operator) if wanted(group.key_group)]
     total = sum(group.size for group in groups)
     count = max(-(-total // target_bytes), min(at_least, -(-total // _LEAST_BYTES)), 1)
     runs: list[list[_Group]] = [[] for _ in range(count)]
     before = 0
     for group in groups:
-        # The run in which its middle lies: no run is off by more than one key group.
+        # A key group goes to the chunk in which its middle is. So no chunk is off by more than one key group.
         runs[(2 * before + group.size) * count // (2 * total)].append(group)
         before += group.size
     return tuple(_chunk(operator.max_parallelism, run) for run in runs if run)

@@ -1,4 +1,4 @@
-"""Where the bytes of a key group come from and go to: as they are, or as a framed snappy stream.
+"""Reads and writes the bytes of a key group: as they are, or as a framed snappy stream.
 
 A framed stream is the chunk `ff 06 00 00 "sNaPpY"`, then chunks of a type byte, a 3-byte little-endian length and
 that many bytes: type 00 is compressed, 01 is not (both start with a masked CRC32C of at most 64 KiB of content), 80
@@ -19,10 +19,10 @@ Buffer = npt.NDArray[np.uint8]
 
 STREAM_START = b"\xff\x06\x00\x00sNaPpY"
 _BLOCK = 1 << 16
-# The most a chunk may claim: 64 KiB of content that snappy couldn't compress, its checksum, and snappy's own overhead.
+# The largest chunk: 64 KiB of content that snappy couldn't compress, its checksum, and snappy's own overhead.
 LARGEST_CHUNK = _BLOCK + _BLOCK // 6 + 64
 _READ = 1 << 20
-# At once: what a stream of next to nothing may claim to hold stays within some megabytes.
+# Decompress at most this many chunks at once: a small damaged stream can't make this allocate more than some megabytes.
 _MOST_CHUNKS = 64
 
 
@@ -30,11 +30,11 @@ class Source(Protocol):
     """Bytes that arrive in order."""
 
     def fill(self, buffer: Buffer) -> int:
-        """Puts the next bytes into the buffer, as many as fit or are at hand; 0 at the end."""
+        """Puts the next bytes into the buffer, as many as fit or are available. Returns their number; 0 is the end."""
 
 
 class PlainSource:
-    """The bytes `start` to `end` of a file. `hasher` hears of all that is read."""
+    """The bytes `start` to `end` of a file. All bytes that are read go into `hasher`."""
 
     def __init__(self, file: Any, name: str, start: int, end: int, hasher: Any = None) -> None:
         self._file, self._name, self._position, self._end, self._hasher = file, name, start, end, hasher
@@ -56,7 +56,7 @@ class PlainSource:
 
 
 class SnappySource:
-    """The content of the framed snappy stream in the bytes `start` to `end` of a file. `hasher` hears of these."""
+    """The content of the framed snappy stream in the bytes `start` to `end` of a file. These bytes go into `hasher`."""
 
     def __init__(self, file: Any, name: str, start: int, end: int, hasher: Any = None) -> None:
         self._input = PlainSource(file, name, start, end, hasher)
@@ -75,7 +75,7 @@ class SnappySource:
         return size
 
     def _next_content(self) -> Buffer:
-        """The content of the next whole chunks; empty at the end of the stream."""
+        """Returns the content of the next whole chunks; it is empty at the end of the stream."""
         while True:
             self._read_more()
             blocks = self._whole_chunks()
@@ -96,7 +96,7 @@ class SnappySource:
             self._end += got
 
     def _whole_chunks(self) -> list[tuple[int, int]]:
-        """The extents of data chunks that are here as a whole; moves on over them and over what may be skipped."""
+        """Returns where the next whole data chunks begin and end, and moves the position behind them."""
         chunks: list[tuple[int, int]] = []
         while self._begin < self._end and len(chunks) < _MOST_CHUNKS:
             here = self._end - self._begin
@@ -148,6 +148,6 @@ class SnappySource:
 
 
 def compress(data: Buffer, *, first: bool) -> bytes:
-    """The next chunks of a framed stream, with its start if they are the first."""
+    """Compresses data into the next chunks of a framed stream, with the stream's start before the first ones."""
     framed = bytes(cramjam.snappy.compress(data.data))
     return framed if first else framed[len(STREAM_START) :]

@@ -1,4 +1,4 @@
-"""A keyed state's entries one at a time, as Python values: for people who look into a savepoint, not for bulk."""
+"""Reads a keyed state's entries one at a time, as Python values. This is for looking at a savepoint, not for bulk."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _DELIMITER = 0x2C
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one row of a state holds; which of the parts apply is the state's to say. With TTL `timestamp` is that of
-    the last access (a list of them beside the elements of a ListState); of a timer it is when the timer fires."""
+    """What one row of a state holds; the state's kind determines which of the fields are set.
+
+    With time to live `timestamp` is that of the last access (of a ListState a list, with one for each element). Of a
+    timer it is the time at which the timer fires.
+    """
 
     key_group: int
     key: Any
@@ -39,7 +42,7 @@ class Entry:
 def read_entries(
     savepoint: Savepoint, operator: Operator, state: KeyedState, key_group: int | None = None
 ) -> Iterator[Entry]:
-    """The entries in the order of the files; reads no further than it is asked to."""
+    """Yields the entries in the order of the files. Reads no further than the caller consumes."""
     if state.asynchronous:
         raise RefusedError(f"state {state.name} of operator {operator.label} is asynchronous (V2) state: not read")
     decode = _entry_decoder(state, key_group_prefix_bytes(operator.max_parallelism))
@@ -57,7 +60,7 @@ def read_entries(
                             raise RefusedError(f"state {state.name} of operator {operator.label}: {error}") from None
 
 
-# The bytes, where a row's key (with its key group) begins, where that ends, where the row ends, its key group.
+# Parameters: the bytes, where a row's key (with its key group) begins and ends, where the row ends, its key group.
 _DecodeEntry = Callable[[bytes, int, int, int, int], Entry]
 
 
@@ -108,7 +111,10 @@ def _row_decoder(state: KeyedState, prefix: int) -> _DecodeEntry:
 
 
 def _suffixed(type_: FlinkType, has_suffix: bool) -> Decode:
-    """A part of a key and, where it has one, its length behind it: its bytes from the lowest up until the rest is 0."""
+    """Returns a decoder of a part of a key, followed by its length if `has_suffix`.
+
+    The length is little-endian, in as few bytes as it needs.
+    """
     read = decoder(type_)
     if not has_suffix:
         return read
@@ -172,7 +178,7 @@ def _nullable_reader(read: _ReadWhole, ttl: bool) -> _ReadValue:
     read_present = _stamped(read, ttl)
 
     def decode(data: bytes, start: int, end: int) -> tuple[Any, int | list[int] | None]:
-        # Flink 1.20 writes the serializer's own null behind the flag, and nothing reads that.
+        # Flink 1.20 writes the serializer's own null behind the flag. Flink doesn't read it.
         if read_flag(data, start, end, "a map entry's isNull"):
             return None, None
         return read_present(data, start + 1, end)

@@ -1,14 +1,15 @@
-"""The keyed state files of full checkpoints, and of savepoints before Flink 1.13: which backend's layout they have.
+"""Checks the layout of keyed state files of full checkpoints, and of savepoints from before Flink 1.13.
 
-Both are described by the same handle (type 3), which doesn't say it:
+RocksDB and the HashMap backend write different layouts, but the handle (type 3) is the same:
 
 | backend | at a key group's offset |
 |---|---|
-| RocksDB | as in every canonical savepoint since: i16 state id, i32 key length, a key that begins with the key group |
+| RocksDB | as in every later canonical savepoint: i16 state id, i32 key length, a key that begins with the key group |
 | HashMap | i32 key group, then for each state i16 state id, i32 number of entries, and the entries |
 
-In a compressed file, RocksDB's key group is one snappy stream; the HashMap backend's number stands in front of one for
-each state. The HashMap backend gives every key group an offset, RocksDB only those with data.
+In a compressed file, a key group of RocksDB is one snappy stream; the HashMap backend writes the key group's number,
+then one snappy stream for each state. The HashMap backend gives every key group an offset, RocksDB only those that have
+data.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _INSTEAD = (
 def expect_canonical(
     file: Any, name: str, extents: list[KeyGroupExtent], key_groups: int, prefix: int, *, compressed: bool
 ) -> None:
-    """Raises unless the file has RocksDB's layout for sure. `extents` are the key groups with an offset, of so many."""
+    """Raises unless the file certainly has RocksDB's layout.
+
+    `extents` are the key groups that have an offset; `key_groups` is the number of all key groups of the handle.
+    """
     if not extents:
         return
     heads = [_Head.read(file, extent) for extent in extents]
@@ -60,7 +64,7 @@ def expect_canonical(
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """How a key group begins, and its last two bytes."""
+    """A key group's first bytes and its last two."""
 
     extent: KeyGroupExtent
     head: bytes

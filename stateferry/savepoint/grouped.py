@@ -1,4 +1,4 @@
-"""Entries on their way from one layout to another: those of one state, in the order of the key groups they go to."""
+"""Entries of one state on their way to another layout, grouped by the key groups that they go to."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _TIMER_TIMESTAMP = 8
 
 @dataclass(frozen=True, slots=True)
 class GroupedEntries:
-    """Entries as they lie in a section; those of `key_groups[i]` are `data[bounds[i]:bounds[i + 1]]`, and the last of
-    them begins at `last_starts[i]`."""
+    """Entries as in a section, ordered by key group: those of `key_groups[i]` are `data[bounds[i]:bounds[i + 1]]`.
+
+    The last entry of `key_groups[i]` begins at `last_starts[i]`.
+    """
 
     state: int
     data: Buffer
@@ -34,21 +36,23 @@ class GroupedEntries:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where entries go: to the key groups of another max parallelism, or to those they are in."""
+    """Determines where entries go: to the key groups of another max parallelism, or to the key groups they are in."""
 
     old_max: int
     new_max: int
 
     @property
     def is_elsewhere(self) -> bool:
+        """Whether max parallelism changes, so that entries go to other key groups."""
         return self.old_max != self.new_max
 
     @property
     def prefix(self) -> int:
+        """The number of bytes in which the new files write the key group before a key."""
         return key_group_prefix_bytes(self.new_max)
 
     def key_groups(self, section: Section, state: KeyedState) -> Positions:
-        """The new key group of each entry, once its present one has proved that the hash is right."""
+        """Returns each entry's new key group. Raises if the hash of a key doesn't lead to its present key group."""
         if not self.is_elsewhere:
             return np.full(len(section), section.key_group, np.int64)
         before_key = section.file.prefix + (_TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
@@ -68,7 +72,7 @@ class Destination:
         return groups
 
     def send(self, section: Section, state: KeyedState, state_id: int) -> GroupedEntries:
-        """A whole section as it is, but for the key groups."""
+        """Returns all entries of a section, unchanged but for their key groups."""
         if self.is_elsewhere:
             return self.send_some(section, state, state_id, np.arange(len(section)))
         bounds = np.array([0, len(section.raw)], np.int64)
@@ -76,7 +80,7 @@ class Destination:
         return GroupedEntries(state_id, section.raw, np.array([section.key_group]), bounds, last)
 
     def send_some(self, section: Section, state: KeyedState, state_id: int, chosen: Positions) -> GroupedEntries:
-        """The chosen entries of a section, in the order of their destinations."""
+        """Returns the chosen entries of a section, ordered by the key groups they go to."""
         targets = self.key_groups(section, state)
         order = chosen[np.argsort(targets[chosen], kind="stable")]
         old_prefix = section.file.prefix
@@ -92,8 +96,10 @@ class Destination:
 def grouped(
     state_id: int, data: Buffer, key_groups: Positions, ends: Positions, last_starts: Positions
 ) -> GroupedEntries:
-    """Entries, or runs of them, whose key groups are in order, put together by key group; a run without entries has a
-    negative `last_start`."""
+    """Groups entries, or sequences of them, by key group; they must be ordered by it already.
+
+    A sequence without entries has a negative `last_start` and is left out.
+    """
     there = last_starts >= 0
     key_groups, ends, last_starts = key_groups[there], ends[there], last_starts[there]
     first = np.flatnonzero(np.diff(key_groups, prepend=-1))
@@ -103,10 +109,11 @@ def grouped(
 
 
 class GroupSections:
-    """One key group of a file, to be gone through as often as it takes; one that is in the window as a whole is read
-    but once. No other is read by the same window or file in the meantime.
+    """One key group of a file, which can be iterated several times. A key group that fits into the window is read once.
 
-    Whoever knows that it will be gone through twice has it kept: then it is read once if it takes less than 128 MB."""
+    Nothing else may be read by the same window or file in the meantime. A caller that will iterate twice calls `keep`
+    first: then the key group is read once if it takes less than 128 MiB.
+    """
 
     def __init__(self, file: KeyGroupFile, key_group: int, states: tuple[KeyedState, ...], window: Buffer) -> None:
         self.file, self.key_group, self.states, self._window = file, key_group, states, window
@@ -114,6 +121,7 @@ class GroupSections:
         self._has_room = False
 
     def keep(self) -> None:
+        """Gives the key group a buffer of its own if it isn't compressed and not too large."""
         size = self.file.size_of(self.key_group)
         if not self._has_room and self._kept is None and not self.file.header.compressed and size <= MOST_KEPT:
             self._window = self._window[:size] if size <= len(self._window) else np.empty(size, np.uint8)

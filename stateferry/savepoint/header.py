@@ -1,4 +1,4 @@
-"""The header of a keyed state file: which serializers wrote what follows.
+"""The header of a keyed state file: it says which serializers wrote the state that follows.
 
 | field | type |
 |---|---|
@@ -8,7 +8,7 @@
 | states | i16 n, n x StateMeta |
 
 StateMeta: utf name, i32 kind, i32 n x (utf option, utf value), i32 n x (utf serializer key, i32 2, Snapshot). A
-state's id is its place in the list; ids differ between files, names don't.
+state's id is its position in the list. The ids of a state differ between files, its name doesn't.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ USER_KEY_SERIALIZER = "USER_KEY_SERIALIZER"
 
 
 class BackendKind(IntEnum):
+    """The kinds of state that Flink's backends write, by their numbers in a header."""
+
     KEY_VALUE = 0
     OPERATOR = 1
     BROADCAST = 2
@@ -41,6 +43,8 @@ class BackendKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateMeta:
+    """The description of one state in a header."""
+
     name: str
     kind: BackendKind
     options: tuple[tuple[str, str], ...]
@@ -53,8 +57,10 @@ class StateMeta:
         return dict(self.serializers).get(key)
 
     def merged_with(self, other: StateMeta) -> StateMeta | None:
-        """One description for what both describe, or None if that differs. The order of options and serializers is a
-        hash map's and says nothing."""
+        """Returns one description for both states, or None if they differ.
+
+        The order of options and serializers is that of a hash map and has no meaning.
+        """
         mine, theirs = dict(self.serializers), dict(other.serializers)
         if (self.name, self.kind, dict(self.options)) != (other.name, other.kind, dict(other.options)) or (
             mine.keys() != theirs.keys()
@@ -67,13 +73,17 @@ class StateMeta:
 
 @dataclass(frozen=True, slots=True)
 class KeyedHeader:
+    """A parsed header. A state's id is its position in `states`."""
+
     compressed: bool
     key_serializer: SerializerSnapshot
     states: tuple[StateMeta, ...]
 
     def merged_with(self, other: KeyedHeader, file: str) -> KeyedHeader:
-        """One header for the entries of both: each state once, in the order in which they first appear. `file` is where
-        the other one is from."""
+        """Returns one header for the entries of both files: each state once, in the order of first appearance.
+
+        `file` names the file of the other header, for messages.
+        """
         key_serializer = merge_snapshots(self.key_serializer, other.key_serializer)
         if key_serializer is None:
             raise RefusedError(f"{file}: its keys are described differently than in another subtask")
@@ -87,7 +97,7 @@ class KeyedHeader:
 
 
 def parse_header(data: bytes, file: str, *, end: int) -> tuple[KeyedHeader, int]:
-    """The header at the start of `data` and where it ends: at `end`, where the first key group begins."""
+    """Returns the header at the start of `data`, and `end`, where it must end: the first key group begins there."""
     reader = ByteReader(data, file, limit=end)
     start = reader.position
     version = reader.i32("the version of a keyed state file")
@@ -111,7 +121,7 @@ def parse_header(data: bytes, file: str, *, end: int) -> tuple[KeyedHeader, int]
 
 
 def refuse_twins(states: Iterable[StateMeta], file: str) -> None:
-    """Flink keeps one of two descriptions of a state and may meet rows of the other."""
+    """Raises if a header describes a state twice: Flink keeps one description and may meet rows of the other."""
     seen: set[str] = set()
     for state in states:
         if state.name in seen:
@@ -120,7 +130,7 @@ def refuse_twins(states: Iterable[StateMeta], file: str) -> None:
 
 
 def read_states(parser: SnapshotParser, position: int, *, lists: int = 0) -> tuple[tuple[StateMeta, ...], int]:
-    """A list of states and where it ends; `lists` more follow it."""
+    """Reads a list of states and returns it with its end. `lists` more lists follow it."""
     reader = parser.reader(position)
     count = reader.i16("the number of states")
     if count < 0:
@@ -151,6 +161,7 @@ def _state(parser: SnapshotParser, reader: ByteReader, rest: Rest) -> StateMeta:
 
 
 def build_header(header: KeyedHeader) -> bytes:
+    """Returns the bytes of a header."""
     writer = ByteWriter().i32(VERSION).boolean(header.compressed)
     writer.i32(SNAPSHOT_VERSION).raw(header.key_serializer.raw).i16(len(header.states))
     for state in header.states:
@@ -159,6 +170,7 @@ def build_header(header: KeyedHeader) -> bytes:
 
 
 def write_state(writer: ByteWriter, state: StateMeta) -> None:
+    """Writes the description of one state."""
     writer.utf(state.name).i32(state.kind).i32(len(state.options))
     for option, value in state.options:
         writer.utf(option).utf(value)

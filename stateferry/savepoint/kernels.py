@@ -1,11 +1,12 @@
-"""Compiled loops over the entries of key groups: where they lie, whether their keys belong there, and copies of them.
+"""Compiled loops over the entries of key groups: they find entries, check their keys' key groups, and copy entries.
 
-The scans check their bounds, and what is copied has been scanned. All write to arrays the caller owns and allocate
-nothing. numba's cache notices no change elsewhere, so what they call stands in this file, also what other kernels have
-too; the codes of failures, which `walker.py` says in words, are all that comes from elsewhere.
+The scans check their bounds; what is copied has been scanned before. All kernels write to arrays that the caller owns
+and allocate nothing. numba's cache only notices changes in this file, so the functions that these kernels call stand
+here, even if other kernels have the same ones. Only the codes of failures come from elsewhere; `walker.py` makes their
+messages.
 """
 
-# What makes numba leave out its counting is a keyword that its own types don't know.
+# The keyword that turns numba's reference counts off is missing in its own types.
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,no-any-return"
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ NEED_MORE = 0
 STATE_ENDED = 1
 FULL = 2
 
-# In place of a state's id.
+# This takes the place of a state's id.
 END_OF_GROUP = 0xFFFF
 
-# Keys whose hash is so quickly had that each is hashed while its entry is looked for; the others are left to others.
+# Kinds of keys that the scan of their entries can hash at once, as that is fast. Others are checked after the scan.
 NO_KEY = 0
 STRING_KEY = 1
 INTEGER_KEY = 2
 LONG_KEY = 3
 
 _FAILED = -1
-# As many as a length of one byte can say.
+# The most characters of which the length takes one byte.
 _MOST_UNITS = 0x7E
 _TWO_WORDS = 16
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _BYTES = np.uint64(0x00FF00FF00FF00FF)
 _PAIRS = np.uint64(0x0000FFFF0000FFFF)
 _EIGHT_ON = np.uint32(31**8 % 2**32)
-# Which bits of a word are the last bytes, by their number.
+# Masks of the last bytes of a word, by the number of bytes.
 _LAST_BYTES = np.array([2**64 - 2 ** (64 - 8 * size) for size in range(9)], np.uint64)
-# The same of the two words that end with a string of so many bytes.
+# Masks of the two words that end with a string, by the number of its bytes.
 _FIRST_WORD = np.array([_LAST_BYTES[max(size - 8, 0)] for size in range(_TWO_WORDS + 1)], np.uint64)
 _SECOND_WORD = np.array([_LAST_BYTES[min(size, 8)] for size in range(_TWO_WORDS + 1)], np.uint64)
 
 _njit: Any = numba.njit
-# Without _nrt numba counts references to the arrays inside the loops, which takes four times as long as the work.
+# Without _nrt=False numba counts references to the arrays inside the loops, which takes four times as long as the work.
 _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 
@@ -78,7 +79,7 @@ def _fail(failure, code, position, detail):
 
 @_inlined
 def _word(data, position):
-    """Eight bytes, the first one lowest; written so that the compiler makes one load of them."""
+    """Returns eight bytes as a word, the first one lowest. The compiler makes one load of this loop."""
     word = np.uint64(0)
     for offset in range(8):
         word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
@@ -102,7 +103,10 @@ def _murmur(code):
 
 @_inlined
 def _hash_word(word):
-    """Of eight characters, the first one lowest: by twos, by fours, all. Zeros before them add nothing."""
+    """Returns Java's hash of eight characters, the first one lowest; zeros before the characters add nothing.
+
+    It combines the characters by twos, then by fours, then all.
+    """
     twos = (word & _BYTES) * np.uint64(31) + (word >> np.uint64(8) & _BYTES)
     fours = (twos & _PAIRS) * np.uint64(961) + (twos >> np.uint64(16) & _PAIRS)
     return np.uint32(np.uint32(fours) * np.uint32(923521) + np.uint32(fours >> np.uint64(32)))
@@ -110,7 +114,7 @@ def _hash_word(word):
 
 @_inlined
 def _hash_ascii(data, position, limit):
-    """The hash of a string and whether it has been had: of one that is short, whole before the limit, and ASCII."""
+    """Returns a string's hash, and whether it is valid: if the string is short, ASCII and whole before the limit."""
     if position >= limit:
         return np.uint32(0), False
     units = np.int64(data[np.uint64(position)]) - 1
@@ -118,12 +122,12 @@ def _hash_ascii(data, position, limit):
     if units < 0 or units > _MOST_UNITS or end > limit:
         return np.uint32(0), False
     if units <= _TWO_WORDS and end >= _TWO_WORDS:
-        # Both words at once, for branches on how many characters there are cost more.
+        # Two words are hashed without branches on the number of characters, which would cost more.
         first = _word(data, end - 16) & _FIRST_WORD[np.uint64(units)]
         second = _word(data, end - 8) & _SECOND_WORD[np.uint64(units)]
         return np.uint32(_hash_word(first) * _EIGHT_ON + _hash_word(second)), (first | second) & _HIGH_BITS == 0
     if position < 8 or end < _TWO_WORDS:
-        # There is no room for words before them.
+        # The buffer has no room before the string to load whole words.
         code, bits = np.uint32(0), np.uint64(0)
         for at in range(position + 1, end):
             code = np.uint32(code * np.uint32(31) + np.uint32(data[np.uint64(at)]))
@@ -143,7 +147,7 @@ def _hash_ascii(data, position, limit):
 
 @_inlined
 def _belongs(data, position, limit, kind, key_group, max_parallelism):
-    """Whether it is certain that the key at the position is one of the key group."""
+    """Returns whether the key at the position certainly belongs to the key group."""
     code = np.uint32(0)
     if kind == STRING_KEY:
         code, known = _hash_ascii(data, position, limit)
@@ -158,7 +162,7 @@ def _belongs(data, position, limit, kind, key_group, max_parallelism):
             return False
         code = np.uint32(_i32(data, position) ^ _i32(data, position + 4))
     mixed, groups = np.uint32(_murmur(code)), np.uint32(max_parallelism)
-    # The usual numbers of key groups spare the division.
+    # Max parallelism is usually a power of two, which needs no division.
     is_power_of_two = groups & (groups - np.uint32(1)) == 0
     own = mixed & (groups - np.uint32(1)) if is_power_of_two else mixed % groups
     return own == np.uint32(key_group)
@@ -169,12 +173,12 @@ def scan_entries(
     data, position, limit, key_group, prefix, key_kind, key_offset, max_parallelism, starts, key_ends, ends, result,
     failure,
 ):  # fmt: skip
-    """The entries of one state from `position`: i32 key length, key, i32 value length, value; bit 0x80 of the first key
-    byte marks the state's last entry, is cleared in place, and an i16 follows.
+    """Finds the entries of one state from `position` on: i32 key length, key, i32 value length, value.
 
-    Fills where each entry begins, its key ends and it ends; `result` = (why it stopped, position after the entries,
-    bytes needed from there | id of the next state, whether it is certain that all keys belong to the key group).
-    Returns the number of entries, or a negative number.
+    Bit 0x80 of the first key byte marks the state's last entry; it is cleared in place, and an i16 follows the entry.
+    This fills where each entry begins, where its key ends and where it ends. `result` = (why it stopped, position after
+    the entries, bytes needed from there | id of the next state, whether all keys certainly belong to the key group).
+    Returns the number of entries, or a negative number on failure.
     """
     count = np.int64(0)
     certain = key_kind != NO_KEY
@@ -207,7 +211,7 @@ def scan_entries(
         starts[count] = position
         key_ends[count] = key_end
         ends[count] = position + size
-        # Here, while the processor waits for the length that says where the next entry begins.
+        # The check runs here, while the processor waits for the length that says where the next entry begins.
         if certain:
             certain = _belongs(data, position + key_offset, key_end, key_kind, key_group, max_parallelism)
         count += 1
@@ -225,12 +229,14 @@ def scan_groups(
     data, begins, limits, key_groups, prefix, keys, max_parallelism, starts, key_ends, ends, sections, seen, done,
     result, failure,
 ):  # fmt: skip
-    """Whole key groups, from their first state's id to the end mark: fills where their entries begin, and for each
-    state of a group a row of `sections`: key group, state, its first entry, the one behind its last, and whether it is
-    certain that its keys belong to the key group. `keys` has for each state the kind of its keys and their offset.
+    """Finds the entries of whole key groups, each from its first state's id to its end mark.
 
-    `done` = (groups, sections) that are sound. Stops at a group that isn't, or that there is no room for, and leaves it
-    to those who read one group to say why. `seen` has a 0 for each state there is.
+    This fills where entries begin and end, and for each state of a key group a row of `sections`: key group, state, its
+    first entry, the entry behind its last, and whether its keys certainly belong to the key group. `keys` has for each
+    state the kind of its keys and their offset. `seen` has a 0 for each state.
+
+    `done` = (key groups, sections) that are sound. The scan stops at a key group that isn't sound or doesn't fit; the
+    caller reads that key group alone, which finds the reason.
     """
     entries = np.int64(0)
     filled = np.int64(0)
@@ -268,7 +274,7 @@ def scan_groups(
 
 @_kernel
 def copy_entries(data, starts, key_ends, targets, order, sizes, old_prefix, new_prefix, out):
-    """The entries in the given order, each with its target's key group before its key; `sizes` are the new ones."""
+    """Copies entries in the given order, each with its new key group before its key; `sizes` are the new sizes."""
     position = np.int64(0)
     for turn in range(len(order)):
         index = order[turn]

@@ -1,15 +1,15 @@
-"""A keyed state file: its key groups, streamed in sections through one bounded buffer.
+"""A keyed state file. Its key groups are read in sections through one bounded buffer, the window.
 
-A key group is, at its offset (inside its own snappy stream if the header says so):
+Layout of a key group, at its offset (inside its own snappy stream if the header says so):
 
     i16 state id
     repeat: i32 key length, key, i32 value length, value
             bit 0x80 of the first key byte set: the state's last entry; an i16 follows: the next state id, or ff ff
             at the end
 
-A section is a run of entries of one state as they lie in the buffer, with that bit cleared, and with keys that belong
-here by their hashes wherever these can be told. It is valid until the next one is asked for. The buffer grows only for
-an entry that is larger, and only as far as its bytes really arrive.
+A section has entries of one state as they are in the buffer, with that bit cleared. Their keys have been checked: the
+hash of each leads to this key group, if the hash can be computed. A section is valid until the next one is read. The
+buffer grows only for an entry that is larger than it, and only as far as the entry's bytes arrive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from stateferry.serializers.walker import Positions, failed, new_failure
 
 WINDOW = 8 << 20
 MOST_ENTRIES = 1 << 16
-# Of a key group that is gone through twice: its bytes, and the positions of its entries in them.
+# Limits for a key group that is kept to be iterated twice: its bytes with the positions of its entries.
 MOST_KEPT = 128 << 20
 ENTRY_POSITIONS = 24
 _LARGEST_HEADER = 64 << 20
@@ -45,8 +45,11 @@ _LARGEST_HEADER = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Entries of one state of one key group: entry i is `data[starts[i]:ends[i]]`, its key (with the key group
-    before it) `data[starts[i] + 4 : key_ends[i]]`, its value `data[key_ends[i] + 4 : ends[i]]`."""
+    """Entries of one state of one key group: entry i is `data[starts[i]:ends[i]]`.
+
+    Its key (with the key group before it) is `data[starts[i] + 4 : key_ends[i]]`, its value
+    `data[key_ends[i] + 4 : ends[i]]`. `base` is where `data` begins in the file (if compressed: in the key group).
+    """
 
     file: KeyGroupFile
     extent: KeyGroupExtent
@@ -64,6 +67,7 @@ class Section:
 
     @property
     def raw(self) -> Buffer:
+        """The bytes of all entries."""
         return self.data[self.starts[0] : self.ends[-1]]
 
     @property
@@ -78,16 +82,16 @@ class Section:
         return len(self.starts)
 
     def lies_with(self, before: Section) -> bool:
-        """Whether the bytes of a section before this one are still in the window."""
+        """Whether the bytes of an earlier section are still in the window."""
         return self.data is before.data and self.base == before.base
 
     def with_own_positions(self) -> Section:
-        """Valid as long as its bytes are, whatever section is asked for next."""
+        """Returns a copy whose positions stay valid when the next section is read, as long as the bytes do."""
         return replace(self, starts=self.starts.copy(), key_ends=self.key_ends.copy(), ends=self.ends.copy())
 
     @contextmanager
     def locating(self) -> Iterator[None]:
-        """Gives damage that was found at a position in `data` its place in the file."""
+        """Gives a `DamagedError` whose offset is a position in `data` its place in the file."""
         try:
             yield
         except DamagedError as error:
@@ -95,7 +99,7 @@ class Section:
 
 
 class KeyGroupFile:
-    """One subtask's keyed state, open for reading; use as a context manager. In `read` is noted what is read of it."""
+    """One subtask's keyed state file, open for reading; a context manager. Digests of what is read go into `read`."""
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class KeyGroupFile:
             self.extents = {extent.key_group: extent for extent in key_group_extents(self.subtask_file)}
             self.header, self.header_end = self._read_header()
             self.membership = Membership(self.header, max_parallelism, self.prefix)
-            # Where entries begin, their keys end and they end: fresh memory for each key group would cost more than it.
+            # Positions of entries, reused: allocating them for each key group would take longer than reading it.
             self.positions = np.empty((3, MOST_ENTRIES), np.int64)
         except BaseException:
             self.file.close()
@@ -126,8 +130,11 @@ class KeyGroupFile:
         self.file.close()
 
     def expect_canonical(self) -> None:
-        """Raises if the file may have the layout of another backend. Where the handle doesn't rule that out, this reads
-        both ends of every key group: so it is asked where an operator's headers are read, and not by each task."""
+        """Raises if the file may have the layout of another backend.
+
+        If the handle leaves that open, this reads both ends of every key group. So it is called where the headers of an
+        operator are read, and not by each task.
+        """
         if self.handle.type == FULL_CHECKPOINT:
             expect_canonical(
                 self.file,
@@ -152,24 +159,26 @@ class KeyGroupFile:
         return parse_header(data, self.name, end=end)
 
     def sections(self, key_group: int, window: Buffer | None = None) -> Iterator[Section]:
-        """The key group's sections in the file's order; none if it has no data. `window` is a buffer to use again."""
+        """Yields the key group's sections in the file's order, none if it has no data. `window` is a buffer to use."""
         extent = self.extents.get(key_group)
         if extent is not None:
             yield from _GroupReader(self, extent, np.empty(WINDOW, np.uint8) if window is None else window).sections()
 
     def size_of(self, key_group: int) -> int:
-        """In the file."""
+        """Returns the key group's number of bytes in the file."""
         extent = self.extents.get(key_group)
         return extent.end - extent.start if extent else 0
 
     def extent_at(self, offset: int) -> KeyGroupExtent:
-        """The one in which the offset lies, or the nearest one before it."""
+        """Returns the extent in which the offset is, or the nearest one before it."""
         before = [extent for extent in self.extents.values() if extent.start <= offset]
         return max(before or self.extents.values(), key=lambda extent: extent.start)
 
     def locate(self, error: DamagedError, extent: KeyGroupExtent, base: int) -> DamagedError:
-        """Its place, from a position in a buffer that begins at `base`: in the file, or where the compressed key group
-        begins, and then the text says where inside."""
+        """Returns the error with its place in the file; its offset is a position in a buffer that begins at `base`.
+
+        In a compressed file that place is the beginning of the key group, and the text says where inside.
+        """
         inside = base + (error.offset or 0)
         if not self.header.compressed:
             return error.located(file=self.name, key_group=extent.key_group, offset=inside)
@@ -178,7 +187,7 @@ class KeyGroupFile:
 
 
 class _GroupReader:
-    """Reads one key group: keeps the unread rest of its bytes at `position` to `end` of the buffer."""
+    """Reads one key group. Its bytes that are in the buffer and not yet parsed are at `position` to `end`."""
 
     def __init__(self, file: KeyGroupFile, extent: KeyGroupExtent, buffer: Buffer) -> None:
         self.file, self.extent, self.buffer = file, extent, buffer
@@ -186,9 +195,9 @@ class _GroupReader:
         self.hasher = new_hasher() if file.read is not None else None
         self.source: Source = kind(file.file, file.name, extent.start, extent.end, self.hasher)
         self.position = self.end = 0
-        # Of the file's room for positions: sections take one part after another, and begin anew when all is taken.
+        # How much of `file.positions` is in use: sections take one part after another and start again when it is full.
         self.taken = 0
-        # Where buffer[0] lies: in the file, or in the content of the compressed key group.
+        # The place of buffer[0]: in the file, or in the content of the compressed key group.
         self.base = 0 if file.header.compressed else extent.start
         self.room = None if file.header.compressed else extent.end - extent.start
 
@@ -212,7 +221,7 @@ class _GroupReader:
         seen.add(state)
 
     def _state(self, state: int) -> Generator[Section, None, int]:
-        """The state's sections; returns the next state's id."""
+        """Yields the state's sections; returns the next state's id."""
         result, failure = np.zeros(4, np.int64), new_failure()
         membership = self.file.membership
         key_kind, key_offset = membership.keys[state].tolist()
@@ -257,7 +266,7 @@ class _GroupReader:
             raise self._place(error) from None
 
     def _need(self, size: int, what: str) -> None:
-        """Brings at least `size` bytes from the position on into the buffer."""
+        """Reads until the buffer has at least `size` bytes from the position on."""
         if self.room is not None and self.position + self.base - self.extent.start + size > self.room:
             rest = self.room - (self.position + self.base - self.extent.start)
             raise self._damaged(f"{size} bytes of {what}", f"{rest} until the key group's end", self.position)
@@ -271,7 +280,7 @@ class _GroupReader:
         if self.end == len(self.buffer):
             self._make_room()
         try:
-            # Sections of a window's size at most: what is done with one of them stays in the processor's cache.
+            # Read at most a window at a time, so that the data stays in the processor's cache.
             got = self.source.fill(self.buffer[self.end : self.end + WINDOW])
         except DamagedError as error:
             raise error.located(key_group=self.extent.key_group) from None

@@ -1,5 +1,7 @@
-"""Whether keys lie in the key group that their hashes lead to: Flink restores one that doesn't without a word, and
-never finds it again."""
+"""Checks that keys are in the key groups that their hashes lead to.
+
+Flink restores a misplaced key without an error and never finds it again.
+"""
 
 from __future__ import annotations
 
@@ -18,36 +20,36 @@ from stateferry.serializers.types import FlinkType, RowType, Scalar, TimerType, 
 from stateferry.serializers.walker import Positions, skip_runs
 
 _TIMER_TIMESTAMP = 8
-# Those whose hash the scan of their entries has at hand.
+# The kinds of keys that the scan of their entries hashes itself.
 _KINDS = {Scalar.STRING: kernels.STRING_KEY, Scalar.INTEGER: kernels.INTEGER_KEY, Scalar.LONG: kernels.LONG_KEY}
 
 
 class Membership:
-    """The check of a file's keys, for as many of its states as it can be made.
+    """The check of a file's keys, for the states whose keys can be hashed.
 
-    `keys` says for each state of which kind its keys are and where they begin, from the beginning of an entry, for the
-    loop that looks for the entries to check them at once. What it couldn't make certain of is left to the methods.
+    `keys` has for each state the kind of its keys and their offset in an entry. With it the scan of the entries checks
+    the keys at once. The methods check those keys of which the scan wasn't certain.
     """
 
     def __init__(self, header: KeyedHeader, max_parallelism: int, prefix: int) -> None:
         self._key = header.key_serializer.type
         self.max_parallelism = max_parallelism
         known = _hash_is_certain(self._key)
-        # None for a state whose keys can't be told.
+        # None for a state whose keys can't be found or hashed.
         self._offsets = [_key_offset(header, state, prefix) if known else None for state in range(len(header.states))]
         kind = _KINDS.get(self._key, kernels.NO_KEY) if isinstance(self._key, Scalar) else kernels.NO_KEY
         pairs = [(kernels.NO_KEY, 0) if offset is None else (kind, offset) for offset in self._offsets]
         self.keys = np.array(pairs, np.int64).reshape(-1, 2)
 
     def check(self, state: int, key_group: int, data: Buffer, starts: Positions, key_ends: Positions) -> None:
-        """Raises the damage of the first key that is elsewhere; its offset is a position in `data`."""
+        """Raises for the first key that belongs to another key group. The error's offset is a position in `data`."""
         offset = self._offsets[state]
         if offset is None:
             return
         section = np.array([[key_group, state, 0, len(starts)]])
         if self._belong_at_once(section, data, starts, key_ends):
             return
-        # Entries of one map lie together: their key is hashed once.
+        # Entries of one map are neighbours, so their common key is hashed once.
         key_starts, ends = skip_runs(self._key, data, starts + offset, key_ends)
         found = assign_to_key_groups(hash_codes(self._key, data, key_starts, ends), self.max_parallelism)
         for wrong in np.flatnonzero(found != key_group)[:1]:
@@ -58,8 +60,10 @@ class Membership:
             )
 
     def all_belong(self, sections: Positions, data: Buffer, starts: Positions, key_ends: Positions) -> bool:
-        """Whether the keys of all sections do: each is a key group, a state, its first entry, the one behind its last,
-        and whether that is certain already."""
+        """Whether the keys of all sections belong to their key groups.
+
+        A section is (key group, state, its first entry, the entry behind its last, whether that is certain already).
+        """
         doubtful = sections[sections[:, 4] == 0]
         if not len(doubtful) or self._belong_at_once(doubtful, data, starts, key_ends):
             return True
@@ -71,7 +75,7 @@ class Membership:
         return True
 
     def _belong_at_once(self, sections: Positions, data: Buffer, starts: Positions, limits: Positions) -> bool:
-        """In one go, for texts of all kinds; no means that the keys have to be looked at one by one."""
+        """Checks string keys of all sections in one call. False means that the keys have to be checked one by one."""
         if self._key is not Scalar.STRING:
             return False
         offsets = np.array([-1 if offset is None else offset for offset in self._offsets], np.int64)
@@ -91,8 +95,10 @@ def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:
 
 
 def _hash_is_certain(key: FlinkType) -> bool:
-    """Whether the hash follows from the bytes alone. That of a row doesn't: it is another one if the job fills the row
-    by the names of its fields."""
+    """Whether the hash follows from the bytes alone.
+
+    The hash of a Row doesn't: it is different if the job sets the row's fields by name.
+    """
     return unstable_reason(key) is None and not any(isinstance(part, RowType) for part in _parts(key))
 
 

@@ -1,4 +1,4 @@
-"""`_metadata`: what a savepoint consists of.
+"""`_metadata`: the file that lists what a savepoint consists of.
 
 | field | type | versions |
 |---|---|---|
@@ -33,9 +33,9 @@ VERSIONS = range(2, 7)
 MAX_PARALLELISM_LIMIT = 32768
 
 _KEYED_SAVEPOINT = 7
-# Of full checkpoints, and of savepoints before Flink 1.13.
+# The type in full checkpoints, and in savepoints from before Flink 1.13.
 FULL_CHECKPOINT = 3
-# An operator's own streams are written this way in savepoints too; 12 has an id behind it.
+# Raw keyed state has these types in savepoints too. Type 12 has an id behind it.
 _KEYED_RAW = (FULL_CHECKPOINT, 12)
 _KEYED_REFUSED = {
     12: "a full checkpoint's handle",
@@ -55,7 +55,7 @@ HOW_TO_TAKE_A_CANONICAL_ONE = (
 
 @dataclass(frozen=True, slots=True)
 class InlineBytes:
-    """State kept in `_metadata` itself."""
+    """State that is stored in `_metadata` itself."""
 
     name: str
     data: bytes
@@ -63,6 +63,8 @@ class InlineBytes:
 
 @dataclass(frozen=True, slots=True)
 class AbsoluteFile:
+    """A state file with its full path or URI."""
+
     uri: str
     size: int
 
@@ -80,8 +82,10 @@ StreamHandle = InlineBytes | AbsoluteFile | RelativeFile
 
 @dataclass(frozen=True, slots=True)
 class KeyedHandle:
-    """The key groups of `range` in one state file; offset 0 is a key group without data. Raw state is described by a
-    handle of another `type`, which may have an `id`."""
+    """Where the key groups of `range` are in one state file; offset 0 means a key group without data.
+
+    Handles of raw state have another `type`, and may have an `id`.
+    """
 
     range: KeyGroupRange
     offsets: tuple[int, ...]
@@ -92,7 +96,7 @@ class KeyedHandle:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedState:
-    """One operator state in an operator state file: where its elements begin."""
+    """One operator state in an operator state file; `offsets` are where its elements begin."""
 
     name: str
     mode: DistributionMode
@@ -101,12 +105,16 @@ class PartitionedState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorHandle:
+    """An operator state file and the states in it."""
+
     states: tuple[PartitionedState, ...]
     stream: StreamHandle
 
 
 @dataclass(frozen=True, slots=True)
 class Subtask:
+    """The state of one subtask. A finished subtask has none."""
+
     index: int
     finished: bool = False
     managed_operator: OperatorHandle | None = None
@@ -115,12 +123,15 @@ class Subtask:
     raw_keyed: KeyedHandle | None = None
 
     def streams(self) -> tuple[StreamHandle, ...]:
+        """The files, or inlined bytes, of all its state."""
         handles = (self.managed_operator, self.raw_operator, self.managed_keyed, self.raw_keyed)
         return tuple(handle.stream for handle in handles if handle is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
+    """An operator and the state of its subtasks."""
+
     id: bytes
     parallelism: int
     max_parallelism: int
@@ -136,12 +147,14 @@ class Operator:
 
     @property
     def label(self) -> str:
-        """How a person would call it."""
+        """The name of the operator in messages: uid, else name, else id."""
         return self.uid or self.name or self.hex_id
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
+    """The whole content of `_metadata`."""
+
     version: int
     checkpoint_id: int
     operators: tuple[Operator, ...]
@@ -150,6 +163,7 @@ class Metadata:
 
 
 def parse_metadata(data: bytes, file: str) -> Metadata:
+    """Parses `_metadata`. Refuses versions and kinds of state that can't be read."""
     reader = ByteReader(data, file)
     if reader.i32("the magic number of _metadata") != MAGIC:
         raise reader.damaged(f"the magic number of _metadata {MAGIC:#x}", f"{data[:4].hex()}", position=0)
@@ -360,7 +374,7 @@ def _size(reader: ByteReader) -> int:
 
 
 def build_metadata(metadata: Metadata) -> bytes:
-    """The bytes of `_metadata`, in the version it says (2 is only read: Flink doesn't write it any more either)."""
+    """Returns the bytes of `_metadata` in its own version. Version 2 is only read: Flink no longer writes it."""
     if metadata.version not in VERSIONS[1:]:
         raise RefusedError(
             f"_metadata of version {metadata.version} can be read, not written; Flink no longer writes it either"

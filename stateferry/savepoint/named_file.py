@@ -1,4 +1,4 @@
-"""A file of an object store whose errors name it: what its driver says may not."""
+"""A file of an object store whose errors name the file, because those of its driver may not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Errors of files that are open don't know their names."""
+    """Adds the name to an `OSError` that has none, as errors of open files do."""
     try:
         yield
     except OSError as error:
@@ -21,7 +21,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 class NamedFile:
-    """Read or written through this; everything else is asked of the file itself."""
+    """Wraps a file so that errors of reading and writing name it. All other attributes are those of the file."""
 
     def __init__(self, file: Any, name: str) -> None:
         self._file, self._name = file, name

@@ -1,5 +1,8 @@
-"""The newest timestamp under time to live in a small savepoint, read by Python alone: for the demo savepoint, which may
-lie there for years, and in Airflow's environment, which has no compiled kernels."""
+"""Finds the newest timestamp of time to live in a small savepoint, in Python alone.
+
+The demo savepoint may be years old when a run reads it. This is called in Airflow's environment too, which has no
+compiled kernels.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ from stateferry.savepoint.streams import open_stream
 LARGEST = 64 << 20
 _END_OF_GROUP = 0xFFFF
 _I32, _I64, _U16 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">H")
-# Where the timestamp lies in a value: a map's entry has a null flag before it.
+# Where the timestamp is in a value. In a map's entry a null flag is before it.
 _OFFSETS = {StateKind.VALUE: 0, StateKind.REDUCING: 0, StateKind.AGGREGATING: 0, StateKind.MAP: 1}
 
 
 def newest_timestamp(folder: Location, metadata: Metadata) -> int | None:
-    """None if no value and no map's entry has one, lists are not looked at; refuses what can't be read so."""
+    """Returns the newest timestamp, or None if there is none. Ignores lists. Refuses large and compressed files."""
     found = (
         timestamp
         for operator in metadata.operators

@@ -1,4 +1,6 @@
-"""An operator state file, as far as its broadcast states go: how many entries their maps have.
+"""Counts the entries of broadcast states in operator state files.
+
+Layout of an operator state file, as far as this needs it:
 
 | field | type |
 |---|---|
@@ -7,8 +9,8 @@
 | states | i16 n, n x StateMeta; i16 m, m x StateMeta of broadcast states |
 | elements | at the offsets that `_metadata` knows; a broadcast state is one map: i32 count, entries |
 
-Everything behind a compressed file's header is one framed snappy stream. Its writer ends a chunk before it asks for an
-offset, so that a chunk begins at each one.
+Everything behind a compressed file's header is one framed snappy stream. Flink ends a chunk of the stream before it
+notes an offset, so a chunk begins at each offset.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _START = 5  # the version, and whether the file is compressed
 
 
 def broadcast_entries(folder: Location, handle: OperatorHandle) -> dict[str, int]:
-    """The number of entries of each broadcast state of the file."""
+    """Returns the number of entries of each broadcast state in the file."""
     offsets = {
         state.name: state.offsets[0]
         for state in handle.states

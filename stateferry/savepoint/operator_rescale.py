@@ -1,4 +1,4 @@
-"""Operator (non-keyed) state files, and their elements dealt out anew to another number of subtasks.
+"""Reads and writes operator (non-keyed) state files, and distributes their elements to another number of subtasks.
 
 | part | bytes |
 |---|---|
@@ -6,7 +6,7 @@
 | compressed | one framed snappy stream follows; a chunk begins wherever an offset points |
 | elements | serialized values at the offsets of the handle; a broadcast state is one element |
 
-Elements are opaque and atomic: each is the bytes from its offset to the next one's.
+Elements are opaque and never divided: each is the bytes from its offset to the next offset.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ _LARGEST_HEADER = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class OperatorHeader:
+    """The parsed header of an operator state file: its list states (split and union) and its broadcast states."""
+
     compressed: bool
     lists: tuple[StateMeta, ...]
     broadcasts: tuple[StateMeta, ...]
 
 
 def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
-    """The header that fills `data`, together with the start of the snappy stream if there is one."""
+    """Parses the header that fills `data`, together with the start of the snappy stream if the file is compressed."""
     reader = ByteReader(data, file)
     version = reader.i32("the version of an operator state file")
     if 1 <= version < VERSION:
@@ -67,6 +69,7 @@ def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
 
 
 def build_operator_header(header: OperatorHeader) -> bytes:
+    """Returns the bytes of a header."""
     writer = ByteWriter().i32(VERSION).boolean(header.compressed)
     for states in (header.lists, header.broadcasts):
         writer.i16(len(states))
@@ -76,7 +79,7 @@ def build_operator_header(header: OperatorHeader) -> bytes:
 
 
 class _ElementFile:
-    """One subtask's operator state, open for reading; use as a context manager."""
+    """One subtask's operator state file, open for reading; use it as a context manager."""
 
     def __init__(self, folder: Location, handle: OperatorHandle) -> None:
         self.file, self.name, size = open_stream(folder, handle.stream)
@@ -98,7 +101,7 @@ class _ElementFile:
         self.file.close()
 
     def element(self, offset: int) -> Iterator[bytes]:
-        """The bytes of the element at an offset, in pieces."""
+        """Yields the bytes of the element at an offset, in portions."""
         position, end = offset, self._ends[offset]
         self.file.seek(position)
         while position < end:
@@ -112,7 +115,7 @@ class _ElementFile:
 def redistribute_files(
     source: Location, writer: SavepointWriter, operator: Operator, parallelism: int
 ) -> dict[int, Subtask]:
-    """The operator's state on a new number of subtasks, dealt out as Flink's restore would."""
+    """Writes the operator's state for a new number of subtasks, distributed as Flink's restore would distribute it."""
     shares: list[list[OperatorStateShare[int]]] = [[] for _ in range(operator.parallelism)]
     with ExitStack() as opened:
         files: dict[int, _ElementFile] = {}
@@ -130,8 +133,11 @@ def redistribute_files(
 
 
 def _unions_once(subtasks: list[list[OperatorStateShare[int]]]) -> list[list[OperatorStateShare[int]]]:
-    """What to write so that each subtask is given its share. A restore gathers a union list from all files, whatever
-    the parallelism: items written to every file would be there as often. They stay in the order of the old subtasks."""
+    """Returns what to write for each subtask, with each element of a union list in one file only.
+
+    A restore gathers a union list from all files, whatever the parallelism. An element that is in every file would be
+    restored many times. The elements stay in the order of the old subtasks.
+    """
     last = len(subtasks) - 1
     return [
         [
@@ -157,7 +163,7 @@ def _merge(
     shares: list[OperatorStateShare[int]],
     files: dict[int, _ElementFile],
 ) -> OperatorHandle | None:
-    """One new file with the elements of all shares."""
+    """Writes one new file with the elements of all shares; returns None if there are no shares."""
     if not shares:
         return None
     header = _merged_header([files[share.handle] for share in shares], operator)

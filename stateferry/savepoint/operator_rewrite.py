@@ -1,7 +1,7 @@
-"""One operator on its way into another savepoint: in another layout, its keyed state changed if that is wanted.
+"""Writes one operator into another savepoint: in another layout, and with its keyed state changed if that is wanted.
 
-Keyed state is read and written section by section; at another max parallelism every keyed operator's keys are hashed
-anew. Everything else is carried over byte for byte, and so is what can't be decoded.
+Keyed state is read and written section by section. At another max parallelism the keys of every keyed operator are
+hashed again. All other state is copied byte for byte.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from stateferry.serializers.types import OpaqueType, type_name
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What to change: parallelism by operator id, max parallelism and compression for all; None leaves it as it is."""
+    """The layout to write: parallelism by operator id, max parallelism and compression for all; None: as it is."""
 
     parallelism: Mapping[bytes, int] = field(default_factory=dict)
     max_parallelism: int | None = None
     compressed: bool | None = None
 
     def of(self, operator: Operator) -> Operator:
+        """Returns the operator with its new parallelism and max parallelism."""
         return replace(
             operator,
             parallelism=self.parallelism.get(operator.id, operator.parallelism),
@@ -44,22 +45,22 @@ class Layout:
         )
 
     def rehashes(self, operator: Operator) -> bool:
-        """Whether its keys go to other key groups."""
+        """Whether the operator's keys go to other key groups."""
         return self.of(operator).max_parallelism != operator.max_parallelism
 
 
 class Transform(Protocol):
-    """What becomes of an operator's keyed state on its way."""
+    """Changes an operator's keyed state while it is rewritten."""
 
     def header(self, merged: KeyedHeader) -> KeyedHeader:
-        """The header of the new files, from the one that describes all the old ones have."""
+        """Returns the header of the new files, from the merged header of all old files."""
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
-        """What a key group becomes; the states' ids are those of the new header, all of a state before another."""
+        """Yields the new entries of an old key group, one state after another, with the state ids of the new header."""
 
 
 class Copy:
-    """Keyed state as it is."""
+    """Leaves keyed state as it is."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -75,8 +76,10 @@ class Copy:
 
 @dataclass(slots=True)
 class OperatorRewrite:
-    """One operator on its way into a new savepoint. It can be pickled: each of its new files is a piece of work that
-    any process may do."""
+    """One operator that is written into a new savepoint.
+
+    It can be pickled: each of its new files is a piece of work that any process may do.
+    """
 
     source: Savepoint
     old: Operator
@@ -88,7 +91,7 @@ class OperatorRewrite:
     def prepare(
         cls, source: Savepoint, operator: Operator, layout: Layout, transform: Transform | None = None
     ) -> OperatorRewrite:
-        """Refuses what can't be done, before anything is written."""
+        """Prepares the rewrite. Refuses what can't be done before anything is written."""
         new = layout.of(operator)
         _check_layout(operator, new)
         prepared = cls(source, operator, new, transform or Copy(), None)
@@ -107,7 +110,7 @@ class OperatorRewrite:
         return Destination(self.old.max_parallelism, self.new.max_parallelism)
 
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle]) -> Operator:
-        """Everything but managed keyed state, which `keyed` says where it is by subtask."""
+        """Copies all other state and returns the new operator; `keyed` has the new keyed files' handles by subtask."""
         subtasks = self._carry_over(writer)
         for index, handle in keyed.items():
             subtasks[index] = replace(subtasks.get(index, Subtask(index)), managed_keyed=handle)
@@ -122,8 +125,10 @@ class OperatorRewrite:
         }
 
     def ranges(self) -> dict[int, KeyGroupRange]:
-        """The key groups of each new keyed file. An unchanged layout keeps the ranges that are there: a subtask without
-        keyed state goes on without."""
+        """Returns the key groups of each new keyed file, by subtask.
+
+        If the layout doesn't change, the files keep their ranges, and a subtask without keyed state stays without.
+        """
         if self.header is None:
             return {}
         if not _moves(self.old, self.new):
@@ -135,7 +140,7 @@ class OperatorRewrite:
         }
 
     def copy_keyed(self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange) -> KeyedHandle:
-        """One new keyed file of key groups that stay what they are."""
+        """Writes one new keyed file whose key groups stay the same."""
         with ExitStack() as opened:
             reading = Reading(self, self.source.open_all(self.old, opened, key_groups))
             return self.write_keyed(writer, index, key_groups, reading.entries)
@@ -143,7 +148,7 @@ class OperatorRewrite:
     def write_keyed(
         self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange, entries: EntriesOf
     ) -> KeyedHandle:
-        """One new keyed file of the entries that each of its key groups has."""
+        """Writes one new keyed file with the entries of each of its key groups."""
         if self.header is None:
             raise PlanError(f"operator {self.old.label} has no keyed state")
         with writer.keyed_file(self.old.hex_id, index, self.header, key_groups) as out:
@@ -153,7 +158,7 @@ class OperatorRewrite:
             return out.close()
 
     def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
-        """The entries of old key groups, grouped by the key groups they go to."""
+        """Yields the entries of old key groups, grouped by the key groups that they go to."""
         with ExitStack() as opened:
             reading = Reading(self, self.source.open_all(self.old, opened, key_groups))
             for file in reading.files:
@@ -161,12 +166,12 @@ class OperatorRewrite:
                     yield from reading.of_group(file, key_group)
 
 
-# Of a key group: state id, entries, and where the last of these begins; all of a state before another's.
+# Yields for a key group: state id, entries, where the last entry begins; one state after another.
 EntriesOf = Callable[[int], Iterator[tuple[int, Buffer, int]]]
 
 
 class Reading:
-    """An operator's old files, read through its transform."""
+    """An operator's old keyed files, read through its transform."""
 
     def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyGroupFile, ...]) -> None:
         self.files = files
@@ -175,11 +180,12 @@ class Reading:
         self._window = np.empty(WINDOW, np.uint8)
 
     def of_group(self, file: KeyGroupFile, key_group: int) -> Iterator[GroupedEntries]:
+        """Yields the new entries of an old key group."""
         group = GroupSections(file, key_group, self._states[file.name], self._window)
         yield from self._transform.entries(group, self._destination)
 
     def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
-        """Of a key group that stays the same, as `EntriesOf`."""
+        """Yields the entries of a key group that stays the same (an `EntriesOf`)."""
         for file in self.files:
             if key_group in file.handle.range:
                 for entries in self.of_group(file, key_group):
@@ -209,7 +215,7 @@ def _check_layout(old: Operator, new: Operator) -> None:
 
 
 def _refuse_unstable(state: KeyedState, operator: str) -> None:
-    """Refuses a key whose new key group can't be told from its bytes."""
+    """Refuses a state whose keys' new key groups can't be computed from their bytes."""
     if state.asynchronous:
         raise RefusedError(f"operator {operator}: {state.name} is asynchronous (V2) state, whose keys can't be read")
     if isinstance(state.namespace, OpaqueType) and state.kind is StateKind.TIMERS:

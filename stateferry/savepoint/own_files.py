@@ -1,4 +1,4 @@
-"""What the files in a savepoint's folder are called by who writes them here."""
+"""The names that Stateferry gives to the files in a savepoint's folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ _OWN_FILES = re.compile(rf"{_STATE_FILE}|{_DRAFT.pattern}")
 
 
 def is_state_file(name: str) -> bool:
-    """Whether it is a name of the files here, but for `_metadata`."""
+    """Whether a writer here gives files this name; also true of drafts, but not of `_metadata` itself."""
     return _OWN_FILES.fullmatch(name) is not None
 
 
 def drafts(folder: Location) -> list[Location]:
-    """What writers that were killed left behind, or are writing just now: nobody can tell by looking. Object stores
-    have none, and aren't asked."""
+    """Returns the drafts in a folder. They belong to writers that were killed, or that are still at work.
+
+    The names don't tell these apart. Object stores have no drafts and are not listed.
+    """
     if not folder.is_local:
         return []
     return [entry for entry in folder.entries() if _DRAFT.fullmatch(entry.name)]

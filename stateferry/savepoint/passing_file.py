@@ -1,8 +1,8 @@
-"""Local files that are read or written once from end to end and leave nothing behind in the page cache.
+"""Local files that are read or written once from end to end, without leaving their pages in the page cache.
 
-A savepoint is larger than memory, and each step reads it once: pages kept of it serve nobody, and memory that the
-machine has to find for them first (on virtual machines often from their host) costs several times what the read or
-write itself does. What the cache held already stays there.
+A savepoint is larger than memory, and each step reads it once, so cached pages are of no use. To cache them, the
+machine must first free memory (virtual machines often get it from their host), which costs several times what the read
+or write itself costs. Pages that were in the cache before stay there.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from typing import Any
 
 from stateferry.savepoint.named_file import naming
 
-# Linux, from 6.14 on; Python has no name for it yet.
+# Linux has it from 6.14 on. Python has no name for it yet.
 _RWF_DONTCACHE = 0x80
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-# Neighbouring reads of less share pages, which would then be fetched once for each.
+# Smaller neighbouring reads would share pages and so fetch them twice.
 _LARGE = 1 << 18
 _PORTION = 1 << 20
 
 
 class PassingFile(io.FileIO):
+    """A local file for reading, whose pages don't stay in the page cache."""
+
     def __init__(self, path: str) -> None:
         super().__init__(path, "rb")
         self._path = path
@@ -57,8 +59,10 @@ class PassingFile(io.FileIO):
 
 
 class PassingOutput:
-    """A new file, in place of one that is there. Goes out in whole portions: a page that two of them share would have
-    to be fetched back for the second."""
+    """A new local file, which replaces an existing one; its pages don't stay in the page cache.
+
+    It is written in whole portions. A page that two portions share would have to be read back for the second.
+    """
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "wb", buffering=0)  # noqa: SIM115  closed by close

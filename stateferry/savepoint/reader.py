@@ -1,4 +1,4 @@
-"""A savepoint opened for reading: its operators, found by any of their names, and their keyed states."""
+"""Opens a savepoint for reading: finds its operators by id, uid or name, and their keyed states."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ METADATA = own_files.METADATA
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
+    """A savepoint that is open for reading."""
+
     folder: Location
     metadata: Metadata
-    # Names of the keyed state files that are known to have the layout that is read.
+    # Names of the keyed state files whose layout has been checked.
     _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, name: str) -> Savepoint:
+        """Opens the savepoint at a path or URI, which may also name its `_metadata`."""
         location = Location.of(name)
         folder = location.parent if location.name == METADATA and not location.is_folder() else location
         file = folder.child(METADATA)
@@ -44,7 +47,7 @@ class Savepoint:
         return cls(folder, metadata)
 
     def operator(self, name: str) -> Operator:
-        """The operator with this id, this uid or, if only one has it, this name, tried in that order."""
+        """Returns the operator with this id, this uid or this name (if only one has it), tried in that order."""
         operators = self.metadata.operators
         for operator in operators:
             if operator.hex_id == name.lower():
@@ -64,8 +67,10 @@ class Savepoint:
         return tuple(operator for operator in self.metadata.operators if has_keyed_state(operator))
 
     def open_files(self, operator: Operator) -> Iterator[KeyGroupFile]:
-        """The operator's keyed state files by subtask, each open until the next one is asked for. The
-        first time, each is looked at for its layout."""
+        """Yields the operator's keyed state files by subtask, each open until the next one is asked for.
+
+        The first time, the layout of each file is checked.
+        """
         for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index):
             if subtask.managed_keyed is not None:
                 with KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index) as file:
@@ -77,8 +82,10 @@ class Savepoint:
     def open_all(
         self, operator: Operator, opened: ExitStack, key_groups: KeyGroupRange | None = None
     ) -> tuple[KeyGroupFile, ...]:
-        """The operator's keyed state files by subtask, or those with any of the key groups, open as long as `opened`
-        is."""
+        """Returns the operator's keyed state files by subtask; given key groups, only the files with any of these.
+
+        The files stay open as long as `opened` does.
+        """
         return tuple(
             opened.enter_context(
                 KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index)
@@ -89,18 +96,19 @@ class Savepoint:
         )
 
     def keyed_header(self, operator: Operator) -> KeyedHeader | None:
-        """What all subtasks together describe: a state that was first used late may be missing in some."""
+        """Returns the header of all subtasks' states. The files of some may lack a state that was first used late."""
         merged: KeyedHeader | None = None
         for file in self.open_files(operator):
             merged = file.header if merged is None else merged.merged_with(file.header, file.name)
         return merged
 
     def keyed_states(self, operator: Operator) -> tuple[KeyedState, ...]:
-        """The operator's keyed states, by the ids of `keyed_header`."""
+        """Returns the operator's keyed states, in the order of the ids in `keyed_header`."""
         header = self.keyed_header(operator)
         return keyed_states(header, self.folder.shown) if header is not None else ()
 
     def state(self, operator: Operator, name: str) -> KeyedState:
+        """Returns the operator's keyed state with this name."""
         states = self.keyed_states(operator)
         for state in states:
             if state.name == name:
@@ -110,7 +118,7 @@ class Savepoint:
 
 
 def _check_operator(operator: Operator, file: str) -> None:
-    """Holds against each other what `_metadata` says twice."""
+    """Checks facts that `_metadata` states twice: the id against the uid, key groups against the parallelism."""
     if operator.uid is not None and operator.id != operator_id(operator.uid):
         expected = f"the id {operator_id(operator.uid).hex()} of the operator with uid {operator.uid!r}"
         raise DamagedError(expected, operator.hex_id, file=file)

@@ -1,7 +1,7 @@
-"""A state's entries, gathered into portions of a size that suits what is done with them.
+"""Gathers a state's entries into portions of a suitable size.
 
-At a large max parallelism key groups are small: their sections are copied together, so that what costs the same for one
-entry and for many is paid once for many. A large section is handed on as it lies.
+At a large max parallelism key groups are small. Their sections are then copied together, so that the cost of a call is
+paid once for many entries. A large section is handed on without a copy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.key_group_file import KeyGroupFile, Section
 from stateferry.serializers.walker import Positions
 
-# What is at least this part of a portion is handed on as it lies.
+# At least this part (1/4) of a portion is handed on without a copy.
 _LARGE = 4
 
 KeyGroups = npt.NDArray[np.int32]
@@ -27,9 +27,11 @@ KeyGroups = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """From position `begin` on the data is that of a file: of an extent's bytes, or of several extents' (in the window
-    that begins at `base`), whose positions are larger by `shift`. It holds no section, which would hold its whole
-    window."""
+    """Where data came from: from position `begin` on it is that of `file`, in one extent or (None) in several.
+
+    A position in the data plus `shift` is a position in a buffer that begins at `base` of the file. This holds no
+    section, because a section would keep its whole window in memory.
+    """
 
     begin: int
     file: KeyGroupFile
@@ -40,9 +42,11 @@ class _Origin:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Entries of one state, valid until the next ones are asked for: entry i is of `key_groups[i]`, its key (behind
-    `prefix` bytes of key group) begins at `key_starts[i]` and ends at `key_ends[i]`; its value is
-    `data[value_starts[i]:ends[i]]`."""
+    """Entries of one state, valid until the next ones are asked for. Entry i belongs to `key_groups[i]`.
+
+    Its key (behind `prefix` bytes of key group) begins at `key_starts[i]` and ends at `key_ends[i]`; its value is
+    `data[value_starts[i]:ends[i]]`.
+    """
 
     data: Buffer
     prefix: int
@@ -54,6 +58,7 @@ class Rows:
 
     @classmethod
     def of(cls, section: Section) -> Rows:
+        """Returns the entries of a section, without a copy."""
         origin = _Origin(0, section.file, section.extent, section.base, 0)
         key_groups = np.full(len(section), section.key_group, np.int32)
         positions = (section.starts, section.key_ends, section.ends)
@@ -68,7 +73,7 @@ class Rows:
         key_groups: KeyGroups,
         positions: tuple[Positions, Positions, Positions],
     ) -> Rows:
-        """Of several key groups whose bytes in the file follow each other from `base` on."""
+        """Returns entries of several key groups whose bytes follow each other in the file, from `base` on."""
         return cls(data, file.prefix, key_groups, *positions, (_Origin(0, file, None, base, 0),))
 
     def part(self, first: int, last: int) -> Rows:
@@ -91,7 +96,7 @@ class Rows:
 
     @contextmanager
     def locating(self) -> Iterator[None]:
-        """Gives damage that was found at a position in `data` its place in the file it came from."""
+        """Gives a `DamagedError` whose offset is a position in `data` its place in the file."""
         try:
             yield
         except DamagedError as error:
@@ -103,7 +108,7 @@ class Rows:
 
 
 def gather(found: Iterable[Rows], most_rows: int, most_bytes: int) -> Iterator[Rows]:
-    """The rows in portions of at most so many rows and bytes; one entry may be larger than that."""
+    """Yields the rows in portions of at most so many rows and bytes; a single entry may be larger than that."""
     gathered = _Gathered(most_rows, most_bytes)
     for rows in found:
         first = 0
@@ -128,13 +133,13 @@ def _fitting(rows: Rows, first: int, most_rows: int, most_bytes: int) -> int:
 
 
 def _is_large(rows: Rows, first: int, last: int, most_rows: int, most_bytes: int) -> bool:
-    """Whether it is cheaper to take a portion for itself than to copy the entries to others."""
+    """Whether it costs less to hand the entries on as a portion than to copy them to others."""
     size = int(rows.ends[last - 1] - rows.starts[first])
     return _LARGE * (last - first) >= most_rows or _LARGE * size >= most_bytes
 
 
 class _Gathered:
-    """Entries copied one behind the other."""
+    """Entries that were copied one behind the other."""
 
     def __init__(self, most_rows: int, most_bytes: int) -> None:
         self._data = np.empty(most_bytes, np.uint8)
@@ -160,10 +165,10 @@ class _Gathered:
         self.count, self._size = rows.stop, self._size + end - begin
 
     def take(self) -> Rows:
-        """What was gathered; the next entries take its place."""
+        """Returns what was gathered; the next entries will overwrite it."""
         part, origins = slice(self.count), tuple(self._origins)
         prefix, data = origins[0].file.prefix, self._data[: self._size]
-        # The key groups become a column, which outlives the next portion.
+        # The key groups become a column, which is in use longer than the portion.
         key_groups = self._key_groups[part].copy()
         rows = Rows(data, prefix, key_groups, self._starts[part], self._key_ends[part], self._ends[part], origins)
         self._origins, self.count, self._size = [], 0, 0

@@ -1,4 +1,4 @@
-"""What a keyed state is made of: the types in its keys and values, once the wrappers of TTL and kind are taken off."""
+"""The types in a keyed state's keys and values, without the wrappers of time to live, list and map."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from stateferry.serializers.types import (
 
 
 class StateKind(Enum):
+    """The kinds of keyed state, by the names that Flink gives them in headers; timers are our own name."""
+
     VALUE = "VALUE"
     LIST = "LIST"
     MAP = "MAP"
@@ -39,8 +41,11 @@ class StateKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyedState:
-    """A keyed state of an operator. `value` is what the job's code sees as one value: of a map's entry, of a list's
-    element, of an aggregation's accumulator; timers have none. `user_key` is only there for maps."""
+    """A keyed state of an operator.
+
+    `value` is the type of one value in the job's code: of a map's entry, a list's element or an aggregation's
+    accumulator. Timers have no value. Only maps have a `user_key`.
+    """
 
     name: str
     kind: StateKind
@@ -53,8 +58,7 @@ class KeyedState:
 
     @property
     def has_suffixes(self) -> bool:
-        """Whether key and namespace are followed by their lengths: where both vary, one couldn't tell where they
-        end."""
+        """Whether key and namespace are each followed by their length: so if both have variable lengths."""
         return (
             self.kind is not StateKind.TIMERS
             and fixed_length(self.key) is None
@@ -63,7 +67,7 @@ class KeyedState:
 
     @property
     def stored_value(self) -> FlinkType | None:
-        """The value with its timestamp, as one serialized unit."""
+        """The type of a value as it is stored: under time to live with its timestamp."""
         return TtlType(self.value) if self.ttl and self.value is not None else self.value
 
     @property
@@ -81,7 +85,7 @@ class KeyedState:
 
     @property
     def why_not_migratable(self) -> str | None:
-        """None for a `ValueState<Map>` whose blobs can be split into entries."""
+        """The reason why it can't be migrated; None for a `ValueState<Map>` whose blobs can be split into entries."""
         if self.asynchronous:
             return "asynchronous (V2) state"
         if self.kind is StateKind.MAP:
@@ -106,7 +110,7 @@ def _named(parts: tuple[OpaqueType, ...]) -> str:
 
 
 def keyed_states(header: KeyedHeader, file: str) -> tuple[KeyedState, ...]:
-    """The states of a file in the order of their ids."""
+    """Returns the states of a header, in the order of their ids."""
     return tuple(_keyed_state(header, meta, file) for meta in header.states)
 
 
@@ -121,7 +125,7 @@ def _keyed_state(header: KeyedHeader, meta: StateMeta, file: str) -> KeyedState:
     ttl = False
     asynchronous = meta.kind is BackendKind.KEY_VALUE_V2
     if asynchronous:
-        # Its values are described on their own, not as those of a map or list.
+        # Asynchronous state describes the types of user key and value by themselves, without a map or list around them.
         user_key = _type_of(meta, USER_KEY_SERIALIZER, file) if kind is StateKind.MAP else None
     elif kind is StateKind.MAP:
         if not isinstance(value, MapType):
@@ -138,7 +142,7 @@ def _keyed_state(header: KeyedHeader, meta: StateMeta, file: str) -> KeyedState:
 
 def _timers(meta: StateMeta, key: FlinkType, timer: FlinkType, file: str) -> KeyedState:
     if not isinstance(timer, TimerType):
-        # A priority queue of an operator's own making: its elements can be carried, not read.
+        # A priority queue that an operator defines itself: its elements can be copied, but not read.
         opaque = (
             timer if isinstance(timer, OpaqueType) else OpaqueType(type_name(timer), "not Flink's timer serializer")
         )

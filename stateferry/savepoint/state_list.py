@@ -1,4 +1,4 @@
-"""The states of a savepoint as a table: what there is to be read."""
+"""The states of a savepoint as an Arrow table: kind, types, and whether they can be migrated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS = {
 
 
 def list_states(savepoint: Savepoint, operator: str | None) -> pa.RecordBatch:
-    """All keyed and operator states, of one operator or of all."""
+    """Lists all keyed and operator states of one operator, or of all operators."""
     operators = savepoint.metadata.operators if operator is None else (savepoint.operator(operator),)
     return pa.RecordBatch.from_pylist([row for found in operators for row in _rows(savepoint, found)], schema=SCHEMA)
 

@@ -1,8 +1,7 @@
-"""One state's entries out of a file: whole key groups at a time, as many as the window has room for.
+"""Reads the entries of states from a file, with as many whole key groups at a time as fit into the buffer.
 
-At a large max parallelism key groups are small, and what costs the same for each of them costs more than its entries.
-A key group that is too large for the window, compressed or in any way not as it should be is read by itself, which is
-what says what is wrong with it.
+At a large max parallelism key groups are small, and the fixed cost of each is higher than the cost of its entries. A
+key group is read alone if it is compressed, too large for the buffer, or damaged; this finds what is wrong with it.
 """
 
 from __future__ import annotations
@@ -18,14 +17,16 @@ from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.rows import Rows
 from stateferry.serializers.walker import Positions, new_failure
 
-# At the usual size of entries so many bytes have no more of them than a file has room for positions.
+# So many bytes usually have no more entries than a file has room for positions.
 _MOST_BYTES = 2 << 20
 _MOST_SECTIONS = 1 << 14
 
 
 def read_rows(file: KeyGroupFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> Iterator[Rows]:
-    """The entries of the states with these numbers, valid until the next ones are asked for; key groups are read to
-    their ends, also behind the states: only then is their damage seen."""
+    """Yields the entries of the states with these ids, valid until the next ones are asked for.
+
+    Key groups are read to their ends, also behind these states, so that all damage in them is found.
+    """
     reader = _RunReader(file, key_groups, states, window)
     while reader.at < len(reader.groups):
         rows = reader.run()
@@ -39,7 +40,7 @@ def read_rows(file: KeyGroupFile, key_groups: Sequence[int], states: set[int], w
 
 
 class _RunReader:
-    """Key groups of a file one behind the other, of which those before `at` have been read."""
+    """Reads key groups of a file that follow each other. Those before `at` have been read."""
 
     def __init__(self, file: KeyGroupFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> None:
         self._file, self._buffer = file, window[:_MOST_BYTES]
@@ -55,7 +56,7 @@ class _RunReader:
         self.at = 0
 
     def run(self) -> Rows | None:
-        """The next key groups' rows; None if the next one is to be read by itself."""
+        """Returns the rows of the next key groups, or None if the next key group must be read alone."""
         after = self._after()
         if after == self.at or not self._fill(int(self._begins[self.at]), int(self._ends[after - 1])):
             return None
@@ -76,7 +77,7 @@ class _RunReader:
         return self._rows(sections, base)
 
     def _after(self) -> int:
-        """Behind the last key group that fits into the buffer with all before it."""
+        """Returns the index behind the last key group that fits into the buffer together with those before it."""
         if self._file.header.compressed:
             return self.at
         begin = self._begins[self.at]

@@ -1,7 +1,7 @@
-"""Where savepoints lie: one thin layer over `pyarrow.fs`, so that a folder and an object store look the same.
+"""Files and folders on local disks and object stores, as one thin layer over `pyarrow.fs`.
 
-A savepoint is named as Flink names it: a path, or a URI (`file:/...`, `s3://...`, `hdfs://...`); naming its
-`_metadata` is as good.
+A savepoint is named as in Flink: by a path or a URI (`file:/...`, `s3://...`, `hdfs://...`), which may also name its
+`_metadata`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stateferry.savepoint.stores import reaching, store_of
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file or folder on some filesystem; `shown` is how messages name it."""
+    """A file or folder on some filesystem; `shown` is its name in messages."""
 
     filesystem: Any
     path: str
@@ -34,6 +34,7 @@ class Location:
 
     @classmethod
     def of(cls, name: str) -> Location:
+        """Returns the location that a path or URI names."""
         if not name:
             raise UsageError("expected a path or URI, found nothing")
         if name.startswith("file:"):
@@ -57,7 +58,7 @@ class Location:
 
     @property
     def uri(self) -> str:
-        """The name that Flink writes into metadata."""
+        """The name of the file as Flink writes it into metadata."""
         return f"file:{self.path}" if self.is_local else self.shown
 
     @property
@@ -81,11 +82,12 @@ class Location:
         return int(self._info().size)
 
     def modified_at(self) -> int:
-        """When it was changed last, in milliseconds; 0 if the filesystem doesn't say."""
+        """When the file was last changed, in milliseconds; 0 if the filesystem doesn't know."""
         nanoseconds = self._info().mtime_ns
         return 0 if nanoseconds is None else int(nanoseconds) // 1_000_000
 
     def entries(self) -> list[Location]:
+        """Returns what is in the folder; nothing if there is no such folder."""
         if not self.is_folder():
             return []
         selector = fs.FileSelector(self.path)
@@ -93,7 +95,7 @@ class Location:
             return [self.child(info.base_name) for info in self.filesystem.get_file_info(selector)]
 
     def open(self) -> Any:
-        """A seekable file; its absence is the savepoint's damage, not a surprise."""
+        """Opens the file for reading; it can seek. A missing file counts as damage of the savepoint."""
         if not self.is_file():
             raise DamagedError("a file", "none", file=self.shown)
         with reaching(self.shown, "read"):
@@ -113,15 +115,18 @@ class Location:
             self.filesystem.create_dir(self.path, recursive=True)
 
     def create(self) -> Any:
-        """A stream into this file, which has its whole content or doesn't exist once the stream is closed on an object
-        store; on a local disk a reader may see it grow, so names that mean something go through `write_atomically`."""
+        """Opens a stream that writes this file.
+
+        On an object store the file appears when the stream is closed, with its whole content. On a local disk readers
+        may see it grow, so files whose names have a meaning are written by `write_atomically`.
+        """
         with reaching(self.shown, "written"):
             if self.is_local:
                 return PassingOutput(self.path)
             return NamedFile(self.filesystem.open_output_stream(self.path), self.shown)
 
     def write_atomically(self, data: bytes, before: Callable[[str], None] = lambda _: None) -> None:
-        """The file appears whole and on disk, or not at all; `before` that, a local one is shown where it lies."""
+        """Writes the file so that it appears complete and on disk. For a local file, `before` gets its draft's path."""
         with reaching(self.shown, "written"):
             self._write_atomically(data, before)
 
@@ -145,43 +150,47 @@ class Location:
         self.parent.sync_folder()
 
     def draft(self) -> Location:
-        """Beside a local file, a place of one's own to write it before it takes its name by `replace`."""
+        """Returns a new name beside a local file, under which it is written before `replace` gives it its own name."""
         return self.parent.child(f"{self.name}.{uuid.uuid4().hex}.draft")
 
     def replace(self, other: Location) -> None:
-        """Gives a local file the other's name, in one piece."""
+        """Renames this local file to the other, atomically."""
         with reaching(other.shown, "written"):
             os.replace(self.path, other.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Other processes that lock the same file wait until this ends; the file, which is empty, stays. Where the
-        filesystem knows no locks, as on object stores, nobody waits."""
+        """Holds a lock on the file, which is made if it is missing and stays. Other processes wait for the lock.
+
+        Where the filesystem has no locks, as on object stores, this doesn't lock.
+        """
         if not self.is_local:
             yield
             return
         with open(self.path, "ab") as file:
-            # Let go with the file, also by a process that is killed.
+            # The lock ends when the file is closed, even if the process is killed.
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def sync_file(self) -> None:
-        """Waits until a closed local file is on disk; object stores have that at close."""
+        """Waits until a closed local file is on disk. On object stores a file is safe once it is closed."""
         if self.is_local:
             _sync(self.path, os.O_RDONLY)
 
     def sync_folder(self) -> None:
+        """Waits until the names in a local folder are on disk."""
         if self.is_local:
             _sync(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
     def remove_if_empty(self) -> None:
-        """Of a local folder; object stores have none that is empty."""
+        """Removes a local folder if it is empty. Object stores have no empty folders."""
         if self.is_local:
             with contextlib.suppress(OSError):
                 os.rmdir(self.path)
 
     def remove(self) -> None:
+        """Removes the file, or the folder with all that is in it."""
         with reaching(self.shown, "removed"):
             if self.is_folder():
                 self.filesystem.delete_dir(self.path)
@@ -190,7 +199,7 @@ class Location:
 
 
 def _path_of_uri(uri: str) -> str:
-    """Flink writes a path with spaces and percent signs as they are; people may escape them."""
+    """Returns the path. Flink doesn't escape spaces and percent signs in URIs, people may."""
     path = "/" + uri.removeprefix("file:").removeprefix("//localhost/").lstrip("/")
     return path if "%" not in path or os.path.lexists(path) else unquote(path)
 

@@ -1,4 +1,4 @@
-"""Filesystems and object stores by URI, and in short what they say where they can't be reached."""
+"""Finds the filesystem or object store of a URI, and makes clear errors of what drivers raise."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pyarrow import fs
 from stateferry import os_errors
 from stateferry.errors import UsageError
 
-# Hadoop's names of the same store; pyarrow knows one each.
+# Hadoop has several names for a store; pyarrow knows one of them.
 _OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 _GOOGLE = ("gs", "gcs")
-# Its driver would otherwise try for a quarter of an hour.
+# Without this the driver tries for a quarter of an hour.
 _GOOGLE_RETRIES = "retry_limit_seconds=60"
 
 
 def store_of(uri: str) -> tuple[Any, str]:
-    """The filesystem of a URI, and the path there."""
+    """Returns the filesystem of a URI, and the path in it."""
     scheme, rest = uri.split("://", 1)
     known = f"{_OTHER_SCHEMES.get(scheme, scheme)}://{quote(rest, safe='/:@?=&%+,~!$*()')}"
     if scheme in _GOOGLE and "retry_limit_seconds=" not in rest:
@@ -42,8 +42,10 @@ def store_of(uri: str) -> tuple[Any, str]:
 
 @contextmanager
 def reaching(shown: str = "", what: str = "reached") -> Iterator[None]:
-    """Whatever a driver or the system may raise has the place, one clear reason, and a class that says whether it may
-    pass. Without a place it is the one that the error names."""
+    """Turns errors of drivers and the system into ours: with the place, a reason, and whether a retry may help.
+
+    The place is `shown`, else the one that the error names.
+    """
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -51,5 +53,5 @@ def reaching(shown: str = "", what: str = "reached") -> Iterator[None]:
 
 
 def _shown(uri: str) -> str:
-    """Without a name and password that it may bring along."""
+    """Returns the URI without a user name and password."""
     return re.sub(r"://[^/@:]*:[^/@]*@", "://", uri)

@@ -1,4 +1,4 @@
-"""Opening what a stream handle names: a file beside `_metadata`, a file elsewhere, or bytes inside `_metadata`."""
+"""Opens what a stream handle names: a file beside `_metadata`, a file elsewhere, or bytes inside `_metadata`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stateferry.savepoint.storage import Location
 
 
 def open_stream(folder: Location, handle: StreamHandle) -> tuple[Any, str, int]:
-    """A seekable file, its name for messages and its size, which must be what the handle says."""
+    """Returns a file that can seek, its name for messages, and its size, which must be as the handle says."""
     match handle:
         case InlineBytes(name, data):
             return pa.BufferReader(data), f"{folder.child('_metadata').shown} (inlined state {name})", len(data)

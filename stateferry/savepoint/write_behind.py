@@ -1,11 +1,11 @@
-"""A file whose bytes go to disk while more are written, and then leave the page cache.
+"""A file whose bytes are put on disk while more are written, and then leave the page cache.
 
-It has its name only when it is whole, on a local disk as on an object store: a writer that outlives the run it belonged
-to puts the same bytes in the place of those that stand, and never half of them.
+The file gets its name only when it is complete, on a local disk and on an object store. So a worker that is still
+writing after its run has ended can only replace a file by one with the same bytes, never by a part of it.
 
-Without going to disk early a large file takes all free memory for pages that nobody reads soon: memory the machine has
-to find first (on virtual machines often from their host, which costs several times what the disk does), and one long
-wait at the end.
+If the bytes didn't go to disk early, a large file would fill all free memory with pages that are not read again soon.
+The machine must first free that memory (virtual machines often get it from their host), which costs several times what
+the disk does, and the end of the file would be one long wait.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ PORTION = 32 << 20
 
 
 class WriteBehind:
-    """A stream into a location, on disk once it is closed by `finish`; object stores take it as it comes."""
+    """A stream that writes a file, which is on disk once `finish` returns. For object stores it only hands bytes on."""
 
     def __init__(self, location: Location, portion: int = PORTION, hasher: Any = None) -> None:
-        """`hasher` hears of all that is written."""
+        """All bytes that are written go into `hasher`."""
         self._location, self._portion, self._hasher = location, portion, hasher
         self._written = location.draft() if location.is_local else location
         self._finished = False
         self._stream: Any = self._written.create()
-        # Sees the same file, and can be synced and forgotten from another thread.
+        # A second descriptor of the file, which another thread can sync and drop from the page cache.
         self._descriptor: int | None = os.open(self._written.path, os.O_RDONLY) if _is_possible(location) else None
         self._disk = ThreadPoolExecutor(1, "write-behind")
         self._pending: Future[None] | None = None
@@ -46,7 +46,7 @@ class WriteBehind:
         self.position += len(data)
         self._since_portion += len(data)
         if self._since_portion >= self._portion and self._descriptor is not None:
-            # One portion is on its way and one is being filled, never more.
+            # At most one portion is on its way to disk while the next one is filled.
             self._wait()
             self._stream.flush()
             self._pending = self._disk.submit(_to_disk, self._written.path, self._descriptor, self.position)
@@ -58,7 +58,7 @@ class WriteBehind:
             pending.result()
 
     def finish(self) -> None:
-        """Ends the file; it is on disk when this returns."""
+        """Completes the file; it is on disk when this returns."""
         self._wait()
         self._stream.close()
         try:
@@ -71,12 +71,12 @@ class WriteBehind:
         self._finished = True
 
     def _is_needless(self) -> bool:
-        """Whether the draft is gone: who removed it had the whole file already, of the same bytes."""
+        """Whether the draft was removed because the complete file, with the same bytes, is already there."""
         gone = self._location.is_local and not self._written.exists()
         return gone and self._location.is_file() and self._location.size() == self.position
 
     def close(self) -> None:
-        """Lets go of the file, whether it is finished or not. What isn't finished never has the file's name."""
+        """Closes the file. If it wasn't finished, its draft is removed, and the file never gets its name."""
         self._disk.shutdown()
         try:
             if self._finished or self._location.is_local:
@@ -97,8 +97,11 @@ def _is_possible(location: Location) -> bool:
 
 
 def _abandon(stream: Any) -> None:
-    """An object store's stream puts what it has so far under the file's name when it is closed, and when it is garbage:
-    in the place of a whole file that another attempt may have put there. So it is never either."""
+    """Keeps an object store's stream from ever being closed, by a reference that is never released.
+
+    Closing it, or collecting it as garbage, would put the incomplete bytes under the file's name. They would replace a
+    complete file that another attempt may have written.
+    """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
 
 

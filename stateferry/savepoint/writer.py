@@ -1,7 +1,7 @@
-"""Writing a savepoint: state files first, in any order and by anyone, `_metadata` last and in one piece.
+"""Writes a savepoint: first the state files, in any order and from any process; last `_metadata`, atomically.
 
-File names follow from what is in them, so that a step that is run again writes the same bytes to the same places; until
-`_metadata` is there, no reader takes the folder for a savepoint.
+A file's name follows from its content, so a step that is repeated writes the same bytes to the same files. Without
+`_metadata` no reader takes the folder for a savepoint.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 
 
 class KeyedFileWriter:
-    """One subtask's keyed state file: its key groups in ascending order, each state of a group once, in any order."""
+    """One subtask's keyed state file: key groups in ascending order, each state once in a key group, in any order."""
 
     def __init__(self, location: Location, header: KeyedHeader, key_groups: KeyGroupRange, hasher: Any = None) -> None:
         self._location, self._header, self._range = location, header, key_groups
@@ -59,7 +59,7 @@ class KeyedFileWriter:
         self._stream.close()
 
     def entries(self, key_group: int, state: int, entries: Buffer, last_start: int) -> None:
-        """Entries as they lie in a section, the last of which begins at `last_start`."""
+        """Writes entries as they are in a section; the last of them begins at `last_start`."""
         if key_group != self._group:
             self._begin_group(key_group)
         if state != self._state:
@@ -110,7 +110,7 @@ class KeyedFileWriter:
                 self._compress(everything=False)
 
     def _compress(self, *, everything: bool) -> None:
-        """Whole blocks only, until the key group ends, so that the same content always gives the same bytes."""
+        """Compresses whole blocks until the key group ends, so that the same content always gives the same bytes."""
         size = (
             len(self._uncompressed) if everything else len(self._uncompressed) // _COMPRESS_AT_ONCE * _COMPRESS_AT_ONCE
         )
@@ -120,14 +120,14 @@ class KeyedFileWriter:
             del self._uncompressed[:size]
 
     def close(self) -> KeyedHandle:
-        """Ends the file; it is on disk when this returns."""
+        """Completes the file and returns its handle; the file is on disk then."""
         self._end_group()
         self._stream.finish()
         return KeyedHandle(self._range, tuple(self._offsets), RelativeFile(self._location.name, self._stream.position))
 
 
 class PlainFileWriter:
-    """A state file whose bytes the caller knows; on disk when the context ends."""
+    """A state file whose bytes come from the caller; it is on disk when the context ends without an error."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -151,11 +151,12 @@ class PlainFileWriter:
         return self._stream.position
 
     def written(self) -> RelativeFile:
+        """Returns the handle of the file."""
         return RelativeFile(self._location.name, self.position)
 
 
 class SavepointWriter:
-    """A savepoint in the making, in a folder of its own. `hasher` hears of what is written to keyed files."""
+    """A new savepoint in a folder of its own. All bytes that are written to keyed files go into `hasher`."""
 
     def __init__(self, target: str, hasher: Any = None) -> None:
         self._hasher = hasher
@@ -172,16 +173,18 @@ class SavepointWriter:
     def keyed_file(
         self, operator_id: str, subtask: int, header: KeyedHeader, key_groups: KeyGroupRange
     ) -> KeyedFileWriter:
+        """Opens a subtask's new keyed state file."""
         return KeyedFileWriter(self._file(operator_id, "keyed", subtask), header, key_groups, self._hasher)
 
     def _file(self, operator_id: str, what: str, subtask: int) -> Location:
         return self.folder.child(f"{operator_id}-{what}-{subtask:05d}")
 
     def operator_file(self, operator_id: str, subtask: int) -> PlainFileWriter:
+        """Opens a subtask's new operator state file."""
         return PlainFileWriter(self._file(operator_id, "operator", subtask))
 
     def carry_over(self, source: Location, operator_id: str, subtask: Subtask, *, keyed: bool) -> Subtask:
-        """The subtask with its files copied byte for byte into this savepoint; keyed state only if asked for."""
+        """Copies the subtask's files byte for byte (keyed state only if `keyed`) and returns it with the copies."""
 
         def copied(handle: Handle | None, what: str) -> Handle | None:
             if handle is None:
@@ -208,6 +211,6 @@ class SavepointWriter:
         return out.written()
 
     def commit(self, metadata: Metadata) -> None:
-        """Makes the folder a savepoint."""
+        """Makes the folder a savepoint by writing `_metadata`."""
         self.folder.sync_folder()
         self.folder.child(METADATA).write_atomically(build_metadata(metadata))
