@@ -1,4 +1,4 @@
-"""The snapshot of Flink's serializer for Avro, and the type that its schema makes.
+"""Reads the snapshot of Flink's Avro serializer, and makes the type that its schema describes.
 
 | version | body |
 |---|---|
@@ -6,9 +6,9 @@
 | 2 | utf class, utf schema |
 | 3 | class and schema as Flink writes a String: varint of UTF-16 units + 1, each unit a varint, low 7 bits first |
 
-The schema is Avro's JSON. Flink doesn't write Avro's own binary form: numbers have their full width, and only the
-counts of arrays and maps are varints (`types.py` has the layout of each part). A logical type is shown as the number
-or the bytes under it.
+The schema is Avro's JSON. Flink doesn't use Avro's own binary form: numbers have their full width, and only the counts
+of arrays and maps are varints (`types.py` has the layout of each part). A value of a logical type is shown as the
+number or the bytes under it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PRIMITIVES: Mapping[str, FlinkType] = {
     "string": Scalar.AVRO_STRING,
 }
 
-# A name stands for its whole definition wherever it occurs: a short schema can stand for an endless type.
+# A name stands for its whole definition wherever it occurs, so a short schema can describe a huge type.
 _MOST_PARTS = 10_000
 _MOST_LEVELS = 64
 _MOST_FIXED = 2**31 - 1
@@ -55,10 +55,11 @@ _MOST_PIECE = 1 << 16
 
 
 class _UnreadableSchemaError(Exception):
-    """The message says why."""
+    """A schema that isn't supported; the message says why."""
 
 
 def read_avro(reader: ByteReader, class_name: str, version: int) -> FlinkType:
+    """Reads the body of the Avro serializer's snapshot. Makes an opaque type of a schema that isn't supported."""
     if not 1 <= version <= 3:
         raise reader.damaged(f"version 1 to 3 of {class_name}", f"{version}", position=reader.position - 4)
     text = reader.utf if version < 3 else lambda what: _flink_text(reader, what)
@@ -80,7 +81,7 @@ def read_avro(reader: ByteReader, class_name: str, version: int) -> FlinkType:
 
 
 def avro_type(schema: object) -> FlinkType:
-    """The type of the values that a parsed schema describes."""
+    """Returns the type of the values that a parsed schema describes."""
     return _Types().type_of(schema, "", 0)[0]
 
 
@@ -89,7 +90,7 @@ def _name_in(schema: object) -> str:
 
 
 class _Types:
-    """The types that a schema has named so far, and of how many parts each is made."""
+    """The types that a schema has named so far, each with its number of parts."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[FlinkType, int]] = {}
@@ -167,7 +168,7 @@ class _Types:
 
 
 def _branch_name(type_: FlinkType) -> str:
-    """As Avro calls it in its own JSON."""
+    """Returns a branch's name, as in Avro's own JSON."""
     match type_:
         case AvroArrayType():
             return "array"
@@ -210,7 +211,7 @@ def _flink_text(reader: ByteReader, what: str) -> str:
         raise reader.damaged(f"{what} of at most {room} characters, by the bytes that follow", f"{units}")
     encoded, size = bytearray(), _FIRST_PIECE
     while units:
-        # In growing pieces: what only looks like a schema breaks off soon.
+        # The portions grow, so that reading soon stops where the bytes only look like a schema.
         piece = _wide_units(reader, min(units, size), what)
         encoded += piece.astype("<u2").tobytes()
         units -= len(piece)
@@ -219,7 +220,7 @@ def _flink_text(reader: ByteReader, what: str) -> str:
 
 
 def _wide_units(reader: ByteReader, most: int, what: str) -> npt.NDArray[np.int64]:
-    """Some of the next UTF-16 units, at least one: a real schema may be as long as a book. JSON has no NUL."""
+    """Reads the next UTF-16 units, at least one and at most `most`. Refuses NUL, which JSON doesn't have."""
     size = min(3 * most, reader.limit - reader.position)
     data = np.frombuffer(reader.data, np.uint8, size, reader.position)
     ends = np.flatnonzero(data < 0x80)[:most]

@@ -1,8 +1,8 @@
-"""Compiled walks over serialized bytes: values of any type, blobs into map entries.
+"""Compiled walks over serialized bytes: they find where values of any type, and the entries of blobs, begin and end.
 
-numba's cache watches only the file that defines a kernel, so all kernels that call each other live in this one.
-Every kernel checks its bounds; on damage it fills `failure` with (code, position, detail) and returns a negative
-number; `walker.py` says it in words. Kernels write to arrays the caller owns and allocate nothing.
+numba's cache notices changes only in the file that defines a kernel, so all kernels that call each other are in this
+file. Every kernel checks its bounds. On damage it fills `failure` with (code, position, detail) and returns a negative
+number; `walker.py` makes the message. Kernels write to arrays that the caller owns and allocate nothing.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from numba.extending import intrinsic
 # Opcodes of a type's program; `walker.py` compiles types to them. Operands follow the opcode in the same array.
 HALT = 0
 FIXED = 1  # size
-STRING = 2  # by how much the length written exceeds the number of units
+STRING = 2  # the difference between the written length and the number of units
 BLOCK = 3  # size of a unit: i32 count, that many units
 BIG_INTEGER = 4
 BIG_DECIMAL = 5
 VARIANT = 6
-LOOP = 7  # register, least size of an element, where to go when empty
-NEXT = 8  # register, where the body starts
-NULL_FLAG = 9  # padding of a null, where to go after it
-BRANCH = 10  # a flag byte: 1 goes on, 0 goes where this says
-ENTRIES = 11  # register with how many, size of keys and of values, 0 for texts: a whole map, as most jobs have them
-JUMP = 12  # where to go
+LOOP = 7  # register, least size of an element, target if there are no elements
+NEXT = 8  # register, target while elements are left: the start of the body
+NULL_FLAG = 9  # padding of a null, target behind it
+BRANCH = 10  # target if the flag byte is 0; if it is 1 the program goes on
+ENTRIES = 11  # register with the count, size of keys, size of values (0: String); a whole map of plain types, the usual
+JUMP = 12  # target
 MASK = 13  # register, bytes
-FIELD = 14  # register, bit, where to go when null
-# Where to go after it, tagged subclasses, named subclasses, then a jump each, then (pool start, length, jump) each.
+FIELD = 14  # register, bit, target if it is null
+# Target behind it, tagged subclasses, named subclasses, a target for each tagged, (pool start, length, target) for each
+# named one.
 POJO = 15
 OPAQUE = 16
 ENUM = 17  # number of constants
@@ -38,14 +39,14 @@ BOOLEAN = 18
 MARK = 19
 REMEMBER = 20  # register that gets the position
 SUFFIX = 21  # register with the position from which the length suffix counts
-UNLESS_END = 22  # where to go when the value's bytes are used up
+UNLESS_END = 22  # target if the value has more bytes
 DELIMITER = 23
-ENUM_IDS = 24  # number of constants, then their ids from the lowest up
-AVRO_BLOCK = 25  # register, least size of an item, where to go behind the last block
-AVRO_UNION = 26  # number of branches, then where each begins
+ENUM_IDS = 24  # number of constants, then their ids in ascending order
+AVRO_BLOCK = 25  # register, least size of an item, target behind the last block
+AVRO_UNION = 26  # number of branches, then a target for each
 NO_VALUES = 27
 
-# What a kernel found damaged.
+# The codes of damage.
 TRUNCATED = 1
 BAD_FLAG = 2
 BAD_COUNT = 3
@@ -68,7 +69,7 @@ HAS_NO_VALUES = 19
 _FAILED = -1
 HIGH_BITS = np.uint64(0x8080808080808080)
 
-# Without _nrt numba counts references to the arrays inside the loops, which takes four times as long as the work.
+# Without _nrt=False numba counts references to the arrays inside the loops, which takes four times as long as the work.
 _njit: Any = njit
 _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _intrinsic: Any = intrinsic
@@ -102,7 +103,7 @@ def _fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
 
 @_intrinsic  # type: ignore[untyped-decorator]
 def _load64(_context: Any, data: Any, position: Any) -> Any:
-    """Eight bytes at once, in the machine's (little-endian) order: numba itself reads byte arrays only byte by byte."""
+    """Loads eight bytes at once, in the machine's (little-endian) order; numba itself loads them one by one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -134,8 +135,10 @@ def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
 
 @_inlined
 def _read_varint(data, position, limit):  # type: ignore[no-untyped-def]
-    """At most five bytes of seven bits each, the lowest first: the number, where the next byte lies, whether the number
-    has ended there, and how many bits have been read."""
+    """Reads at most five bytes of seven bits each, the lowest first.
+
+    Returns the number, the position behind it, whether the number ended before the limit, and how many bits were read.
+    """
     number = np.int64(0)
     shift = np.int64(0)
     byte = np.int64(0x80)
@@ -149,7 +152,7 @@ def _read_varint(data, position, limit):  # type: ignore[no-untyped-def]
 
 @_inlined
 def _skip_string(data, position, limit, null_lengths, failure):  # type: ignore[no-untyped-def]
-    """A varint of units + 1 (0 is null), then each UTF-16 unit as a varint of one to three bytes."""
+    """Skips a String: a varint of units + 1 (0 is null), then each UTF-16 unit as a varint of one to three bytes."""
     start = position
     units, position, ended, shift = _read_varint(data, position, limit)
     if not ended:
@@ -185,7 +188,7 @@ def _skip_wide_string(data, position, limit, units, failure):  # type: ignore[no
 
 @_kernel
 def _skip_big_integer(data, position, limit, failure):  # type: ignore[no-untyped-def]
-    """i32: 0 null, 1 zero, 2 one, 3 ten, otherwise 4 + the number of bytes."""
+    """Skips a BigInteger: i32 (0 null, 1 zero, 2 one, 3 ten, otherwise 4 + the number of bytes), then its bytes."""
     if limit - position < 4:
         return _fail(failure, TRUNCATED, position, 4)
     length = _i32(data, position)
@@ -200,7 +203,7 @@ def _skip_big_integer(data, position, limit, failure):  # type: ignore[no-untype
 
 @_kernel
 def _enter_pojo(code, pool, pc, registers, data, position, limit, failure):  # type: ignore[no-untyped-def]
-    """Reads a POJO's flag byte; returns where the program goes on and leaves the position in register 0."""
+    """Reads a POJO's flag byte. Returns where the program goes on, and puts the position into register 0."""
     if position >= limit:
         return _fail(failure, TRUNCATED, position, 1)
     flag = data[position]
@@ -258,7 +261,7 @@ def _is_constant(code, pc, number):  # type: ignore[no-untyped-def]
 
 @_kernel
 def _read_block_count(registers, data, position, limit, least, failure):  # type: ignore[no-untyped-def]
-    """A varint of 31 bits, believed as far as the bytes behind it allow; goes to register 0."""
+    """Reads a varint of 31 bits into register 0; it must not claim more items than the bytes behind it can hold."""
     start = position
     count, position, ended, shift = _read_varint(data, position, limit)
     if not ended and shift <= 28:
@@ -271,7 +274,7 @@ def _read_block_count(registers, data, position, limit, least, failure):  # type
 
 @_kernel
 def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-untyped-def]
-    """The length of what precedes, its bytes from the lowest up until the rest is 0."""
+    """Checks the length behind a key or namespace: little-endian, in as few bytes as it needs."""
     rest = length
     while True:
         if position >= limit:
@@ -286,7 +289,7 @@ def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-un
 
 @_inlined
 def _skip_plain(data, position, limit, size, failure):  # type: ignore[no-untyped-def]
-    """A value of one size, or if that is 0 a String: the short one in ASCII that it nearly always is at once."""
+    """Skips a value of a fixed size, or a String if `size` is 0; a short ASCII String, the usual one, takes no call."""
     if size > 0:
         if size > limit - position:
             return _fail(failure, TRUNCATED, position, size)
@@ -301,7 +304,7 @@ def _skip_plain(data, position, limit, size, failure):  # type: ignore[no-untype
 
 @_kernel
 def _skip_entries(data, position, limit, count, key_size, value_size, marks, failure):  # type: ignore[no-untyped-def]
-    """Entries of a map, with a mark where each begins and where its key ends."""
+    """Walks the entries of a map and marks where each begins and where its key ends."""
     for entry in range(count):
         marks[2 * entry] = position
         position = _skip_plain(data, position, limit, key_size, failure)
@@ -323,9 +326,11 @@ def _skip_entries(data, position, limit, count, key_size, value_size, marks, fai
 
 @_kernel
 def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, failure):  # type: ignore[no-untyped-def]
-    """Runs a program over many values: where each ends, and the positions the program marks on its way, `mark_ends[i]`
-    of them until the end of value i. Returns how many values were walked; if fewer than given, the next one is
-    damaged."""
+    """Runs a program over many values. Finds where each ends, and the positions that the program marks.
+
+    `mark_ends[i]` is the number of marks up to the end of value i. Returns how many values were walked. If these are
+    fewer than were given, the next value is damaged.
+    """
     marked = np.int64(0)
     for index in range(len(starts)):
         position = starts[index]
@@ -559,8 +564,10 @@ def _same_bytes(data, one, other, count):  # type: ignore[no-untyped-def]
 
 @_kernel
 def walk_runs(code, pool, registers, data, starts, limits, firsts, ends, marks, mark_ends, failure):  # type: ignore[no-untyped-def]
-    """Walks only the first of neighbouring values that are the same bytes: where each of these begins and ends. Returns
-    how many there are, or a negative number."""
+    """Walks only the first of neighbouring values that have the same bytes; finds where each of these begins and ends.
+
+    Returns how many there are, or a negative number on failure.
+    """
     count = np.int64(0)
     for index in range(len(starts)):
         start = starts[index]
@@ -579,7 +586,10 @@ def walk_runs(code, pool, registers, data, starts, limits, firsts, ends, marks, 
 
 @_kernel
 def read_counts(data, starts, limits, least_size, counts, failure):  # type: ignore[no-untyped-def]
-    """The i32 at each start, believed only as far as the bytes behind it allow; returns how many were read."""
+    """Reads the i32 count at each start; it must not claim more than the bytes behind it can hold.
+
+    Returns how many counts were read.
+    """
     for index in range(len(starts)):
         position = starts[index]
         if limits[index] - position < 4:

@@ -1,16 +1,15 @@
-"""Where in a header a serializer snapshot, the key of a serializer or a state may begin, found in one pass over its
-bytes.
+"""Finds the places in a header where a serializer snapshot, a serializer's key or a state may begin.
 
-Each of the three begins with a text; what stands behind the text tells them apart:
+One pass over the bytes finds all. Each of the three begins with a text; the bytes behind the text tell them apart:
 
-| begins | text | behind it |
+| what begins | text | behind it |
 |---|---|---|
 | snapshot | a class name: not empty, no control characters, no spaces | i32 version below 2^28 |
 | serializer key | not empty | i32 2 |
-| state | its name | i32 kind 0 to 4, i32 number of options, these, i32 number of serializers, a serializer's key |
+| state | its name | i32 kind 0 to 4, i32 number of options, options, i32 number of serializers, a serializer's key |
 
-Every place where one of them really begins is among those found. Snapshots and keys are found by these marks alone, so
-that places may be among them where none begins; states are read up to their first serializer.
+No place where one of them really begins is missed. But a place may be found where no snapshot or key begins, because
+these are found by the marks above alone. States are parsed up to their first serializer.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from stateferry.binary import ByteReader
 from stateferry.errors import DamagedError
 
 MOST_UNKNOWN_VERSION = 0x10000000  # less than any four characters of text
-SNAPSHOT_VERSION = 2  # stands before each snapshot that isn't part of another one
+SNAPSHOT_VERSION = 2  # comes before each snapshot that isn't part of another one
 
 _VERSION = SNAPSHOT_VERSION.to_bytes(4, "big")
 _BLOCK = 1 << 18
 _LONGEST_TEXT = 0xFFFF
-_BEHIND_TEXT = 12  # how many bytes behind a text are looked at
+_BEHIND_TEXT = 12  # the number of bytes behind a text that are checked
 _MOST_KINDS = 5
-# Of one state: more than Flink has ever written (1 and 3).
+# The most that one state may have. Flink has never written more than 1 option and 3 serializers.
 _MOST_OPTIONS = 15
 _MOST_SERIALIZERS = 15
 
@@ -44,7 +43,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Landmarks:
-    """Positions in ascending order."""
+    """The places where snapshots, serializers' keys and states may begin, in ascending order."""
 
     snapshots: array[int]
     keys: array[int]
@@ -52,6 +51,7 @@ class Landmarks:
 
 
 def find_landmarks(data: bytes, limit: int) -> Landmarks:
+    """Finds the landmarks in the first `limit` bytes of a header."""
     snapshots, keys, states = array("q"), array("q"), array("q")
     for start in range(0, limit, _BLOCK):
         stop = min(start + _BLOCK, limit)
@@ -66,7 +66,7 @@ def find_landmarks(data: bytes, limit: int) -> Landmarks:
 
 
 def _may_be_a_state(data: bytes, position: int) -> bool:
-    """Whether the numbers in a state's head are as they should be: a quick look, as a body may be full of such."""
+    """Whether the numbers in a state's head are plausible; a quick check, because there may be many candidates."""
     position += 2 + int.from_bytes(data[position : position + 2], "big") + 4
     options = int.from_bytes(data[position : position + 4], "big")
     position += 4
@@ -82,8 +82,10 @@ def _may_be_a_state(data: bytes, position: int) -> bool:
 
 
 def read_state_head(data: bytes, position: int, limit: int) -> tuple[int, int] | None:
-    """Where the first serializer of the state at a position begins, and how many there are; None if what stands there
-    isn't like any state that Flink writes."""
+    """Returns where the first serializer of the state at a position begins, and how many serializers it has.
+
+    Returns None if the bytes are not a state as Flink writes it.
+    """
     reader = ByteReader(data, "", position=position, limit=limit)
     try:
         reader.utf("a state's name")
@@ -106,14 +108,14 @@ def read_state_head(data: bytes, position: int, limit: int) -> tuple[int, int] |
 
 
 def read_key(reader: ByteReader) -> str:
-    """The key of a serializer and the version of what follows it."""
+    """Reads the key of a serializer, and checks the version of the snapshot behind it."""
     key = reader.utf("the key of a serializer")
     reader.expect_i32(SNAPSHOT_VERSION, "the version before a serializer snapshot")
     return key
 
 
 def _marks(data: Bytes, starts: int) -> Bytes:
-    """For each of the first `starts` positions what may begin there."""
+    """Returns for each of the first `starts` positions, as flags, what may begin there."""
     size = len(data)
     behind = _flags_behind_a_text(data)
     lengths = np.zeros(starts, np.int32)
@@ -123,7 +125,7 @@ def _marks(data: Bytes, starts: int) -> Bytes:
     inside = ends <= size
     marks = np.where(inside, behind[np.minimum(ends, size)], 0).astype(np.uint8)
     marks[lengths == 0] &= _STATE
-    # The texts themselves, of those that are left.
+    # Check the texts themselves, at the positions that are left.
     left = np.flatnonzero(marks)
     text = _Text(data)
     left_starts, left_ends = left + 2, ends[left]
@@ -134,7 +136,7 @@ def _marks(data: Bytes, starts: int) -> Bytes:
 
 
 def _flags_behind_a_text(data: Bytes) -> Bytes:
-    """For each position what a text that ends there may be the beginning of."""
+    """Returns for each position, as flags, what may have begun with a text that ends there."""
     size = len(data)
     padded = np.concatenate((data, np.full(_BEHIND_TEXT + 1, 0xFF, np.uint8)))
 
@@ -164,7 +166,7 @@ def _flags_behind_a_text(data: Bytes) -> Bytes:
 
 
 class _Text:
-    """Which ranges of the bytes are modified UTF-8."""
+    """Tells which ranges of the bytes are valid modified UTF-8."""
 
     def __init__(self, data: Bytes) -> None:
         following = np.append(data[1:], np.uint8(0))
@@ -186,7 +188,7 @@ class _Text:
         self._gaps_before = _counts_before((data <= 0x20) | (data == 0x7F))
 
     def is_valid(self, starts: NDArray[np.int64], ends: NDArray[np.int32]) -> Flags:
-        """A range has to begin with a character and to end with one, and every byte in it belongs to one."""
+        """Whether each range is whole characters: it begins and ends with one, and has no byte outside of one."""
         last = np.maximum(ends - 1, 0)
         empty = ends <= starts
         valid: Flags = self._bad_before[ends] == self._bad_before[starts]
@@ -196,7 +198,7 @@ class _Text:
         return valid
 
     def has_no_gap(self, starts: NDArray[np.int64], ends: NDArray[np.int32]) -> Flags:
-        """Neither a space nor a control character."""
+        """Whether each range has neither a space nor a control character."""
         gapless: Flags = self._gaps_before[ends] == self._gaps_before[starts]
         return gapless
 

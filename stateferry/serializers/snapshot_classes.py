@@ -1,4 +1,4 @@
-"""The serializer snapshots that Flink itself writes, by class: the type each stands for, and its outer body."""
+"""The serializer snapshots of Flink itself, by class: the type that each describes, and how its outer body is read."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ SIMPLE_TYPES: dict[str, FlinkType] = {
 
 @dataclass(frozen=True, slots=True)
 class CompositeClass:
-    """How a composite snapshot class reads its outer body and makes a type of it and the nested ones."""
+    """How a composite snapshot class reads its outer body, and makes its type from that and the nested types."""
 
     outer_version: int
     arity: int | None
@@ -197,7 +197,7 @@ _MOST_CONSTANTS = 0xFFFF
 
 
 def _scala_enum(reader: ByteReader, class_name: str, version: int) -> FlinkType:
-    """Each constant with a number of its own: they may have gaps."""
+    """Reads a Scala enumeration: each constant has a number, and the numbers may have gaps."""
     if version != 3:
         raise reader.damaged(f"version 3 of {class_name}", f"{version}", position=reader.position - 4)
     enum_class = reader.utf("an enumeration")
@@ -212,7 +212,7 @@ def _scala_enum(reader: ByteReader, class_name: str, version: int) -> FlinkType:
     return EnumType(enum_class, tuple(constants.values()), tuple(constants))
 
 
-# Bodies that say how long they are and have no snapshots inside: what reads each, given its class and version.
+# Classes whose bodies tell their own length and have no nested snapshots; each with its reader.
 PLAIN_CLASSES: dict[str, Callable[[ByteReader, str, int], FlinkType]] = {
     _SCALA + "ScalaEnumSerializerSnapshot": _scala_enum,
     "org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot": read_avro,

@@ -1,7 +1,7 @@
-"""Serializer snapshots of one state in several subtasks as one that describes the values of all.
+"""Merges the serializer snapshots that several subtasks have of one state into one that describes all values.
 
-They differ where a POJO serializer has met subclasses on its way that nobody registered: each subtask describes
-those it has seen. Values name their subclass, so that all of these together describe every value.
+They differ if a POJO serializer met subclasses that were not registered: each subtask describes those that it has met.
+A value names its subclass, so all these descriptions together describe every value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stateferry.serializers.snapshots import OPTIONAL_MAP_MAGIC, SerializerSnaps
 
 
 def merge_snapshots(one: SerializerSnapshot, other: SerializerSnapshot) -> SerializerSnapshot | None:
-    """None if the two describe different values."""
+    """Returns the merged snapshot, or None if the two describe different values."""
     if one.raw == other.raw:
         return one
     if (one.class_name, one.version) != (other.class_name, other.version):
@@ -29,13 +29,13 @@ def merge_snapshots(one: SerializerSnapshot, other: SerializerSnapshot) -> Seria
 
 
 def parse_snapshot(raw: bytes) -> SerializerSnapshot:
-    """The snapshot that fills the bytes."""
+    """Returns the snapshot that fills the bytes."""
     snapshot, _ = SnapshotParser(raw, "a serializer snapshot").read(0)
     return snapshot
 
 
 def _merge_composite(one: SerializerSnapshot, other: SerializerSnapshot) -> bytes | None:
-    """Nested snapshots are the last thing in a composite one."""
+    """Merges composite snapshots, of which the nested ones are the last part."""
     heads = [part.raw[: len(part.raw) - sum(len(nested.raw) for nested in part.nested)] for part in (one, other)]
     if heads[0] != heads[1] or len(one.nested) != len(other.nested):
         return None
@@ -74,7 +74,7 @@ def _merge_pojo(one: bytes, other: bytes) -> bytes | None:
     if mine.head != theirs.head:
         return None
     fields = _merge_items(mine.fields, theirs.fields)
-    # The place of a registered subclass is the tag that values have.
+    # The values' tags are positions among the registered subclasses, so their order must be the same.
     registered = _merge_items(mine.registered, theirs.registered)
     known = [item for item in theirs.others if item[0] in {name for name, *_ in mine.others}]
     shared = [item for item in mine.others if item[0] in {name for name, *_ in known}]
@@ -95,7 +95,7 @@ def _merge_pojo(one: bytes, other: bytes) -> bytes | None:
 
 
 def _merge_items(mine: list[_Item], theirs: list[_Item]) -> list[_Item] | None:
-    """Of the same names in the same order."""
+    """Merges two maps with the same names in the same order; returns None for others."""
     merged: list[_Item] = []
     for (name, key, value), (other_name, other_key, other_value) in zip(mine, theirs, strict=False):
         if name != other_name or key != other_key:

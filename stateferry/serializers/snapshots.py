@@ -1,4 +1,4 @@
-"""Serializer snapshots: how Flink describes in a savepoint's headers the serializer that wrote a state.
+"""Serializer snapshots: the descriptions of serializers in a savepoint's headers.
 
 | part | bytes |
 |---|---|
@@ -7,8 +7,8 @@
 | composite body | i32 911108, i32 outer version, outer body, i32 1333245, i32 1, i32 n, n x Snapshot |
 | optional map | i64 0x4f2c69a3d70, i32 n, n x (utf name, bool + i32 length + bytes, bool + i32 length + bytes) |
 
-A body has no length. Where one of an unknown class ends is found by what has to follow it (`unknown_ends`); it is kept
-as an `OpaqueType`. If everything fits in more than one way, the class is refused by name.
+A body has no length. The end of an unknown class's body is found by what must follow it (`unknown_ends`), and its type
+is an `OpaqueType`. If a header can be read in more than one way, it is refused, and the message names the class.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
 _LEAST_SNAPSHOT = 2 + 4  # an empty class name and a version
 _COMPOSITE_VERSION = 3
 
-# What keeps a header that was made to be misread from filling the stack and the memory: more of each than anybody has.
+# Limits that no real header reaches. They keep a malicious one from filling the stack and the memory.
 _MOST_LEVELS = 64
 _MOST_SNAPSHOTS = 1 << 18
 _MOST_COPIED = 1 << 26
@@ -59,7 +59,7 @@ _MOST_NAMES = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class SerializerSnapshot:
-    """One serializer as a header describes it: `raw` is its very bytes, class name and version included."""
+    """One serializer as a header describes it; `raw` is all its bytes, with class name and version."""
 
     class_name: str
     version: int
@@ -69,12 +69,12 @@ class SerializerSnapshot:
 
 
 Reading = tuple[SerializerSnapshot, int]
-# The names in a map of framed snapshots, with where each frame begins and ends.
+# The names in a map of framed snapshots, each with the begin and end of its frame.
 _Frames = list[tuple[str, tuple[int, int] | None]]
 
 
 class SnapshotParser:
-    """Reads the snapshots of a header. Where unknown ones end is found for all of them when the first one is met."""
+    """Reads the snapshots of a header. When it meets the first unknown one, it finds the ends of all unknown ones."""
 
     def __init__(
         self,
@@ -99,11 +99,14 @@ class SnapshotParser:
         self._snapshots = 0
 
     def reader(self, position: int) -> ByteReader:
+        """Returns a reader of the header's bytes from a position on."""
         return ByteReader(self.data, self.file, position=position, limit=self.limit, base=self.base)
 
     def read(self, position: int, rest: Rest | None = None) -> Reading:
-        """The snapshot at a position, and where it ends. `rest` is what has to follow it: by default nothing, so that
-        an unknown one ends where the data does."""
+        """Returns the snapshot at a position, and where it ends.
+
+        `rest` is what must follow it. By default that is nothing, so an unknown snapshot ends where the data ends.
+        """
         self._rest = rest or Rest()
         self._missing = 0
         return self._read(position)
@@ -131,7 +134,7 @@ class SnapshotParser:
         return self._done(position, reader.position, class_name, version, type_, nested)
 
     def head(self, position: int) -> Head:
-        """The snapshot at a position without those nested in it, for a search of where unknown ones end."""
+        """Reads the snapshot at a position without its nested ones, for the search of unknown ends."""
         reader = self.reader(position)
         class_name, version = self._class_and_version(reader)
         if class_name in LEAF_READERS:
@@ -287,7 +290,7 @@ def _kryo(reader: ByteReader, class_name: str, version: int) -> FlinkType:
     return OpaqueType(value_class, "serialized by Kryo")
 
 
-# Snapshots without others nested in them: each reads its body, to the body's end.
+# Snapshots without nested ones, by class; each reader reads the body to its end.
 LEAF_READERS: dict[str, Callable[[ByteReader, str, int], FlinkType]] = {
     **dict.fromkeys(SIMPLE_TYPES, _simple),
     ENUM_SNAPSHOT: _enum,
@@ -297,7 +300,7 @@ LEAF_READERS: dict[str, Callable[[ByteReader, str, int], FlinkType]] = {
 
 
 def _pojo_frames(reader: ByteReader, class_name: str, version: int) -> tuple[str, _Frames, _Frames, _Frames]:
-    """The POJO's class, its fields, its registered subclasses and its other ones."""
+    """Returns the POJO's class, and the frames of its fields, its registered and its other subclasses."""
     _expect_version(2, reader, class_name, version)
     pojo_class = reader.utf("a POJO class")
     fields, registered, others = ([(name, value) for name, _, value in optional_map(reader)] for _ in range(3))
@@ -305,7 +308,7 @@ def _pojo_frames(reader: ByteReader, class_name: str, version: int) -> tuple[str
 
 
 def optional_map(reader: ByteReader) -> Iterator[tuple[str, tuple[int, int] | None, tuple[int, int] | None]]:
-    """Names with the extents of their framed keys and values."""
+    """Yields the names of an optional map, each with the extents of its framed key and value."""
     start = reader.position
     if reader.i64("the header of an optional map") != OPTIONAL_MAP_MAGIC:
         raise reader.damaged(f"the header of an optional map {OPTIONAL_MAP_MAGIC:#x}", "another", position=start)
@@ -338,6 +341,7 @@ def _looks_like_class(text: str) -> bool:
 def composite_snapshot(
     class_name: str, outer_version: int, type_: FlinkType, nested: tuple[SerializerSnapshot, ...]
 ) -> SerializerSnapshot:
+    """Builds a composite snapshot around nested ones."""
     writer = ByteWriter().utf(class_name).i32(_COMPOSITE_VERSION).i32(_OUTER_MAGIC).i32(outer_version)
     writer.i32(_NESTED_MAGIC).i32(1).i32(len(nested))
     for snapshot in nested:
@@ -346,13 +350,16 @@ def composite_snapshot(
 
 
 def simple_snapshot(type_: Scalar | PrimitiveArrayType) -> SerializerSnapshot:
+    """Builds the snapshot of a type without parts, or of an array of such."""
     class_name = next(name for name, known in SIMPLE_TYPES.items() if known == type_)
     return SerializerSnapshot(class_name, 3, type_, (), ByteWriter().utf(class_name).i32(3).bytes())
 
 
 def map_snapshot(key: SerializerSnapshot, value: SerializerSnapshot) -> SerializerSnapshot:
+    """Builds the snapshot of Flink's map serializer."""
     return composite_snapshot(MAP_SNAPSHOT, 1, MapType(key.type, value.type), (key, value))
 
 
 def ttl_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:
+    """Builds the snapshot of Flink's serializer of values with a timestamp (`TtlSerializer`)."""
     return composite_snapshot(TTL_SNAPSHOT, 2, TtlType(value.type), (simple_snapshot(Scalar.LONG), value))

@@ -1,5 +1,4 @@
-"""The types whose values Flink's own serializers write, as a tree: one node for each serializer, nothing about how
-it was read."""
+"""The types whose values Flink's own serializers write, as a tree with one node for each serializer."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from enum import Enum
 
 
 class Scalar(Enum):
-    """A value without parts. `label` is its Java name, `length` what Flink's `getLength()` says: None if it varies."""
+    """A value without parts; `label` is its Java name, `length` that of Flink's `getLength()` (None if it varies)."""
 
     BOOLEAN = ("Boolean", 1)
     BYTE = ("Byte", 1)
@@ -95,8 +94,7 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class TraversableType:
-    """A Scala collection: i32 size, each element behind a bool `isPresent`. `builder` is the Scala code that makes
-    one."""
+    """A Scala collection: i32 size, each element behind a bool `isPresent`. `builder` is the Scala code to make one."""
 
     element: FlinkType
     builder: str
@@ -104,7 +102,7 @@ class TraversableType:
 
 @dataclass(frozen=True, slots=True)
 class TupleType:
-    """Fields one after another, none null. A tuple of Flink's or a case class of Scala's."""
+    """Fields one after another, none of them null: a tuple of Flink or a case class of Scala."""
 
     fields: tuple[FlinkType, ...]
     class_name: str
@@ -112,8 +110,7 @@ class TupleType:
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """A bit mask of ceil((2 + n) / 8) bytes (without the 2 when it has no row kind), then the fields that aren't
-    null."""
+    """A bit mask of ceil((2 + n) / 8) bytes, then the fields that aren't null. Without a row kind the 2 is missing."""
 
     fields: tuple[FlinkType, ...]
     has_kind: bool
@@ -121,14 +118,19 @@ class RowType:
 
 @dataclass(frozen=True, slots=True)
 class PojoField:
+    """A field of a POJO."""
+
     name: str
     type: FlinkType
 
 
 @dataclass(frozen=True, slots=True)
 class PojoType:
-    """A flag byte (01 null, 02 itself, 04 + utf class: other subclass, 08 + byte tag: registered subclass), then per
-    field bool `isNull` and the value; a subclass's value is a whole value of its own serializer."""
+    """A flag byte, then for each field bool `isNull` and the value.
+
+    The flag is 01 for null, 02 for the class itself, 04 + utf class for another subclass, 08 + byte tag for a
+    registered subclass. Behind 04 and 08 is a whole value of the subclass's own serializer.
+    """
 
     class_name: str
     fields: tuple[PojoField, ...]
@@ -158,8 +160,10 @@ SCALA_TRY = "scala.util.Try"
 
 @dataclass(frozen=True, slots=True)
 class EitherType:
-    """bool `isLeft`, then that side's value: an `Either` of Flink's or of Scala's, or a `Try`, whose left side is the
-    success."""
+    """bool `isLeft`, then the value of that side.
+
+    It is an `Either` of Flink or Scala, or a Scala `Try`, whose left side is the success.
+    """
 
     left: FlinkType
     right: FlinkType
@@ -167,13 +171,13 @@ class EitherType:
 
     @property
     def sides(self) -> tuple[str, str]:
+        """The names of the left and the right side."""
         return ("success", "failure") if self.class_name == SCALA_TRY else ("left", "right")
 
 
 @dataclass(frozen=True, slots=True)
 class EnumType:
-    """i32 number of the constant: its place in the snapshot's names, or for Scala's enumerations the one of `ids` that
-    is at this place."""
+    """i32 number of the constant: its index in `names`, or for Scala's enumerations its number in `ids`."""
 
     class_name: str
     names: tuple[str, ...]
@@ -181,12 +185,13 @@ class EnumType:
 
     @property
     def name_of(self) -> dict[int, str]:
+        """The constants' names by their numbers."""
         return dict(zip(range(len(self.names)) if self.ids is None else self.ids, self.names, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class AvroFixedType:
-    """So many bytes."""
+    """`size` bytes."""
 
     class_name: str
     size: int
@@ -194,7 +199,7 @@ class AvroFixedType:
 
 @dataclass(frozen=True, slots=True)
 class AvroArrayType:
-    """Blocks, each a varint count, low 7 bits first, and so many elements; a count of 0 ends it."""
+    """Blocks, each a varint count (low 7 bits first) and that many elements; a block with count 0 ends the array."""
 
     element: FlinkType
 
@@ -208,19 +213,21 @@ class AvroMapType:
 
 @dataclass(frozen=True, slots=True)
 class AvroBranch:
+    """A branch of a union, or a field of a record."""
+
     name: str
     type: FlinkType
 
 
 @dataclass(frozen=True, slots=True)
 class AvroUnionType:
-    """i32 number of the branch, then its value."""
+    """i32 index of the branch, then its value."""
 
     branches: tuple[AvroBranch, ...]
 
     @property
     def nullable(self) -> FlinkType | None:
-        """The type of the other branch, if there are two and one is null."""
+        """The type of the other branch, if the union has two branches and one is null; else None."""
         others = [branch.type for branch in self.branches if branch.type is not Scalar.AVRO_NULL]
         return others[0] if len(others) == 1 and len(self.branches) == 2 else None
 
@@ -250,7 +257,7 @@ class TimerType:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
-    """A value whose bytes only foreign code understands: it can be carried, not split. `reason` says whose code."""
+    """A value that only foreign code understands: it can be copied but not split. `reason` says whose code it is."""
 
     class_name: str
     reason: str
@@ -283,7 +290,7 @@ FlinkType = (
 
 
 def simple_name(class_name: str) -> str:
-    """`Reading` for `com.acme.Reading`, for `com.acme.Job$Reading` and for Scala's object `com.acme.Reading$`."""
+    """Returns `Reading` for `com.acme.Reading`, `com.acme.Job$Reading` and Scala's object `com.acme.Reading$`."""
     return class_name.rstrip("$").replace("$", ".").rsplit(".", 1)[-1]
 
 
@@ -291,7 +298,7 @@ _PRIMITIVE_NAMES = {Scalar.INTEGER: "int", Scalar.CHARACTER: "char", Scalar.STRI
 
 
 def type_name(type_: FlinkType) -> str:
-    """The type as a Java developer writes it, without packages: `Map<String,Tuple2<Long,Double>>`."""
+    """Returns the type as a Java developer writes it, without packages: `Map<String,Tuple2<Long,Double>>`."""
     match type_:
         case Scalar():
             return type_.label
@@ -334,13 +341,15 @@ def type_name(type_: FlinkType) -> str:
 
 
 def fixed_length(type_: FlinkType) -> int | None:
-    """What Flink's `TypeSerializer.getLength()` says, which decides about length suffixes in keys: None if it
-    varies."""
+    """Returns what Flink's `TypeSerializer.getLength()` says, or None if the length varies.
+
+    This decides whether keys and namespaces have length suffixes.
+    """
     match type_:
         case Scalar():
             return type_.length
         case TupleType(fields):
-            # Flink takes a field of length 0 for one of varying length.
+            # Flink treats a field of length 0 like one of varying length.
             lengths = [fixed_length(field) or 0 for field in fields]
             return sum(lengths) if all(lengths) else None
         case EnumType():
@@ -358,7 +367,7 @@ def fixed_length(type_: FlinkType) -> int | None:
 
 
 def children(type_: FlinkType) -> tuple[FlinkType, ...]:
-    """The types a value of this type may contain directly."""
+    """Returns the types that a value of this type may contain directly."""
     match type_:
         case Scalar() | EnumType() | OpaqueType() | AvroFixedType():
             return ()
@@ -389,7 +398,7 @@ def children(type_: FlinkType) -> tuple[FlinkType, ...]:
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:
-    """Every part of the type whose values can't be walked."""
+    """Returns every part of the type whose values can't be walked."""
     if isinstance(type_, OpaqueType):
         return (type_,)
     return tuple(part for child in children(type_) for part in opaque_parts(child))

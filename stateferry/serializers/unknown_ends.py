@@ -1,16 +1,16 @@
-"""Where the descriptions of unknown serializers end: found by what has to follow, in one sweep over the header.
+"""Finds where the descriptions of unknown serializers end, in one sweep over the header.
 
-The body of a serializer snapshot has no length, so that one of an unknown class can end anywhere. What has to follow
-depends only on how much of the header is still missing (`Context`): so many snapshots inside composite ones, so many
-serializers of the state, so many states, so many lists of states. Composite snapshots have no end mark: it doesn't
-matter which of them the missing snapshots belong to.
+The body of a serializer snapshot has no length, so the body of an unknown class could end anywhere. What must follow it
+depends only on what of the header is still missing (`Context`): a number of snapshots inside composite ones, of
+serializers of the state, of states, and of lists of states. Composite snapshots have no end mark, so it doesn't matter
+to which of them the missing snapshots belong.
 
-The sweep goes over the positions once, in ascending order, and keeps for each context which readings lead there: none,
-one (with the ends it has chosen) or several. An unknown body stays open: wherever a landmark shows that what has to
-follow may begin, the body may end. The number of states still missing is a set of bits, so that readings which differ
-only in that go together; those for which too few states are left in the file are dropped.
+The sweep goes over the positions once, in ascending order. For each position and context it keeps which readings lead
+there: none, one (with the ends that it has chosen) or several. An unknown body stays open: it may end wherever a
+landmark shows that what must follow it may begin. The number of missing states is a set of bits, so that readings that
+differ only in this number are handled together. Readings that need more states than are left in the file are dropped.
 
-The work is bounded by the size of the header. What would need more is refused.
+The work is limited in proportion to the size of the header. A header that would need more is refused.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from stateferry.binary import ByteReader
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.serializers.landmarks import Landmarks, find_landmarks, read_key, read_state_head
 
-# The work that a header may take. Known parts cost nothing to the first reading that reaches a position: they take no
-# more than reading the header once does.
+# The limit of the work for a header. Known parts are free for the first reading that reaches a position: in total they
+# take no longer than reading the header once.
 _FREE_STEPS = 80_000
 _BYTES_OF_A_STEP = 64
-_STEPS_OF_AN_END = 4  # the begin or the end of an unknown body
+_STEPS_OF_AN_END = 4  # for the beginning or the end of an unknown body
 _BITS_OF_A_STEP = 1 << 14
 _LEAST_SNAPSHOT = 2 + 1 + 4  # a class name of one character and a version
 _MOST_NAMES = 5
@@ -40,8 +40,11 @@ _MOST_NAMES = 5
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What has to follow a serializer snapshot that isn't part of another one: more serializers of its state, more
-    states of its list, more lists, each with the number of its states before it. Nothing: the end."""
+    """What must follow a serializer snapshot that isn't part of another one: by default nothing, so the end.
+
+    It counts further serializers of its state, further states of its list, and further lists (each of these begins with
+    the number of its states).
+    """
 
     serializers: int = 0
     states: int = 0
@@ -49,8 +52,11 @@ class Rest:
 
 
 class Head(NamedTuple):
-    """A snapshot without those nested in it: where it ends (an unknown one: where its body begins), how many nested
-    ones follow there, whether it can be read in several ways, and its class if that is unknown."""
+    """A snapshot without its nested ones.
+
+    `end` is where it ends (where the body begins if the class is unknown), `nested` how many nested snapshots follow
+    there, `ambiguous` whether it can be read in several ways, `unknown` its class if that is unknown.
+    """
 
     end: int
     nested: int = 0
@@ -59,12 +65,14 @@ class Head(NamedTuple):
 
 
 class HeadReader(Protocol):
+    """Reads snapshots without their nested ones."""
+
     def head(self, position: int) -> Head:
-        """Raises `DamagedError` where there is none."""
+        """Returns the snapshot at a position. Raises `DamagedError` if there is none."""
 
 
 class Search:
-    """What all searches in one header share: the landmarks, the work that is left, and the unknown classes they met."""
+    """What all searches in one header share: the landmarks, the work that is left, and the unknown classes so far."""
 
     def __init__(self, data: bytes, file: str, limit: int, base: int) -> None:
         self.data = data
@@ -80,11 +88,13 @@ class Search:
         return find_landmarks(self.data, self._limit)
 
     def spend(self, steps: int) -> None:
+        """Takes steps from the work that is left. Refuses the header when none is left."""
         self._steps -= steps
         if self._steps < 0:
             raise self._refused("there are too many ways to read the header")
 
     def ambiguous(self) -> RefusedError:
+        """Returns the refusal of a header that can be read in more than one way."""
         return self._refused("the header can be read in more than one way")
 
     def _refused(self, what: str) -> RefusedError:
@@ -100,8 +110,11 @@ class Search:
 def find_ends(
     search: Search, heads: HeadReader, body: int, limit: int, class_name: str, nested: int, rest: Rest
 ) -> dict[int, int]:
-    """Where each unknown body from the one at `body` on ends, by where it begins. `nested` is how many more snapshots
-    are missing inside those that have begun; all that has to follow ends at `limit`."""
+    """Returns the end of each unknown body, from the one at `body` on, by the position where the body begins.
+
+    `nested` is the number of snapshots that are still missing inside those that have begun. All that must follow ends
+    at `limit`.
+    """
     search.unknown[class_name] = None
     sweep = _Sweep(search, heads, limit)
     sweep.open((rest.lists, rest.serializers, nested), body, _Ways([(1 << rest.states, None)]))
@@ -119,7 +132,7 @@ def find_ends(
 
 
 def ways_to_fill(search: Search, heads: HeadReader, start: int, end: int) -> int:
-    """In how many ways one snapshot fills a frame: 0, 1, or 2 for more."""
+    """Returns in how many ways one snapshot can fill a frame: 0, 1, or 2 for more than one."""
     if (start, end) not in search.framed:
         search.framed[start, end] = _ways_to_fill(search, heads, start, end)
     return search.framed[start, end]
@@ -141,10 +154,10 @@ def _ways_to_fill(search: Search, heads: HeadReader, start: int, end: int) -> in
     return 1 if position == end else 0
 
 
-# Missing lists of states, serializers of this state, and snapshots nested in those of one serializer.
+# The numbers of missing lists of states, serializers of this state, and snapshots nested in those of one serializer.
 Context = tuple[int, int, int]
 
-# The ends that a reading has chosen: the latest position (a body's end, before it the body's begin), and those before.
+# The ends that a reading has chosen, latest first: the end of a body, the begin of that body, and so on.
 _Chain = tuple[int, "_Chain"] | None
 
 
@@ -157,8 +170,11 @@ def _pairs(chain: _Chain) -> Iterator[tuple[int, int]]:
 
 
 class _Ways:
-    """The readings that lead to one context at one position, by how many more states they need (a bit each): for bits
-    that one reading alone leads to, that reading's ends; and the bits that several lead to."""
+    """The readings that lead to one context at one position. A bit stands for a number of states they still need.
+
+    `one` has the bits to which a single reading leads, with the ends that this reading chose; `several` has the bits to
+    which more than one reading leads.
+    """
 
     __slots__ = ("most_states", "one", "several")
 
@@ -178,6 +194,7 @@ class _Ways:
         return max(1, len(self.one)) * (1 + self.most_states // _BITS_OF_A_STEP)
 
     def joined(self, other: _Ways) -> _Ways:
+        """Returns the readings of both; where both have a bit, several readings lead to it."""
         seen, several = 0, self.several | other.several
         for bits, _ in (*self.one, *other.one):
             several |= seen & bits
@@ -185,12 +202,14 @@ class _Ways:
         return _Ways([(left, chain) for bits, chain in (*self.one, *other.one) if (left := bits & ~several)], several)
 
     def ambiguous(self) -> _Ways:
+        """Returns the same bits, all of them as reached by several readings."""
         every = self.several
         for bits, _ in self.one:
             every |= bits
         return _Ways([], every)
 
     def within(self, mask: int) -> _Ways:
+        """Returns the readings with a bit in the mask."""
         return _Ways([(left, chain) for bits, chain in self.one if (left := bits & mask)], self.several & mask)
 
     def with_at_most(self, states: int) -> _Ways:
@@ -200,28 +219,31 @@ class _Ways:
         return _Ways([(left, chain) for bits, chain in self.one if (left := bits >> 1)], self.several >> 1)
 
     def with_states(self, count: int) -> _Ways:
-        """Of the readings that need no more states, as a list of so many begins."""
+        """Returns the readings that need no more states, after a list of `count` states has begun."""
         return _Ways([(1 << count, chain) for bits, chain in self.one if bits & 1], (self.several & 1) << count)
 
     def at(self, position: int) -> _Ways:
+        """Returns the readings after each has noted a position (an end or a begin of a body)."""
         return _Ways([(bits, (position, chain)) for bits, chain in self.one], self.several)
 
 
-# What a body may be waiting for: a nested snapshot, the next serializer, the next state or list of states.
+# What a body may wait for: a nested snapshot, the next serializer, or the next state or list of states.
 _NESTED, _SERIALIZER, _STATE = range(3)
 
 
 class _Sweep:
+    """One sweep over the positions of a header or of a frame."""
+
     def __init__(self, search: Search, heads: HeadReader, limit: int) -> None:
         self.complete = _Ways([])
         self._search = search
         self._heads = heads
         self._limit = limit
-        # What begins at a position that is still ahead: something to read, and an unknown body.
+        # What begins at positions that the sweep hasn't reached yet: something to read, or an unknown body.
         self._arriving: dict[int, dict[Context, _Ways]] = {}
         self._opening: dict[int, dict[Context, _Ways]] = {}
         self._ahead: list[int] = []
-        # The bodies that have begun, by what they wait for, with the landmarks for that and the next of these.
+        # The open bodies by what they wait for, and for each of the three the index of the next landmark.
         self._open: tuple[dict[Context, _Ways], ...] = ({}, {}, {})
         self._passed = [0, 0, 0]
         self._states_left = -1
@@ -232,6 +254,7 @@ class _Sweep:
         return landmarks.snapshots, landmarks.keys, landmarks.states
 
     def open(self, context: Context, body: int, ways: _Ways) -> None:
+        """Plans an unknown body that begins at a position."""
         ways = ways.at(body)
         if context == (0, 0, 0):
             self.complete = self.complete.joined(ways.within(1).at(self._limit))
@@ -239,6 +262,7 @@ class _Sweep:
         self._plan(self._opening, context, body, ways)
 
     def arrive(self, context: Context, position: int, ways: _Ways) -> None:
+        """Plans to read at a position what the context says comes next."""
         self._plan(self._arriving, context, position, ways)
 
     def _plan(self, planned: dict[int, dict[Context, _Ways]], context: Context, position: int, ways: _Ways) -> None:
@@ -290,14 +314,14 @@ class _Sweep:
         self._pass(waits_for, position)
 
     def _pass(self, waits_for: int, position: int) -> int | None:
-        """The next landmark from this position on."""
+        """Returns the next landmark from this position on, of the kind that these bodies wait for."""
         landmarks, passed = self._landmarks[waits_for], self._passed[waits_for]
         if passed < len(landmarks) and landmarks[passed] < position:
             passed = self._passed[waits_for] = bisect_left(landmarks, position, passed)
         return landmarks[passed] if passed < len(landmarks) else None
 
     def _next(self, position: int) -> int | None:
-        """The next position, from this one on, where something begins or may follow an open body."""
+        """Returns the next position, from this one on, where something begins or may follow an open body."""
         nearest = self._ahead[0] if self._ahead else self._limit + 1
         if any(self._open):
             self._drop_hopeless(position)
@@ -311,14 +335,14 @@ class _Sweep:
         return nearest if nearest <= self._limit else None
 
     def _next_list(self, position: int) -> int:
-        """Of an i16 with a state behind it, or, for no states, with the end behind it."""
+        """Returns where the next list of states may begin: two bytes before a state, or (if empty) before the end."""
         states, end = self._search.landmarks.states, self._limit - 2
         index = bisect_left(states, position + 2)
         following = [states[index] - 2] if index < len(states) else []
         return min([*following, *([end] if end >= position else [])], default=self._limit + 1)
 
     def _drop_hopeless(self, position: int) -> None:
-        """What needs more states than can follow."""
+        """Drops readings that need more states than can follow."""
         self._pass(_STATE, position)
         states = len(self._landmarks[_STATE]) - self._passed[_STATE]
         if states == self._states_left:
@@ -332,7 +356,7 @@ class _Sweep:
                     del opened[context]
 
     def _end_open(self, waits_for: int, position: int, arriving: dict[Context, _Ways]) -> None:
-        """Ends here the bodies behind which there may be what they wait for."""
+        """Ends, at this position, the open bodies behind which may begin what they wait for."""
         is_landmark = self._pass(waits_for, position) == position
         for context, ways in self._open[waits_for].items():
             ending = ways if is_landmark else None
@@ -351,7 +375,7 @@ class _Sweep:
             return None
 
     def _read(self, context: Context, position: int, ways: _Ways, head: Head | None) -> None:
-        """Reads what the context says, and goes on behind it. `head` is the snapshot that begins here."""
+        """Reads what the context says comes next, and plans what follows. `head` is the snapshot that begins here."""
         lists, serializers, nested = context
         if nested:
             if head is not None:

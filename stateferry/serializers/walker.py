@@ -1,4 +1,4 @@
-"""Types compiled to small programs for the walking kernels, and what the kernels found damaged put in words."""
+"""Compiles types into small programs for the walking kernels, and makes errors of what the kernels report."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """How to find the end of a value of `type`: instructions, the texts they compare with, and how many registers
-    they use."""
+    """A program that finds the end of a value of `type`.
+
+    `code` has the instructions, `pool` the texts that they compare with, `registers` is how many registers they use.
+    """
 
     type: FlinkType
     code: Positions
@@ -77,7 +79,7 @@ _SCALAR_LEAST = {
     Scalar.BIG_DECIMAL: 4,
     Scalar.VARIANT: 8,
     Scalar.BITMAP: 4,
-    # Not 0: a list of them must not look like a list of nothing.
+    # Not 0: a list with a count of these must have bytes.
     Scalar.NOTHING: 1,
     Scalar.AVRO_STRING: 4,
 }
@@ -87,7 +89,7 @@ class _Compiler:
     def __init__(self) -> None:
         self.code: list[int] = []
         self.pool = bytearray()
-        # Register 0 is the kernel's own.
+        # The kernels use register 0 themselves.
         self.registers = 1
 
     def emit(self, *words: int) -> int:
@@ -161,7 +163,7 @@ class _Compiler:
 
     def loop(self, element: FlinkType, flag: tuple[int, ...], *, marks: bool = False) -> None:
         register = self.register()
-        # A null is its flag alone.
+        # A null element is only its flag.
         least = 1 if flag else least_size(element)
         at = self.emit(kernels.LOOP, register, least, 0)
         if marks:
@@ -245,14 +247,14 @@ class _Compiler:
 
 
 def _plain_size(type_: FlinkType) -> int | None:
-    """Of a value that has no content to check: 0 for a text, None if it isn't so plain."""
+    """Returns the size of a value without content to check: 0 for a String; None if it isn't that plain."""
     if type_ is Scalar.STRING:
         return 0
     return type_.length or None if isinstance(type_, Scalar) and type_ not in _SCALAR_CODE else None
 
 
 def least_size(type_: FlinkType) -> int:
-    """The fewest bytes a value of the type can have."""
+    """Returns the fewest bytes that a value of the type can have."""
     match type_:
         case Scalar():
             return _SCALAR_LEAST.get(type_, type_.length or 0)
@@ -277,18 +279,18 @@ def least_size(type_: FlinkType) -> int:
         case TimerType(key, namespace):
             return 8 + least_size(key) + least_size(namespace)
         case OpaqueType():
-            # Not 0: a list of them must not look like a list of nothing.
+            # Not 0: a list with a count of these must have bytes.
             return 1
 
 
 def least_item_size(type_: AvroArrayType | AvroMapType) -> int:
-    """The fewest bytes of an element, or of an entry."""
+    """Returns the fewest bytes that an element of the array, or an entry of the map, can have."""
     return least_size(type_.element) if isinstance(type_, AvroArrayType) else 4 + least_size(type_.value)
 
 
 @lru_cache(maxsize=512)
 def compile_type(type_: FlinkType) -> Program:
-    """The end of a value."""
+    """Returns the program that finds the end of a value."""
     compiler = _Compiler()
     compiler.compile(type_)
     return compiler.finish(type_)
@@ -299,7 +301,7 @@ _FLAGS = {SetType: (kernels.NULL_FLAG, 0), ArrayType: (kernels.BRANCH,), Travers
 
 @lru_cache(maxsize=512)
 def _compile_elements(type_: ListType | SetType | ArrayType | TraversableType | PrimitiveArrayType) -> Program:
-    """Marks where each element begins, with its flag if it has one."""
+    """Returns a program that marks where each element begins, with its flag if it has one."""
     compiler = _Compiler()
     flag = _FLAGS.get(type(type_), ())
     compiler.loop(type_.element, flag, marks=True)
@@ -308,7 +310,7 @@ def _compile_elements(type_: ListType | SetType | ArrayType | TraversableType | 
 
 @lru_cache(maxsize=512)
 def _compile_entries(type_: MapType) -> Program:
-    """Marks where each entry begins and where its key ends."""
+    """Returns a program that marks where each entry begins and where its key ends."""
     compiler = _Compiler()
     compiler.map(type_.key, type_.value, marks=True)
     return compiler.finish(type_)
@@ -316,7 +318,7 @@ def _compile_entries(type_: MapType) -> Program:
 
 @lru_cache(maxsize=512)
 def _compile_blocks(type_: AvroArrayType | AvroMapType) -> Program:
-    """Marks where each element begins; or where each entry begins and its value does."""
+    """Returns a program that marks where each element begins; of a map where each entry and its value begin."""
     compiler = _Compiler()
     compiler.blocks(type_, marks=True)
     return compiler.finish(type_)
@@ -324,7 +326,7 @@ def _compile_blocks(type_: AvroArrayType | AvroMapType) -> Program:
 
 @lru_cache(maxsize=512)
 def _compile_list_state(element: FlinkType) -> Program:
-    """Marks where each of the delimited elements begins."""
+    """Returns a program that marks where each of the delimited elements begins."""
     compiler = _Compiler()
     compiler.emit(kernels.MARK)
     compiler.compile(element)
@@ -335,7 +337,7 @@ def _compile_list_state(element: FlinkType) -> Program:
 
 @lru_cache(maxsize=512)
 def _compile_key(key: FlinkType, namespace: FlinkType, suffixes: bool) -> Program:
-    """Marks where the key ends, the namespace begins and ends, and what follows them begins."""
+    """Returns a program that marks the key's end, the namespace's begin and end, and the begin of what follows."""
     compiler = _Compiler()
     register = compiler.register()
     for part in (key, namespace):
@@ -351,7 +353,7 @@ def _compile_key(key: FlinkType, namespace: FlinkType, suffixes: bool) -> Progra
 def _walk(
     program: Program, data: Bytes, starts: Positions, limits: Positions, marks: int
 ) -> tuple[Positions, Positions, Positions]:
-    """Where the values end, the marks, and how many marks there are until the end of each value."""
+    """Returns where the values end, the marks, and the number of marks up to the end of each value."""
     ends, mark_ends, failure = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64), new_failure()
     marked = np.empty(marks, np.int64)
     registers = np.zeros(program.registers, np.int64)
@@ -362,12 +364,12 @@ def _walk(
 
 
 def skip_each(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Positions:
-    """Where each value ends."""
+    """Returns where each value ends."""
     return _walk(compile_type(type_), data, starts, limits, 0)[0]
 
 
 def skip_runs(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Positions]:
-    """Where values begin and end, without those that are the same bytes as the one before them."""
+    """Returns where values begin and end, without values that have the same bytes as the one before them."""
     program = compile_type(type_)
     firsts, ends, failure = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64), new_failure()
     marks, mark_ends, registers = np.empty(0, np.int64), np.empty(1, np.int64), np.zeros(program.registers, np.int64)
@@ -380,7 +382,7 @@ def skip_runs(type_: FlinkType, data: Bytes, starts: Positions, limits: Position
 
 
 def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int) -> Positions:
-    """The i32 count at each start, checked against the bytes that follow if each item takes `least`."""
+    """Reads the i32 count at each start, and checks it against the bytes that follow if each item takes `least`."""
     counts, failure = np.empty(len(starts), np.int64), new_failure()
     if kernels.read_counts(data, starts, limits, least, counts, failure) < len(starts):
         raise failed(failure, data)
@@ -390,7 +392,9 @@ def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int) -
 @dataclass(frozen=True, slots=True)
 class Elements:
     """Elements of many lists, one after another: list i has the next `counts[i]` of them and stops at `stops[i]`.
-    `present` is None where the serializer knows no null elements; a null one has no bytes."""
+
+    `present` is None if the serializer has no null elements. A null element has no bytes.
+    """
 
     counts: Positions
     starts: Positions
@@ -404,6 +408,7 @@ def walk_elements(
     starts: Positions,
     limits: Positions,
 ) -> Elements:
+    """Finds the elements of many lists, sets or arrays."""
     flagged = type(type_) in _FLAGS
     least = 1 if flagged else least_size(type_.element)
     counts = read_counts(data, starts, limits, least)
@@ -417,8 +422,11 @@ def walk_elements(
 
 @dataclass(frozen=True, slots=True)
 class MapEntries:
-    """Entries of many maps, one after another: map i has the next `counts[i]` and stops at `stops[i]`. An entry is
-    its key from `starts`, at `key_ends` its null flag, and behind that its value unless null, to `ends`."""
+    """Entries of many maps, one after another: map i has the next `counts[i]` and stops at `stops[i]`.
+
+    The key of entry j is at `starts[j]` to `key_ends[j]`. Its null flag is at `key_ends[j]`; behind it is the
+    value, unless it is null, to `ends[j]`.
+    """
 
     counts: Positions
     starts: Positions
@@ -428,6 +436,7 @@ class MapEntries:
 
 
 def walk_entries(type_: MapType, data: Bytes, starts: Positions, limits: Positions) -> MapEntries:
+    """Finds the entries of many maps."""
     counts = read_counts(data, starts, limits, least_size(type_.key) + 1)
     total = int(counts.sum())
     stops, marks, _ = _walk(_compile_entries(type_), data, starts, limits, 2 * total)
@@ -441,8 +450,10 @@ def walk_entries(type_: MapType, data: Bytes, starts: Positions, limits: Positio
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Elements of many arrays of Avro's, or entries of many maps, one after another: array i has the next `counts[i]`
-    and stops at `stops[i]`. An entry's value is at `values`."""
+    """Elements of many Avro arrays, or entries of many Avro maps, one after another.
+
+    Array i has the next `counts[i]` of them and stops at `stops[i]`. The value of an entry is at `values`.
+    """
 
     counts: Positions
     starts: Positions
@@ -451,7 +462,7 @@ class Blocks:
 
 
 def walk_blocks(type_: AvroArrayType | AvroMapType, data: Bytes, starts: Positions, limits: Positions) -> Blocks:
-    """Of items that have bytes: nothing else says how many there are before all are walked."""
+    """Finds the items of many Avro arrays or maps. Items without bytes are not counted."""
     stops = skip_each(type_, data, starts, limits)
     each = 2 if isinstance(type_, AvroMapType) else 1
     most = each * (int((stops - starts).sum()) // max(least_item_size(type_), 1))
@@ -461,7 +472,7 @@ def walk_blocks(type_: AvroArrayType | AvroMapType, data: Bytes, starts: Positio
 
 
 def walk_list_state(element: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Elements:
-    """The elements of ListState values: delimited, not counted, up to the limit of each."""
+    """Finds the elements of ListState values. They have no count but delimiters, up to the limit of each value."""
     most = int((limits - starts).sum()) // (least_size(element) + 1) + len(starts)
     stops, marks, mark_ends = _walk(_compile_list_state(element), data, starts, limits, most)
     return Elements(np.diff(mark_ends, prepend=0), marks[: mark_ends[-1] if len(mark_ends) else 0], None, stops)
@@ -480,16 +491,18 @@ class SplitKeys:
 def split_keys(
     key: FlinkType, namespace: FlinkType, suffixes: bool, data: Bytes, starts: Positions, limits: Positions
 ) -> SplitKeys:
+    """Finds the key and the namespace of each entry."""
     _, marks, _ = _walk(_compile_key(key, namespace, suffixes), data, starts, limits, 4 * len(starts))
     return SplitKeys(*(marks[part::4] for part in range(4)))
 
 
 def new_failure() -> Positions:
+    """Returns an empty array for a kernel's failure."""
     return np.zeros(3, np.int64)
 
 
 def failed(failure: Positions, data: Bytes, type_: FlinkType | None = None) -> StateferryError:
-    """What a kernel reported, in words; the offset is a position in `data`."""
+    """Makes an error of what a kernel reported; its offset is a position in `data`."""
     code, position, detail = (int(number) for number in failure)
     what = type_name(type_) if type_ is not None else "a value"
     if code == kernels.OPAQUE_VALUE:
