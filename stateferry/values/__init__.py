@@ -1,1 +1,1 @@
-"""Single values: decoded, encoded, and told as JSON."""
+"""Single values: read from bytes, written to bytes, and written as JSON."""

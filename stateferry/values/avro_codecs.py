@@ -1,6 +1,6 @@
-"""Values that Flink's serializer for Avro writes: their bytes, read and written. `types.py` has the layouts.
+"""Reads and writes values of Flink's Avro serializer. `types.py` has the layouts.
 
-An array is a list, a map a list of pairs, a record a `PojoValue`, fixed a `bytes`, null None.
+An array is a list, a map a list of pairs, a record a `PojoValue`, a fixed value `bytes`, null None.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ _MOST_COUNT = 2**31 - 1
 
 
 def fixed(size: int, what: str) -> Codec:
+    """Returns the codec of a value of `size` bytes."""
+
     def decode(data: bytes, position: int, limit: int) -> tuple[bytes, int]:
         end = position + size
         if end > limit:
@@ -33,6 +35,7 @@ def fixed(size: int, what: str) -> Codec:
 
 
 def null() -> Codec:
+    """Returns the codec of null, which has no bytes."""
     return Codec(lambda data, position, limit: (None, position), _no_bytes, 0)
 
 
@@ -43,6 +46,8 @@ def _no_bytes(value: object) -> bytes:
 
 
 def string() -> Codec:
+    """Returns the codec of an Avro string."""
+
     def decode(data: bytes, position: int, limit: int) -> tuple[str, int]:
         start = position + 4
         end = start + read_count(data, position, limit, "the length of an Avro string", 1)
@@ -60,7 +65,7 @@ def string() -> Codec:
 
 
 def blocks(item: Codec, what: str) -> Codec:
-    """Blocks of items, each behind its count, until a count of 0."""
+    """Returns the codec of an array or map: blocks of items, each behind its count, until a count of 0."""
 
     def decode(data: bytes, position: int, limit: int) -> tuple[list[Any], int]:
         items: list[Any] = []
@@ -114,6 +119,7 @@ def _varint(value: int) -> bytes:
 
 
 def union(type_: AvroUnionType, branches: tuple[Codec, ...]) -> Codec:
+    """Returns the codec of a union, from those of its branches."""
     name, bare = type_name(type_), type_.nullable is not None
     null_branch = next((index for index, branch in enumerate(type_.branches) if branch.type is Scalar.AVRO_NULL), -1)
 
@@ -140,6 +146,7 @@ def union(type_: AvroUnionType, branches: tuple[Codec, ...]) -> Codec:
 
 
 def record(type_: AvroRecordType, fields: Codec) -> Codec:
+    """Returns the codec of a record, from that of all its fields."""
     names = tuple(field.name for field in type_.fields)
 
     def decode(data: bytes, position: int, limit: int) -> tuple[PojoValue, int]:

@@ -1,16 +1,16 @@
-"""Java's text of numbers of any size, in time that doesn't grow with the square of their length."""
+"""Java's text of numbers of any size, in nearly linear time."""
 
 from __future__ import annotations
 
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 
-# Python refuses to print much longer integers: it takes time in proportion to the square of their length.
+# Python refuses to print longer integers, because that takes quadratic time.
 _SHORT_BITS = 4096
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def integer_text(number: int) -> str:
-    """`BigInteger.toString()`."""
+    """Returns the text of `BigInteger.toString()`."""
     if number.bit_length() <= _SHORT_BITS:
         return str(number)
     text = str(_decimal(abs(number), {}))
@@ -18,7 +18,7 @@ def integer_text(number: int) -> str:
 
 
 def decimal_text(unscaled: int, scale: int) -> str:
-    """`BigDecimal.toString()`: plain if the point is near, else scientific; keeps trailing zeros."""
+    """Returns the text of `BigDecimal.toString()`: plain if the point is near, else scientific; with trailing zeros."""
     sign, digits = ("-" if unscaled < 0 else ""), integer_text(abs(unscaled))
     if scale == 0:
         return sign + digits
@@ -31,7 +31,7 @@ def decimal_text(unscaled: int, scale: int) -> str:
 
 
 def _decimal(number: int, powers: dict[int, Decimal]) -> Decimal:
-    """Exact, by halves: decimals multiply in nearly linear time, integers don't."""
+    """Converts the number exactly, by halves, because decimals multiply in nearly linear time and integers don't."""
     bits = number.bit_length()
     if bits <= _SHORT_BITS:
         return Decimal(number)
@@ -43,7 +43,7 @@ def _decimal(number: int, powers: dict[int, Decimal]) -> Decimal:
 
 
 def _power_of_two(exponent: int, powers: dict[int, Decimal]) -> Decimal:
-    """Of exponents that are `_SHORT_BITS` doubled some times: each is the square of the one before."""
+    """Returns a power of two whose exponent is `_SHORT_BITS` doubled some times; each is the square of the last."""
     if exponent not in powers:
         short = exponent == _SHORT_BITS
         root = Decimal(2) if short else _power_of_two(exponent // 2, powers)

@@ -1,7 +1,8 @@
-"""The parts codecs of single values are made of: checked reads and fixed layouts, with the place of every damage.
+"""The building blocks of codecs for single values: checked reads and fixed layouts.
 
-A decoder gets bytes, where the value begins and the limit it may not cross (within the bytes); offsets in errors are
-positions in those bytes, and whoever knows where these lie in a file says so with `DamagedError.located`.
+A decoder gets bytes, the position where the value begins, and a limit within the bytes that it may not cross. The
+offset in an error is a position in those bytes. A caller that knows where they are in a file adds that by
+`DamagedError.located`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ Encode = Callable[[Any], bytes]
 
 _I32 = struct.Struct(">i")
 
-# No bytes vouch for the count of values that have none, so nothing but this keeps a lie from filling the memory.
+# The bytes that follow say nothing about a count of values without bytes: this limit keeps it from filling the memory.
 MOST_WITHOUT_BYTES = 1 << 20
 
 
 class Codec(NamedTuple):
-    """`decode(data, position, limit)` gives the value and where it ends; `least` is the fewest bytes a value has."""
+    """`decode(data, position, limit)` returns a value and its end; `least` is the fewest bytes that a value has."""
 
     decode: Decode
     encode: Encode
@@ -30,6 +31,7 @@ class Codec(NamedTuple):
 
 
 def cut_short(position: int, count: int, limit: int, what: str) -> DamagedError:
+    """Returns the error for a value that needs `count` bytes and has fewer until the limit."""
     found = f"{limit - position} bytes until the end"
     return DamagedError(f"{count} bytes of {what}", found, offset=position)
 
@@ -41,7 +43,7 @@ def read_i32(data: bytes, position: int, limit: int, what: str) -> int:
 
 
 def read_count(data: bytes, position: int, limit: int, what: str, least: int) -> int:
-    """A count or length of parts with at least `least` bytes each: a lie is found before it costs memory."""
+    """Reads a count of parts with at least `least` bytes each. A wrong count is refused before it costs memory."""
     count = read_i32(data, position, limit, what)
     room = limit - position - 4
     if count < 0 or count * least > room:
@@ -51,6 +53,7 @@ def read_count(data: bytes, position: int, limit: int, what: str, least: int) ->
 
 
 def read_flag(data: bytes, position: int, limit: int, what: str) -> bool:
+    """Reads a byte that must be 0 or 1."""
     if position >= limit:
         raise cut_short(position, 1, limit, what)
     byte = data[position]
@@ -60,6 +63,7 @@ def read_flag(data: bytes, position: int, limit: int, what: str) -> bool:
 
 
 def number(layout: str, what: str) -> Codec:
+    """Returns the codec of a number, by its format in Python's `struct`."""
     packer = struct.Struct(">" + layout)
     size, unpack = packer.size, packer.unpack_from
 
@@ -79,7 +83,7 @@ def fields(
     parts: Callable[[Any], tuple[int, ...]],
     null: tuple[int, ...] | None = None,
 ) -> Codec:
-    """Fixed fields, of which one pattern may mean null; `make` returns None where the fields contradict each other."""
+    """Returns the codec of fixed fields; `null` are the fields of a null, `make` returns None for invalid fields."""
     packer = struct.Struct(">" + layout)
     null_bytes = packer.pack(*null) if null else None
     size = packer.size
@@ -106,6 +110,8 @@ def fields(
 
 
 def constant(raw: bytes, value: object, what: str) -> Codec:
+    """Returns the codec of a value that always has the same bytes."""
+
     def decode(data: bytes, position: int, limit: int) -> tuple[object, int]:
         end = position + len(raw)
         if end > limit:
@@ -127,7 +133,7 @@ def boolean(what: str) -> Codec:
         return read_flag(data, position, limit, what), position + 1
 
     def encode(value: Any) -> bytes:
-        # A null would become false without a word.
+        # Without this a null would silently become false.
         if value is None:
             raise ValueError(f"{what} has no null")
         return b"\x01" if value else b"\x00"
@@ -145,7 +151,7 @@ def byte_array(what: str) -> Codec:
 
 
 def sequence(parts: tuple[Codec, ...]) -> Codec:
-    """One value after another, as a tuple."""
+    """Returns the codec of several values one after another, as a tuple."""
     decoders = tuple(part.decode for part in parts)
 
     def decode(data: bytes, position: int, limit: int) -> tuple[tuple[Any, ...], int]:
@@ -162,7 +168,7 @@ def sequence(parts: tuple[Codec, ...]) -> Codec:
 
 
 def counted(item: Codec, what: str) -> Codec:
-    """i32 count, then as many items."""
+    """Returns the codec of a list: i32 count, then that many items."""
 
     def decode(data: bytes, position: int, limit: int) -> tuple[list[Any], int]:
         count = read_count(data, position, limit, f"the size of {what}", item.least)
@@ -185,7 +191,7 @@ def counted(item: Codec, what: str) -> Codec:
 
 
 def present(inner: Codec) -> Codec:
-    """A value that something before it says is there."""
+    """Returns a codec that refuses null, for a value that a flag before it announces."""
 
     def decode(data: bytes, position: int, limit: int) -> tuple[Any, int]:
         value, end = inner.decode(data, position, limit)
@@ -197,6 +203,8 @@ def present(inner: Codec) -> Codec:
 
 
 def converted(inner: Codec, to_value: Callable[[Any], Any], from_value: Callable[[Any], Any]) -> Codec:
+    """Returns a codec whose values are converted from and to those of another codec."""
+
     def decode(data: bytes, position: int, limit: int) -> tuple[Any, int]:
         value, end = inner.decode(data, position, limit)
         return to_value(value), end
@@ -205,7 +213,7 @@ def converted(inner: Codec, to_value: Callable[[Any], Any], from_value: Callable
 
 
 def flagged(inner: Codec, null_flag: int, what: str, padding: int = 0) -> Codec:
-    """One flag, then `padding` zeros for a null or the value."""
+    """Returns the codec of one flag byte, then the value, or for a null `padding` zeros."""
     decode_present = present(inner).decode
     null, not_null = bytes([null_flag]) + bytes(padding), bytes([1 - null_flag])
 

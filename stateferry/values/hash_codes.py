@@ -1,5 +1,7 @@
-"""Java's `hashCode` of single decoded values, in plain Python: what validation holds the compiled hashes of whole
-columns (`stateferry.hashing`) against. The rules are in `stateferry.hashing.java_hash`; no code is shared.
+"""Java's `hashCode` of single decoded values, in plain Python.
+
+The validation compares the compiled hashes of whole columns (`stateferry.hashing`) with these. The rules are those in
+`stateferry.hashing.java_hash`, but no code is shared.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _TUPLE_CLASS = "org.apache.flink.api.java.tuple.Tuple"
 
 
 def key_group_of(type_: FlinkType, key: Any, max_parallelism: int) -> int | None:
-    """The key group of a key; None for a key whose class isn't known to hash by what is in its bytes."""
+    """Returns a key's key group, or None if the hash of its class doesn't follow from its content."""
     code = hash_code(type_, key)
     if code is None:
         return None
@@ -38,7 +40,7 @@ def key_group_of(type_: FlinkType, key: Any, max_parallelism: int) -> int | None
 
 
 def hash_code(type_: FlinkType, value: Any) -> int | None:
-    """`Objects.hashCode` of a value; None if it can't be told."""
+    """Returns `Objects.hashCode` of a value, or None if it isn't known."""
     try:
         return _signed(_hash(type_, value))
     except _UnknownHashError:
@@ -46,7 +48,7 @@ def hash_code(type_: FlinkType, value: Any) -> int | None:
 
 
 class _UnknownHashError(Exception):
-    """A part of the value hashes by identity, or by code that is not here."""
+    """A part of the value has an identity hash, or one that foreign code computes."""
 
 
 def _hash(type_: FlinkType, value: Any) -> int:
@@ -76,7 +78,7 @@ def _hash(type_: FlinkType, value: Any) -> int:
 
 
 def _deep_hash(type_: FlinkType, value: Any) -> int:
-    """What a row makes of a field."""
+    """Returns the hash that a row uses for one of its fields."""
     if isinstance(type_, NullableType):
         return _deep_hash(type_.value, value)
     if value is None:

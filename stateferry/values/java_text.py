@@ -1,4 +1,4 @@
-"""Dates, times and exact numbers as the `toString` of their Java classes gives them."""
+"""The text of dates, times and exact numbers, as the `toString` of their Java classes gives it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DAYS_FROM_YEAR_0_TO_1970 = 719_468  # the year 0 of a calendar whose years begi
 
 
 def integer_text(value: int) -> str:
-    """Every digit: Python's own `str` refuses long integers."""
+    """Returns all digits; Python's own `str` refuses long integers."""
     return format(Decimal(value), "f")
 
 
@@ -50,18 +50,18 @@ def instant_text(instant: Instant) -> str:
 
 
 def millis_text(millis: int) -> str:
-    """An instant in UTC, always with three digits of milliseconds: the `toString` of `Date` depends on a time zone."""
+    """Returns an instant in UTC with milliseconds, because the `toString` of `Date` depends on a time zone."""
     seconds, fraction = divmod(millis, 1000)
     return f"{_utc(seconds)}.{fraction:03d}Z"
 
 
 def sql_timestamp_text(timestamp: SqlTimestamp) -> str:
-    """An instant in UTC, always with nine digits of nanoseconds."""
+    """Returns an instant in UTC, always with nine digits of nanoseconds."""
     return f"{_utc(timestamp.millis // 1000)}.{timestamp.nano:09d}Z"
 
 
 def _fraction(nano: int) -> str:
-    """Three, six or nine digits, as few of these as it needs."""
+    """Returns no digits, three, six or nine, whichever is enough."""
     if nano == 0:
         return ""
     if nano % 1_000_000 == 0:
@@ -80,7 +80,7 @@ def _utc(epoch_seconds: int) -> str:
 
 def _date_of_epoch_day(epoch_day: int) -> LocalDate:
     era, day_of_era = divmod(epoch_day + _DAYS_FROM_YEAR_0_TO_1970, _DAYS_PER_ERA)
-    # The last day of 4, 100 and 400 years must not begin another year.
+    # These corrections keep the last day of 4, 100 and 400 years in its year.
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     month_from_march = (5 * day_of_year + 2) // 153

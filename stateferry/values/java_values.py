@@ -1,9 +1,9 @@
-"""What Python has no type of its own for, among the values that Flink's serializers write.
+"""Python types for those values of Flink's serializers that Python has no type for.
 
-Booleans, numbers and strings are Python's own (a String may hold lone surrogates, a Character is a string of one UTF-16
-unit); `java.util.Date`, `java.sql.Date` and `java.sql.Time` are milliseconds; tuples are tuples; lists, sets and arrays
-are lists, but `byte[]` and Bitmap are bytes; a map is a list of pairs: keys need not be hashable; an enum is
-its name; null is None.
+Other values have Python's types. Booleans, numbers and strings are Python's own (a String may have lone surrogates, a
+Character is a string of one UTF-16 unit). `java.util.Date`, `java.sql.Date` and `java.sql.Time` are milliseconds.
+Tuples are tuples. Lists, sets and arrays are lists, but `byte[]` and Bitmap are bytes. A map is a list of pairs,
+because its keys need not be hashable. An enum constant is its name. Null is None.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Singleton(Enum):
-    """Values that are one of a kind, but not null."""
+    """The values of types that have only one value, which isn't null."""
 
     VOID_NAMESPACE = "VoidNamespace"
     GLOBAL_WINDOW = "GlobalWindow"
@@ -24,7 +24,7 @@ class Singleton(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BigDecimal:
-    """`unscaled` * 10 ** -`scale`: equal values of different scale are different values, as in Java."""
+    """`unscaled` * 10 ** -`scale`. As in Java, equal numbers with different scales are different values."""
 
     unscaled: int
     scale: int
@@ -32,7 +32,7 @@ class BigDecimal:
 
 @dataclass(frozen=True, slots=True)
 class LocalDate:
-    """Python's own dates end at the year 9999."""
+    """A date of Java's range; Python's own dates end in the year 9999."""
 
     year: int
     month: int
@@ -61,7 +61,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class SqlTimestamp:
-    """`nano` is the whole fraction of the second, the milliseconds of `millis` included."""
+    """`nano` is the whole fraction of the second, with the milliseconds that `millis` has too."""
 
     millis: int
     nano: int
@@ -80,7 +80,7 @@ class TimeWindow:
 
 
 class RowKind(Enum):
-    """The change a row stands for, by the two bits Flink writes."""
+    """The change that a row stands for, by the two bits that Flink writes."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -96,7 +96,7 @@ class RowValue:
 
 @dataclass(frozen=True, slots=True)
 class PojoValue:
-    """`class_name` is that of the object itself: the declared class or one of its subclasses."""
+    """`class_name` is the class of the object itself: the declared class or one of its subclasses."""
 
     class_name: str
     fields: dict[str, Any]
@@ -110,7 +110,7 @@ class EitherValue:
 
 @dataclass(frozen=True, slots=True)
 class OptionValue:
-    """Scala's `Some(value)` or `None`: not null, though a Some may hold one."""
+    """Scala's `Some(value)` or `None`, neither of them null; the value of a Some may be null."""
 
     value: Any
     is_some: bool
@@ -118,7 +118,7 @@ class OptionValue:
 
 @dataclass(frozen=True, slots=True)
 class UnionValue:
-    """A value of one of an Avro union's branches. A union of a type and null has the value alone, or None."""
+    """A value of a branch of an Avro union. If the union is of a type and null, the value stands alone, or is None."""
 
     branch: int
     value: Any

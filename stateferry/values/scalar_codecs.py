@@ -1,9 +1,9 @@
-"""Values without parts: their bytes, read and written.
+"""Codecs of values without parts.
 
 | value | bytes |
 |---|---|
 | String | varint of its UTF-16 units + 1 (0: null), then each unit as a varint, low 7 bits first |
-| StringValue | the same, but with the number of units itself: it has no null |
+| StringValue | the same, but with the number of units itself, so without null |
 | BigInteger | i32 0: null, 1, 2, 3: zero, one, ten; else i32 length + 4, two's complement of that length |
 | BigDecimal | BigInteger, i32 scale unless null |
 | Date, java.sql.Date, java.sql.Time | i64 milliseconds (-2^63: null) |
@@ -16,8 +16,8 @@
 | Unit | one byte 0 |
 | string of Avro's | i32 length, that many bytes of UTF-8 |
 
-Flink writes zero, one and ten in short or long, depending on which object it holds: both are read, the short one is
-written. A null Timestamp is 12 bytes like any other, although Flink itself reads back only 8 of them.
+For zero, one and ten Flink writes the short or the long form, depending on the Java object. Both are read; the short
+form is written. A null Timestamp has 12 bytes like any other, although Flink itself reads only 8 of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LEAST_INT = -(2**31)
 
 def _floating(layout: str, what: str) -> Codec:
     any_number = number(layout, what)
-    # Flink's writers know one NaN.
+    # Flink writes only one NaN.
     nan = any_number.encode(float("nan"))
     return any_number._replace(encode=lambda value: any_number.encode(value) if value == value else nan)
 
@@ -109,7 +109,7 @@ def _decode_units(data: bytes, start: int, limit: int, units: int) -> tuple[str,
     for _ in range(units):
         unit, at = _varint(data, at, limit, "a character of a String", 0xFFFF)
         characters.append(chr(unit))
-    # Pairs of surrogates become one character, lone ones stay.
+    # Pairs of surrogates become one character; lone surrogates stay.
     joined = "".join(characters).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return joined, at
 
@@ -231,7 +231,7 @@ def _instant(seconds: int, nano: int) -> Instant | None:
 
 
 def _timestamp(millis: int, nano: int) -> SqlTimestamp | None:
-    # In the first second of 64 bits Java's own arithmetic wraps around, and the two may disagree.
+    # In the first second of the range Java's arithmetic overflows, so millis and nanos may disagree there.
     agree = millis % 1000 == nano // 1_000_000 or millis < _LEAST_LONG + 1000
     return SqlTimestamp(millis, nano) if agree and 0 <= nano < _NANOS_PER_SECOND else None
 

@@ -1,8 +1,8 @@
-"""Single values as JSON text, in the shape that `stateferry dump` prints.
+"""Writes single values as JSON text, in the form that `stateferry dump` prints.
 
-Text and not Python objects to be dumped later: integers stay exact at any length, a `Float` keeps its shortest form.
-Every text is one line of valid JSON; letters beyond ASCII stay readable, but what isn't to be seen, or would steer a
-terminal, is escaped, and so are lone surrogates.
+It makes text and not Python objects, so that integers of any length stay exact and a `Float` keeps its shortest form.
+Every text is one line of valid JSON. Letters beyond ASCII stay as they are. Characters that are invisible or control a
+terminal, and lone surrogates, are escaped.
 """
 
 from __future__ import annotations
@@ -64,17 +64,18 @@ from stateferry.values.java_values import (
 
 JsonText = Callable[[Any], str]
 
-# Of a POJO that is of a subclass; no field of Java's is called that.
+# The member with the class of a POJO that is of a subclass. No Java field can have this name.
 CLASS = "@class"
 
 
 def value_json(type_: FlinkType, value: Any) -> str:
+    """Returns a value of the type as JSON."""
     return json_text(type_)(value)
 
 
 @lru_cache(maxsize=512)
 def json_text(type_: FlinkType) -> JsonText:
-    """What turns values of the type into JSON: to be asked for once where there are many."""
+    """Returns a function that turns values of the type into JSON; a caller with many values asks for it once."""
     text = _text_of(type_)
     return lambda value: "null" if value is None else text(value)
 
@@ -92,7 +93,7 @@ def _escaped(character: str) -> str:
 
 
 def object_json(members: dict[str, str]) -> str:
-    """An object whose values are JSON already."""
+    """Returns an object whose members' values are JSON text already."""
     return f"{{{','.join(f'{string_json(name)}:{value}' for name, value in members.items())}}}"
 
 
@@ -264,7 +265,7 @@ def _either(left: JsonText, right: JsonText, sides: tuple[str, str]) -> JsonText
 
 
 def _union(type_: AvroUnionType) -> JsonText:
-    """As in Avro's own JSON, but that a union of a type and null doesn't name the type."""
+    """Writes a union as Avro's own JSON does, but a union of a type and null without the type's name."""
     if type_.nullable is not None:
         return json_text(type_.nullable)
     branches = tuple((branch.name, json_text(branch.type)) for branch in type_.branches)

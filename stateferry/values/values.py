@@ -1,7 +1,7 @@
-"""Single values of every type, read from Flink's bytes and written to them; `java_values` says what they look like.
+"""Reads single values of every type from Flink's bytes, and writes them; `java_values` describes the Python values.
 
-Strict wherever Flink's writers know one form only: flags are 0 or 1, unused bits of a mask are 0, a value behind a flag
-that promises one is not null. Whoever reads many values of a type asks once for its `decoder`.
+Reading is strict where Flink writes only one form: flags are 0 or 1, unused bits of a mask are 0, a value that a flag
+announces is not null. A caller that reads many values of a type asks once for its `decoder`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SIGN_BIT = 1 << 63
 
 
 def decode(type_: FlinkType, data: bytes, position: int = 0, limit: int | None = None) -> tuple[Any, int]:
-    """The value at `position` and where it ends, which is at most `limit` (by default the end of `data`)."""
+    """Returns the value at `position`, and its end, which is at most `limit` (by default the end of `data`)."""
     end = len(data) if limit is None else limit
     if not 0 <= position <= end <= len(data):
         raise UsageError(f"position {position} and limit {end} do not lie within {len(data)} bytes")
@@ -76,7 +76,7 @@ def decode(type_: FlinkType, data: bytes, position: int = 0, limit: int | None =
 
 
 def decode_whole(type_: FlinkType, data: bytes) -> Any:
-    """The value that `data` holds from its first byte to its last."""
+    """Returns the value that fills `data`."""
     value, end = codec(type_).decode(data, 0, len(data))
     if end != len(data):
         raise DamagedError(f"the end of a {type_name(type_)}", f"{len(data) - end} more bytes", offset=end)
@@ -84,6 +84,7 @@ def decode_whole(type_: FlinkType, data: bytes) -> Any:
 
 
 def encode(type_: FlinkType, value: Any) -> bytes:
+    """Returns the bytes of a value."""
     try:
         return codec(type_).encode(value)
     except (struct.error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -91,12 +92,13 @@ def encode(type_: FlinkType, value: Any) -> bytes:
 
 
 def decoder(type_: FlinkType) -> Decode:
-    """`decode` for one type, without the check of its arguments."""
+    """Returns `decode` for one type, without the check of the arguments."""
     return codec(type_).decode
 
 
 @lru_cache(maxsize=512)
 def codec(type_: FlinkType) -> Codec:
+    """Returns the codec of a type."""
     match type_:
         case Scalar():
             return SCALAR_CODECS[type_]
@@ -162,7 +164,7 @@ def _row(fields: tuple[Codec, ...], has_kind: bool) -> Codec:
             raise DamagedError(
                 f"zeros in the last {unused} bits of a Row's bit mask", f"{mask:0{size * 8}b}", offset=position
             )
-        # The first bit is the low one of the kind, and the highest of the mask.
+        # The first bit, the highest of the mask, is the lower bit of the kind.
         kind = RowKind(mask >> size * 8 - 1 | (mask >> size * 8 - 2 & 1) << 1) if has_kind else RowKind.INSERT
         values: list[Any] = []
         for index, field in enumerate(fields):
@@ -284,7 +286,7 @@ def _enum(type_: EnumType) -> Codec:
 
 def _timer_of(parts: tuple[int, Any, Any]) -> TimerValue:
     timestamp, key, namespace = parts
-    # Flipped, timestamps sort as unsigned bytes.
+    # Flink flips the sign bit, so that timers are sorted like their bytes.
     return TimerValue(timestamp + _SIGN_BIT if timestamp < 0 else timestamp - _SIGN_BIT, key, namespace)
 
 
