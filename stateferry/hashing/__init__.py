@@ -1,1 +1,1 @@
-"""Java's hash codes of keys, from their bytes."""
+"""Java's hash codes of keys, computed from their bytes."""

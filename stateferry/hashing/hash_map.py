@@ -1,7 +1,7 @@
-"""The order in which a Java `HashMap` hands out its keys, where Flink's results depend on it.
+"""The order in which a Java `HashMap` iterates its keys; some results of Flink depend on it.
 
-Keys come by bucket. Inside a bucket `put` appends, `computeIfAbsent` prepends, and growing keeps the order. (Buckets of
-eight keys and more become trees, in yet another order: for names of states that chance is nil.)
+Keys are iterated by bucket. In a bucket `put` appends, `computeIfAbsent` prepends, and growing keeps the order. (A
+bucket of eight keys and more becomes a tree with another order; with names of states this practically never happens.)
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ _DEFAULT_CAPACITY = 16
 
 
 def order_of_put(keys: Sequence[str], expected_size: int) -> list[str]:
-    """The keys of a map that was made by Flink's `newHashMapWithExpectedSize` and filled by `put`."""
+    """Returns the keys of a map that was made by Flink's `newHashMapWithExpectedSize` and filled by `put`."""
     required = expected_size + 1 if expected_size <= 2 else -(-expected_size * 4 // 3)
     return _by_bucket(keys, 1 << (required - 1).bit_length())
 
 
 def order_of_compute_if_absent(calls: Iterable[str]) -> list[str]:
-    """The keys of a map of default size after these calls of `computeIfAbsent`, a key as often as it was asked for."""
+    """Returns the keys of a map of default size after these calls of `computeIfAbsent`; keys may be repeated."""
     keys: dict[str, None] = {}
     capacity = _DEFAULT_CAPACITY
     for key in calls:
-        # It grows when it is found too full at the beginning of a call, whether or not that call adds a key.
+        # The map grows if it is too full when a call begins, whether or not the call adds a key.
         if len(keys) > capacity * 3 // 4:
             capacity *= 2
         keys[key] = None
@@ -38,7 +38,7 @@ def _by_bucket(keys: Sequence[str], capacity: int) -> list[str]:
 
 
 def string_hash(text: str) -> int:
-    """`String.hashCode`, as an unsigned number of 32 bits."""
+    """Returns `String.hashCode` as an unsigned 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
     code = 0
     for position in range(0, len(units), 2):

@@ -1,19 +1,19 @@
-"""Java's `hashCode` of keys from their serialized bytes, a whole column at a time.
+"""Java's `hashCode` of keys, computed from their serialized bytes, a whole column at a time.
 
-The hash of a key is that of the object Flink would read from the bytes. It says the key group of every key whose class
-hashes by content; `unstable_reason` names the types whose hash another JVM, or code that is not here, would know.
+The hash of a key is that of the object that Flink would read from the bytes. It determines the key group. It can be
+computed if the key's class hashes by content; `unstable_reason` tells for which types it can't.
 
 | type | hash |
 |---|---|
-| Tuple | 31 * h + field; null is 0; begins with the first field |
-| List | 31 * h + element, from 1 |
-| Set, Map | sum of the elements; of key xor value |
+| Tuple | 31 * h + field, starting with the first field; a null field counts 0 |
+| List | 31 * h + element, starting with 1 |
+| Set, Map | sum of the elements' hashes; sum of key xor value |
 | Either | that of the value |
-| Row | 31 * kind + (31 * h + field, from 1), fields hashed deeply |
-| deeply | null is 0; a list as above, of deep elements; a map from 1; anything else 31 + its hash |
+| Row | 31 * kind + (31 * h + field, starting with 1), fields hashed deeply |
+| deeply | null 0; a list as above, elements hashed deeply; a map's sum starts with 1; all else 31 + its hash |
 
-A row hashes by position. One that a job fills by field name only has another hash in that job: its present key group
-tells.
+A row is hashed by position. If a job sets a row's fields by name only, the hash in that job is another one. Then the
+key's present key group doesn't fit the hash.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ from stateferry.serializers.types import (
 
 _TUPLE_CLASS = "org.apache.flink.api.java.tuple.Tuple"
 _ROW_KIND_BITS = 2
-# Small enough that all columns of a block stay in the processor's cache.
+# With this size all columns of a block stay in the processor's cache.
 _ROWS_PER_BLOCK = 1 << 14
 
 
 def unstable_reason(type_: FlinkType) -> str | None:
-    """Why the hash of such a key can't be told from its bytes, or None if it can."""
+    """Returns why the hash of such a key can't be computed from its bytes, or None if it can."""
     match type_:
         case AvroRecordType() | AvroFixedType() | AvroArrayType() | AvroMapType() | AvroUnionType():
             return f"the hash of {type_name(type_)} is Avro's own or that of a class made by it"
@@ -90,9 +90,9 @@ def unstable_reason(type_: FlinkType) -> str | None:
 
 
 def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions) -> Codes:
-    """The `hashCode` of each key, whose bytes are `data[start:end]`.
+    """Returns the `hashCode` of each key, whose bytes are `data[start:end]`.
 
-    Raises `DamagedError`, with the offset in `data`, unless a key's bytes are one value of the type and no more.
+    Raises `DamagedError`, with the offset in `data`, if a key's bytes are not exactly one value of the type.
     """
     reason = unstable_reason(type_)
     if reason is not None:
@@ -115,7 +115,7 @@ def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions
 
 
 def _read_only(data: Bytes) -> Bytes:
-    """One compiled loop then serves memory maps and ordinary arrays alike."""
+    """Returns a read-only view, so that one compiled version of each loop serves memory maps and other arrays."""
     view = np.ascontiguousarray(data).view()
     view.flags.writeable = False
     return view
@@ -141,7 +141,7 @@ def _check_finished(type_: FlinkType, rows: Rows, hashes: Hashes) -> None:
 
 
 def _hash(type_: FlinkType, rows: Rows) -> Hashes:
-    """Hashes the next value of every row and moves the rows behind it."""
+    """Hashes the next value of every row and moves the rows' cursors behind it."""
     match type_:
         case Scalar():
             return hash_scalars(type_, rows)
@@ -164,7 +164,7 @@ def _hash(type_: FlinkType, rows: Rows) -> Hashes:
 
 
 def _deep_hash(type_: FlinkType, rows: Rows) -> Hashes:
-    """What a row makes of a field: Flink's `RowUtils` looks into lists and maps and adds 31 to all else but null."""
+    """Hashes a field of a row. Flink's `RowUtils` looks into lists and maps, and adds 31 to all else but null."""
     match type_:
         case ListType(element):
             return _hash_list(element, rows, deep=True)
@@ -195,7 +195,7 @@ def _hash_row(type_: RowType, rows: Rows) -> Hashes:
     for position, field in enumerate(type_.fields, start=kind_bits):
         codes = codes * np.int32(31) + _hash_chosen(field, rows, ~bits[:, position], deep=True).codes
     if type_.has_kind:
-        # The kind's lower bit comes first.
+        # The lower bit of the kind comes first.
         codes += np.int32(31) * (bits[:, 0] + np.int32(2) * bits[:, 1])
     return _present(codes)
 
@@ -243,7 +243,7 @@ def _hash_either(type_: EitherType, rows: Rows) -> Hashes:
 
 
 def _rounds(rows: Rows, what: str) -> Iterator[tuple[NDArray[np.intp], Rows]]:
-    """Reads the size of every row's collection, then deals out all first elements, all second ones, and so on."""
+    """Reads the size of every row's collection. Yields all rows with a first element, then with a second, and so on."""
     sizes = rows.integers(4, what)
     rows.check_values((sizes >= 0) & (sizes <= rows.ends - rows.cursors), f"{what}, not above the bytes that follow", 4)
     active = np.flatnonzero(sizes)
@@ -257,7 +257,7 @@ def _rounds(rows: Rows, what: str) -> Iterator[tuple[NDArray[np.intp], Rows]]:
 
 
 def _hash_chosen(type_: FlinkType, rows: Rows, chosen: NDArray[np.bool_], *, deep: bool = False) -> Hashes:
-    """Hashes the next value of the chosen rows; in the others there is none: null."""
+    """Hashes the next value of the chosen rows; the other rows have a null and no value."""
     hash_rows = _deep_hash if deep else _hash
     if chosen.all():
         return hash_rows(type_, rows)

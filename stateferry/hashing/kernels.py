@@ -1,11 +1,11 @@
-"""Compiled loops that hash: murmur of integers, and Java's `hashCode` of serialized values.
+"""Compiled loops that compute hashes: murmur of integers, and Java's `hashCode` of serialized values.
 
-The loops over serialized values take a cursor per row, move it behind the value, and never read outside
-`[cursor, end)`. They return the first row whose bytes contradict the format, or -1; `present` is 0 for a null, whose
-hash is 0. Everything a loop calls stands in this file: numba's cache notices no change elsewhere.
+The loops over serialized values have a cursor for each row, move it behind the value, and never read outside of
+`[cursor, end)`. They return the first row whose bytes contradict the format, or -1. `present` is 0 for a null, whose
+hash is 0. numba's cache only notices changes in this file, so all that a loop calls is in it.
 """
 
-# What makes numba leave out its counting is a keyword that its own types don't know.
+# The keyword that turns numba's reference counts off is missing in its own types.
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,no-any-return"
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BIG_INTEGER_LENGTH_OFFSET = 4
 _LONG_BYTES = 8
 
 _njit: Any = numba.njit
-# Without _nrt numba counts references to the arrays inside the loops, which can take longer than the work.
+# Without _nrt=False numba counts references to the arrays inside the loops, which can take longer than the work.
 _kernel: Any = _njit(cache=True, nogil=True, _nrt=False)
 _inner: Any = _njit(nogil=True, _nrt=False)
 
@@ -53,13 +53,14 @@ def _murmur(code):
 
 @_kernel
 def murmur(codes: Codes, out: Codes) -> None:
+    """Computes Flink's murmur hash of each hash code; modulo max parallelism it is the key group."""
     for row in range(len(codes)):
         out[row] = _murmur(codes[row])
 
 
 @_kernel
 def _read_longs(data: Bytes, cursors: Positions, ends: Positions, out: Positions) -> int:
-    """With a constant width the compiler reads a whole word at once."""
+    """Reads 64-bit integers; as the width is constant, the compiler reads a whole word at once."""
     for row in range(len(cursors)):
         cursor = cursors[row]
         if ends[row] - cursor < _LONG_BYTES:
@@ -74,7 +75,7 @@ def _read_longs(data: Bytes, cursors: Positions, ends: Positions, out: Positions
 
 @_kernel
 def read_integers(data: Bytes, cursors: Positions, ends: Positions, width: int, out: Positions) -> int:
-    """Signed big-endian integers of `width` bytes."""
+    """Reads signed big-endian integers of `width` bytes."""
     if width == _LONG_BYTES:
         return _read_longs(data, cursors, ends, out)
     unused = np.int64(64 - 8 * width)
@@ -100,14 +101,14 @@ def _read_word(data, position):
 
 @_inner
 def _last_bytes(word, size):
-    """The word's last bytes, zeros before them. In two steps, as a word can't be shifted by all its 64 bits."""
+    """Returns the word's last bytes with zeros before them, in two shifts, as a word can't be shifted by 64 bits."""
     half = np.uint64(4 * (8 - size))
     return word >> half >> half << half << half
 
 
 @_inner
 def _hash_word(word):
-    """Of eight characters, the first one lowest: by twos, by fours, all."""
+    """Returns Java's hash of eight characters, the first one lowest: combined by twos, then by fours, then all."""
     twos = (word & _BYTES) * np.uint64(31) + (word >> np.uint64(8) & _BYTES)
     fours = (twos & _PAIRS) * np.uint64(961) + (twos >> np.uint64(16) & _PAIRS)
     return np.uint32(np.uint32(fours) * np.uint32(923521) + np.uint32(fours >> np.uint64(32)))
@@ -115,7 +116,7 @@ def _hash_word(word):
 
 @_inner
 def _hash_string(data, cursor, end, null_lengths):
-    """The hash, where the string ends (a negative number if it is damaged) and whether it is none at all: null."""
+    """Returns the hash of a string, its end (a negative number if it is damaged), and whether it is null."""
     length = np.int64(0)
     shift = 0
     while True:
@@ -132,7 +133,7 @@ def _hash_string(data, cursor, end, null_lengths):
         return np.uint32(0), np.int64(-1), False
     code = np.uint32(0)
     if 0 <= units <= 16 and cursor + units >= 16:
-        # Most strings are short: two words up to the end at once, for branches on their lengths cost more. Zeros before
+        # Most strings are short: two words are hashed at once, because branches on the length cost more. Zeros before
         # the characters add nothing.
         after = cursor + units
         first_word = _last_bytes(_read_word(data, after - 16), max(units - 8, 0))
@@ -140,7 +141,7 @@ def _hash_string(data, cursor, end, null_lengths):
         if (first_word | second_word) & _HIGH_BITS == 0:
             code = np.uint32(_hash_word(first_word) * _EIGHT_ON + _hash_word(second_word))
             return code, np.int64(after), length < null_lengths
-    # Four ASCII characters at once: one multiplication has to wait for the one before instead of four.
+    # Four ASCII characters at once: each multiplication waits for the one before it, and this has a quarter of them.
     while units >= 4:
         first, second = np.uint32(data[cursor]), np.uint32(data[cursor + 1])
         third, fourth = np.uint32(data[cursor + 2]), np.uint32(data[cursor + 3])
@@ -176,7 +177,7 @@ def _hash_string(data, cursor, end, null_lengths):
 def hash_strings(
     data: Bytes, cursors: Positions, ends: Positions, null_lengths: int, codes: Codes, present: Flags
 ) -> int:
-    """Strings: a length and UTF-16 units, 7 bits a byte; `null_lengths` = 1: length 0 is null, others are one more."""
+    """Hashes strings: a length and UTF-16 units, 7 bits a byte. With `null_lengths` = 1 length 0 is null, n+1 is n."""
     for row in range(len(cursors)):
         code, cursor, is_null = _hash_string(data, cursors[row], ends[row], null_lengths)
         if cursor < 0:
@@ -204,9 +205,11 @@ def _leads_to(code, key_group, max_parallelism):
 def all_strings_lead_home(
     data: Bytes, starts: Positions, limits: Positions, sections: Positions, offsets: Positions, max_parallelism: int
 ) -> bool:
-    """Whether the rows of each section (key group, state, first row, behind the last) have at their state's offset a
-    string, whole before the limit, that leads to the key group; what follows it doesn't count. Neighbours that are the
-    same are hashed once, and states with a negative offset not at all."""
+    """Whether the string keys of each section (key group, state, first row, behind the last) lead to its key group.
+
+    A key begins at its state's offset in the row and must end before the row's limit; what follows it is ignored.
+    Neighbouring keys with the same bytes are hashed once. States with a negative offset are left out.
+    """
     for section in range(len(sections)):
         key_group, offset = sections[section, 0], offsets[sections[section, 1]]
         before = np.int64(0)
@@ -224,7 +227,7 @@ def all_strings_lead_home(
 
 @_kernel
 def hash_big_integers(data: Bytes, cursors: Positions, ends: Positions, codes: Codes, present: Flags) -> int:
-    """`BigInteger.hashCode`: over the 32-bit words of the magnitude, highest first, times the sign."""
+    """Computes `BigInteger.hashCode`: over the 32-bit words of the magnitude, highest first, times the sign."""
     for row in range(len(cursors)):
         cursor, end = cursors[row], ends[row]
         if end - cursor < 4:
@@ -246,7 +249,7 @@ def hash_big_integers(data: Bytes, cursors: Positions, ends: Positions, codes: C
         negative = data[cursor] >= 0x80
         code = np.uint32(0)
         word = np.uint32(0)
-        # The magnitude of a negative number is its complement plus one: the carry dies at the last byte that isn't 0.
+        # A negative number's magnitude is its complement plus one. The carry ends at the last byte that isn't 0.
         last_nonzero = cursor + length - 1
         while negative and last_nonzero > cursor and data[last_nonzero] == 0:
             last_nonzero -= 1

@@ -1,4 +1,4 @@
-"""Java's `hashCode` of values without parts, a block of serialized values at a time.
+"""Java's `hashCode` of values without parts, computed for a block of serialized values at a time.
 
 | type | bytes | hash |
 |---|---|---|
@@ -10,10 +10,10 @@
 | java.sql.Timestamp | i64 ms, i32 nanoseconds of the second | as Long over the milliseconds |
 | LocalDate | i32 year, i8 month, i8 day | year's high bits xor (year << 11) + (month << 6) + day |
 | LocalTime | i8 hour, i8 minute, i8 second, i32 nanoseconds | as Long over the nanosecond of the day |
-| LocalDateTime | LocalDate, LocalTime | the one xor the other |
+| LocalDateTime | LocalDate, LocalTime | hash of the date xor hash of the time |
 | Instant | i64 seconds, i32 nanoseconds | as Long over the seconds, + 51 * nanoseconds |
 
-Flink's own `LongValue` and its like are not Java's boxes: some add a constant.
+Flink's `LongValue` and similar classes hash differently from Java's boxes: some add a constant.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 @dataclass(slots=True)
 class Rows:
-    """The place in every serialized value of a block up to which it has been read, and where it ends."""
+    """The serialized values of a block: up to where each has been read, and where it ends."""
 
     data: Bytes
     cursors: Positions
@@ -49,14 +49,15 @@ class Rows:
         return len(self.cursors)
 
     def subset(self, rows: NDArray[np.intp]) -> Rows:
-        """Some of the rows; their progress is handed back by `resume`."""
+        """Returns some of the rows. The caller hands their progress back by `resume`."""
         return Rows(self.data, self.cursors[rows], self.ends[rows])
 
     def resume(self, rows: NDArray[np.intp], subset: Rows) -> None:
+        """Takes over the progress of a subset."""
         self.cursors[rows] = subset.cursors
 
     def integers(self, width: int, what: str) -> Positions:
-        """The next `width` bytes of every row as a signed number."""
+        """Reads the next `width` bytes of every row as a signed number."""
         values = np.empty(len(self), dtype=np.int64)
         self.check(hash_kernels.read_integers(self.data, self.cursors, self.ends, width, values), what)
         return values
@@ -73,7 +74,7 @@ class Rows:
         return is_true
 
     def check(self, bad_row: int, expected: str) -> None:
-        """Raises for the row that a compiled loop stopped at."""
+        """Raises for the row at which a compiled loop stopped; a negative number means that none did."""
         if bad_row < 0:
             return
         cursor, end = int(self.cursors[bad_row]), int(self.ends[bad_row])
@@ -82,7 +83,7 @@ class Rows:
         raise DamagedError(expected, f"{end - cursor} bytes until the end: {shown}{dots}", offset=cursor)
 
     def check_values(self, good: NDArray[np.bool_], expected: str, width: int) -> None:
-        """Raises for the first row whose value, the `width` bytes just read, isn't good."""
+        """Raises for the first row whose value (the `width` bytes that were just read) isn't valid."""
         if not good.all():
             cursor = int(self.cursors[int(np.argmin(good))]) - width
             raise DamagedError(expected, self.data[cursor : cursor + width].tobytes().hex(" "), offset=cursor)
@@ -90,14 +91,14 @@ class Rows:
 
 @dataclass(slots=True)
 class Hashes:
-    """The hash of every row; 0 where the value is null, which `present` tells from others."""
+    """The hash of every row. It is 0 for a null value, which has `present` False."""
 
     codes: Codes
     present: NDArray[np.bool_]
 
 
 def hash_scalars(scalar: Scalar, rows: Rows) -> Hashes:
-    """Hashes the next value of every row and moves the rows behind it."""
+    """Hashes the next value of every row and moves the rows' cursors behind it."""
     return _HASHES[scalar](rows, f"a {scalar.label}")
 
 
@@ -110,7 +111,7 @@ def _null_where(null: NDArray[np.bool_], codes: NDArray[np.int64]) -> Hashes:
 
 
 def _fold(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`Long.hashCode`, in the lower 32 bits."""
+    """Returns `Long.hashCode`, in the lower 32 bits."""
     return values ^ values >> 32
 
 
@@ -184,7 +185,7 @@ def _sql_timestamp(rows: Rows, what: str) -> Hashes:
     nanos = rows.integers(4, f"the nanoseconds of {what}")
     null = milliseconds == _NULL_LONG
     _check_nanos(rows, nanos, null)
-    # The nanoseconds count, not the milliseconds' own fraction: `setNanos` replaces it.
+    # Java's `setNanos` replaces the fraction of the milliseconds, so only the nanoseconds count.
     return _null_where(null, _fold(milliseconds // 1000 * 1000 + nanos // 1_000_000))
 
 
