@@ -1,1 +1,1 @@
-"""Many values at once, as Arrow columns."""
+"""Decodes many values at once into Arrow columns."""

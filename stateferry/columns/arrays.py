@@ -1,4 +1,4 @@
-"""Arrow arrays from numpy's buffers."""
+"""Makes Arrow arrays of numpy's buffers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ MOST_OFFSET = 2**31 - 1
 
 
 def fixed_array(type_: pa.DataType, values: npt.NDArray[np.generic], present: Mask | None) -> pa.Array:
+    """Returns an array of values with a fixed width; null where not `present`."""
     return pa.Array.from_buffers(type_, len(values), [validity(present), pa.py_buffer(values)])
 
 
 def struct_array(type_: pa.DataType, children: list[pa.Array], length: int, present: Mask | None = None) -> pa.Array:
+    """Returns an array of structs; null where not `present`."""
     return pa.Array.from_buffers(type_, length, [validity(present)], children=children)
 
 
 def validity(present: Mask | None) -> pa.Buffer | None:
+    """Returns Arrow's bit mask of the values that are present, or None if all are."""
     if present is None or bool(present.all()):
         return None
     return pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
 def narrow(offsets: Positions) -> npt.NDArray[np.int32]:
-    """Offsets as Arrow's arrays and Spark want them."""
+    """Returns offsets of 32 bits, which Arrow's usual arrays and Spark need; refuses larger ones."""
     if offsets[-1] > MOST_OFFSET:
         raise RefusedError(
             f"{offsets[-1]} elements or bytes in one column: Arrow counts to {MOST_OFFSET}; "
@@ -41,12 +44,12 @@ def narrow(offsets: Positions) -> npt.NDArray[np.int32]:
 
 
 def allocate(size: int) -> pa.Buffer:
-    # Arrow's pool keeps its pages: touching fresh ones costs more than filling them.
+    # From Arrow's pool, which reuses pages: touching new pages costs more than filling them.
     return pa.allocate_buffer(max(size, 1))
 
 
 def spread(array: pa.Array, order: list[Positions], length: int) -> pa.Array:
-    """The values at their rows, which `order` names in turn, among `length`; null elsewhere."""
+    """Puts the values into the rows that `order` names in turn, in an array of `length`; other rows are null."""
     rows = np.concatenate(order)
     if len(order) == 1 and len(rows) == length:
         return array
@@ -59,10 +62,12 @@ def spread(array: pa.Array, order: list[Positions], length: int) -> pa.Array:
 
 
 def running_sum(counts: Positions) -> Positions:
+    """Returns the offsets of lists that have these counts, with the end of the last."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
 
 
 def list_array(offsets: Positions, values: pa.Array) -> pa.Array:
+    """Returns an array of lists; list i has the values from `offsets[i]` to `offsets[i + 1]`."""
     return pa.ListArray.from_arrays(pa.array(narrow(offsets)), values)

@@ -1,34 +1,34 @@
-"""The Arrow type of each of Flink's types, chosen so that Spark SQL reads it as one expects.
+"""The Arrow type of each of Flink's types, chosen so that Spark SQL shows the expected type.
 
 | Flink | Arrow |
 |---|---|
 | Boolean, Byte, Short, Integer, Long, Float, Double, and the `...Value` of each | bool, int8 to int64, float, double |
 | String, StringValue, Character, CharValue | string; a lone surrogate, which UTF-8 can't hold, becomes U+FFFD |
-| BigInteger, BigDecimal | string, exactly as Java prints it: neither has a bound that a decimal type could take |
-| Date, Instant, java.sql.Date, Time and Timestamp | timestamp[us, UTC]; nanoseconds are cut off toward the past |
-| LocalDateTime | timestamp[us] without a zone, cut off likewise |
+| BigInteger, BigDecimal | string, exactly as Java prints it: Arrow's decimal types are too small for some |
+| Date, Instant, java.sql.Date, Time and Timestamp | timestamp[us, UTC]; nanoseconds are rounded down |
+| LocalDateTime | timestamp[us] without a zone, rounded down |
 | LocalDate | date32 |
-| LocalTime | string as `LocalTime.toString` prints it, to the nanosecond (it sorts as the times do) |
+| LocalTime | string as `LocalTime.toString` prints it, to the nanosecond |
 | Enum | string: the constant's name |
 | byte[], Bitmap | binary |
 | List, Set, T[], long[], String[] and the like | list |
-| Map | map; a null key, which Arrow can't hold, is refused |
+| Map | map; a null key is refused, because Arrow can't hold it |
 | Tuple, Row | struct of f0, f1, ...; a row with a kind ends with `kind`: INSERT, UPDATE_AFTER and so on |
-| POJO | struct of its fields; with known subclasses also of theirs (null where a value has them not) and `class` |
+| POJO | struct of its fields; if subclasses are known also of their fields (null in others' values) and `class` |
 | Either | struct of left, right, one of them null; of a Scala `Try` success, failure |
 | Option | the value's own type; null for None |
 | Traversable | list |
 | Avro record | struct of its fields |
 | Avro string, fixed; array, map | string, binary; list, map |
-| Avro union | with null and one type: that type; else a struct of the branches but null, all but one of them null |
-| Variant | struct of value, metadata: binary, as Spark's own variants are |
+| Avro union | of null and one type: that type; else a struct of all branches but null, of which at most one is set |
+| Variant | struct of value, metadata: binary, as in Spark's own variants |
 | Ttl | struct of timestamp (int64, milliseconds), value |
 | Timer | struct of timestamp (int64, milliseconds), key, namespace |
-| TimeWindow | struct of start, end: int64 milliseconds, for windows may reach to the end of time |
-| Void, NullValue, VoidNamespace, GlobalWindow, Tuple0 | bool, always null: tables can't store Arrow's null type |
+| TimeWindow | struct of start, end: int64 milliseconds, because a window may reach beyond a timestamp's range |
+| Void, NullValue, VoidNamespace, GlobalWindow, Tuple0 | bool, always null (tables can't store Arrow's null type) |
 | Unit, Nothing, Avro null | the same |
 
-A date or time outside what its Arrow type can hold is refused with its place; `raw=true` reads it as bytes.
+A date or time outside the range of its Arrow type is refused with its place. `raw=true` reads it as bytes.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ _SCALARS: dict[Scalar, pa.DataType] = {
 
 
 def arrow_type(type_: FlinkType) -> pa.DataType:
+    """Returns the Arrow type of a type. Refuses opaque types."""
     match type_:
         case Scalar():
             return _SCALARS[type_]
@@ -172,7 +173,7 @@ def _filled(type_: AvroUnionType) -> list[FlinkType]:
 
 
 def union_fields(type_: AvroUnionType) -> list[str]:
-    """What the columns of the branches but null are called: without packages, unless two were alike."""
+    """Returns the names of the columns of all branches but null: without packages, unless two would be the same."""
     names = [branch.name for branch in type_.branches if branch.type is not Scalar.AVRO_NULL]
     simple = [simple_name(name) for name in names]
     return simple if len(set(simple)) == len(names) else names
@@ -183,25 +184,25 @@ def _numbered(fields: tuple[FlinkType, ...]) -> list[pa.Field]:
 
 
 def pojo_fields(type_: PojoType) -> list[pa.Field]:
-    """The POJO's own fields; if it has subclasses, what only they have, and `class`."""
+    """Returns the POJO's own fields; if subclasses are known also their further fields, and `class`."""
     fields = {field.name: arrow_type(field.type) for field in type_.fields}
     subclasses = known_subclasses(type_)
     for subclass in subclasses:
         for field in pojo_fields(subclass):
             fields[subclass_field(subclass, field, fields.get(field.name))] = field.type
     if subclasses:
-        # The last one, also if a subclass with subclasses brought it along.
+        # `class` comes last, even if a subclass that has subclasses itself added it before.
         fields.pop(CLASS, None)
         fields[CLASS] = pa.string()
     return [pa.field(name, field_type) for name, field_type in fields.items()]
 
 
 def subclass_field(subclass: PojoType, field: pa.Field, taken: pa.DataType | None) -> str:
-    """What a subclass's field is called; `taken` is the type that its name already stands for in the base."""
+    """Returns the column name of a subclass's field; `taken` is the type of the column that already has this name."""
     return field.name if taken in (None, field.type) else f"{field.name}_{subclass.class_name}"
 
 
 def known_subclasses(type_: PojoType) -> list[PojoType]:
-    """Those whose values have columns: a subclass that Kryo writes is refused only where a value of it turns up."""
+    """Returns the subclasses whose values have columns. Others (Kryo's) are refused only if a value of them occurs."""
     candidates = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
     return [subclass for subclass in candidates if isinstance(subclass, PojoType) and not opaque_parts(subclass)]

@@ -1,8 +1,8 @@
-"""Many values of one type into one Arrow array, by recursion over the type, never over the values.
+"""Decodes many values of one type into one Arrow array, by recursion over the type and never over the values.
 
-Each step takes where its values begin and what they must not cross, and says where they stopped: the next field
-begins there. Lists and maps ask `walker.py` where their elements begin, unless all are of one size. Values that may be
-null are decoded where they are present and put back into their places.
+Each step gets where its values begin and the limits that they may not cross, and returns where they end: the next field
+begins there. `walker.py` finds where the elements of lists and maps begin, unless all have the same size. Values that
+may be null are decoded where they are present and then put into their places.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from stateferry.serializers.types import (
 
 __all__ = ["arrow_type", "decode", "decode_list_state"]
 
-# Elements of no bytes can't be held against the bytes that follow their count.
+# The count of elements without bytes can't be checked against the bytes that follow.
 _MOST_EMPTY_ELEMENTS = 1_000_000
-# Present, and yet null in Arrow.
+# Types whose values are present and yet null in Arrow.
 _SILENT = (
     *(Scalar.NULL_VALUE, Scalar.VOID_NAMESPACE, Scalar.GLOBAL_WINDOW, Scalar.TUPLE0),
     *(Scalar.UNIT, Scalar.AVRO_NULL),
@@ -71,17 +71,17 @@ _NULL, _OWN, _NAMED, _TAGGED = 1, 2, 4, 8
 
 
 def decode(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions) -> Column:
-    """The values that begin at `data[starts[i]]`, and where each stops: never behind `ends[i]`, but it may be before.
+    """Decodes the values that begin at `data[starts[i]]`. Returns them and where each ends, at `ends[i]` or before.
 
-    `data` may be read-only. A value that contradicts its format is a DamagedError whose offset is its place in `data`;
-    one that Arrow can't hold is a RefusedError.
+    `data` may be read-only. A value that contradicts its format raises `DamagedError`, whose offset is its place in
+    `data`. A value that Arrow can't hold raises `RefusedError`.
     """
     decoder, starts, ends = _prepare(data, starts, ends)
     return decoder.column(type_, starts, ends)
 
 
 def decode_list_state(element: FlinkType, data: Bytes, starts: Positions, ends: Positions) -> pa.Array:
-    """The values of a ListState, which have a delimiter between their elements and no count, as lists."""
+    """Decodes values of a ListState as lists. Their elements have delimiters between them and no count."""
     decoder, starts, ends = _prepare(data, starts, ends)
     elements = walker.walk_list_state(element, decoder.source, starts, ends)
     values, _ = decoder.column(element, elements.starts, np.repeat(ends, elements.counts))
@@ -98,9 +98,11 @@ def _prepare(data: Bytes, starts: Positions, ends: Positions) -> tuple[_Decoder,
 
 
 class _Decoder:
+    """Decodes columns of one buffer; each method returns the values of a type, and where they end."""
+
     def __init__(self, data: Bytes) -> None:
         self.source = np.require(data, np.uint8, ["C"])
-        # numba compiles once more for arrays that can't be written to: all columns are read from such ones.
+        # numba compiles a kernel again for read-only arrays, so that all columns are read from a read-only one.
         self.data = self.source.view()
         self.data.flags.writeable = False
 
@@ -154,7 +156,7 @@ class _Decoder:
         return struct_array(arrow_type(type_), children, len(starts)), position
 
     def timers(self, type_: TimerType, starts: Positions, limits: Positions) -> Column:
-        # Written with the sign flipped, so that timers sort as their bytes do.
+        # Flink flips the sign bit of a timer's timestamp, so that timers are sorted like their bytes.
         flipped = read_numbers(type_, self.data, starts, limits, np.int64) ^ np.int64(-(2**63))
         key, position = self.column(type_.key, starts + 8, limits)
         namespace, position = self.column(type_.namespace, position, limits)
@@ -172,8 +174,10 @@ class _Decoder:
     def optional(
         self, type_: FlinkType, starts: Positions, limits: Positions, present: Mask, *, or_null: bool = False
     ) -> Column:
-        """Values where `present`; elsewhere null, stopping where they start. A null that is present is damage unless
-        `or_null`: Flink marks what is null, and writes nothing of it."""
+        """Decodes values where `present`; elsewhere they are null and end where they start.
+
+        A null that is marked as present is damage unless `or_null`: Flink marks a null and writes no bytes for it.
+        """
         if present.all():
             array, stops = self.column(type_, starts, limits)
             if not or_null:
@@ -332,7 +336,7 @@ class _Decoder:
     def subclass_values(
         self, type_: PojoType, flags: npt.NDArray[np.uint8], starts: Positions, limits: Positions
     ) -> Iterator[tuple[PojoType, Positions, Positions]]:
-        """For each subclass that occurs: which rows are of it, and where their own values begin."""
+        """Yields for each subclass that occurs: which rows are of it, and where their own values begin."""
         tagged = np.flatnonzero(flags == _TAGGED)
         tags = read_numbers(type_, self.data, starts[tagged] + 1, limits[tagged], np.uint8)
         most = len(type_.registered_subclasses)

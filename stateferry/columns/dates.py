@@ -1,4 +1,4 @@
-"""Dates and times of many values at once: Flink writes their fields, Arrow counts days or microseconds."""
+"""Decodes dates and times of many values at once. Flink writes their fields; Arrow counts days or microseconds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _LEAST_INT = -(2**31)
 _NANOS_PER_SECOND = 1_000_000_000
 _MOST_YEAR = 999_999_999
 _FIRST_INSTANT, _LAST_INSTANT = -31_557_014_167_219_200, 31_556_889_864_403_199  # seconds of Java's Instant.MIN and MAX
-_MOST_MICROS_SECONDS = 9_223_372_036_853  # whole seconds whose microseconds fit into 64 bits, either way
+_MOST_MICROS_SECONDS = 9_223_372_036_853  # the most whole seconds, either way, whose microseconds fit into 64 bits
 _MONTH_DAYS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _LONGEST_TIME = len("23:59:59.999999999")
 
 
 def date_column(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> Column:
+    """Decodes values of one of Java's types of dates and times."""
     match type_:
         case Scalar.DATE | Scalar.SQL_DATE | Scalar.SQL_TIME:
             return _millis(type_, data, starts, limits), starts + 8
@@ -54,7 +55,7 @@ def _instants(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) 
     nanos[~present] = 0
     damaged = (nanos < 0) | (nanos >= _NANOS_PER_SECOND)
     if type_ is Scalar.SQL_TIMESTAMP:
-        # The milliseconds are written twice; in the first second of 64 bits Java's arithmetic makes them disagree.
+        # The milliseconds are written twice. In the first second of the range Java's arithmetic overflows: they differ.
         damaged |= (whole % 1000 != nanos // 1_000_000) & (whole >= _LEAST_LONG + 1000)
         whole //= 1000
     else:
@@ -65,7 +66,7 @@ def _instants(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) 
 
 
 def _days(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Mask]:
-    """Days since 1970 of an i32 year, i8 month, i8 day; 0 where that is null."""
+    """Returns the days since 1970 of an i32 year, i8 month, i8 day; 0 for a null."""
     year = read_numbers(type_, data, starts, limits, np.int32).astype(np.int64)
     month = read_numbers(type_, data, starts + 4, limits, np.int8).astype(np.int64)
     day = read_numbers(type_, data, starts + 5, limits, np.int8).astype(np.int64)
@@ -75,7 +76,7 @@ def _days(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> t
     damaged_where((month < 1) | (month > 12), starts, f"a month of a {type_.label}", month)
     leap = (month == 2) & (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     damaged_where((day < 1) | (day > _MONTH_DAYS[month - 1] + leap), starts, f"a day of a {type_.label}'s month", day)
-    # Years that begin in March, in cycles of 400: leap days come last.
+    # Years that begin in March, in cycles of 400 years: so a leap day is the last day of its year.
     from_march = (month + 9) % 12
     march_year = year - (month <= 2)
     cycle, of_cycle = march_year // 400, march_year % 400
@@ -84,7 +85,7 @@ def _days(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> t
 
 
 def _clock(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Positions, Mask]:
-    """Second of the day and nanosecond of i8 hour, i8 minute, i8 second, i32 nanosecond; 0 where that is null."""
+    """Returns second of the day and nanosecond of i8 hour, i8 minute, i8 second, i32 nanosecond; 0 for a null."""
     parts = [read_numbers(type_, data, starts + at, limits, np.int8).astype(np.int64) for at in range(3)]
     nano = read_numbers(type_, data, starts + 3, limits, np.int32).astype(np.int64)
     hour, minute, second = parts

@@ -1,12 +1,12 @@
-"""Compiled loops that move one part of many serialized values into the buffers of an Arrow array.
+"""Compiled loops that copy one part of many serialized values into the buffers of an Arrow array.
 
-Every loop takes the position of each value and the limit it must not cross, checks both before it reads, and returns
-(code, row, detail): OK, or why and at which row it stopped; `detail` is the position of the damage, or for FULL the
-size the output needs. The bytes are given as a read-only array, outputs belong to the caller. Everything a loop calls
-stands in this file: numba's cache notices no change elsewhere.
+Every loop gets the position of each value and the limit that it may not cross, and checks both before it reads. It
+returns (code, row, detail). The code is OK, or says why the loop stopped at this row; `detail` is the position of the
+damage, or for FULL the size that the output needs. The bytes are a read-only array, the outputs belong to the caller.
+numba's cache only notices changes in this file, so all that a loop calls is in it.
 """
 
-# Compiled, a Python int and numpy's integers are the same.
+# In compiled code Python's int and numpy's integers are the same type.
 # mypy: disable-error-code="arg-type,assignment,operator,return-value"
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REPLACEMENT = 0xFFFD
 
 @numba.njit(cache=True, nogil=True)
 def gather(data: Bytes, starts: Positions, limits: Positions, out: NDArray[np.generic]) -> Outcome:
-    """Big-endian numbers as wide as the unsigned items of `out`."""
+    """Reads big-endian numbers as wide as the unsigned items of `out`."""
     for row in range(len(starts)):
         start = starts[row]
         if limits[row] - start < out.itemsize:
@@ -52,6 +52,7 @@ def gather(data: Bytes, starts: Positions, limits: Positions, out: NDArray[np.ge
 
 @numba.njit(cache=True, nogil=True)
 def read_flags(data: Bytes, starts: Positions, limits: Positions, flags: Flags) -> Outcome:
+    """Reads a byte of 0 or 1 at each start."""
     for row in range(len(starts)):
         start = starts[row]
         if start >= limits[row]:
@@ -65,7 +66,7 @@ def read_flags(data: Bytes, starts: Positions, limits: Positions, flags: Flags) 
 
 @numba.njit(cache=True, nogil=True)
 def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int, offsets: Positions) -> Outcome:
-    """An i32 count of items of at least `least` bytes each; `offsets` is their running sum."""
+    """Reads an i32 count at each start, of items of at least `least` bytes each; `offsets` is their running sum."""
     total = np.int64(0)
     offsets[0] = 0
     for row in range(len(starts)):
@@ -84,7 +85,7 @@ def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int, o
 
 @numba.njit(inline="always")
 def _read_word(data: Bytes, position: int) -> np.uint64:
-    """Eight bytes, the first one lowest; written so that the compiler makes one load of them."""
+    """Returns eight bytes as a word, the first one lowest. The compiler makes one load of this loop."""
     word = np.uint64(0)
     for offset in range(_WORD):
         word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
@@ -99,14 +100,16 @@ def _write_word(out: Bytes, position: int, word: np.uint64) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def copy_blocks(data: Bytes, starts: Positions, ends: Positions, offsets: Offsets, out: Bytes) -> None:
-    """The bytes from each start to its end, behind each other, and where each of these runs begins, with the end of the
-    last; the caller has checked that they are there."""
+    """Copies the bytes from each start to its end, one run behind the other.
+
+    `offsets` becomes where each of these runs begins, with the end of the last. The caller has checked the positions.
+    """
     target = np.int64(0)
     for row in range(len(starts)):
         source, end = starts[row], ends[row]
         offsets[row] = target
         after = target + end - source
-        # Whole words as far as there is room for them: what is written past the run's end, the next run overwrites.
+        # Whole words as long as they fit. Bytes that are written behind a run's end are overwritten by the next run.
         while source < end and source + _WORD <= len(data) and target + _WORD <= len(out):
             _write_word(out, target, _read_word(data, source))
             source += _WORD
@@ -121,7 +124,7 @@ def copy_blocks(data: Bytes, starts: Positions, ends: Positions, offsets: Offset
 
 @numba.njit(inline="always")
 def _rest_of_word(data: Bytes, position: int, size: int) -> np.uint64:
-    """What is left of a run when less than a word is: up to 7 bytes, the first one lowest."""
+    """Returns the rest of a run that is shorter than a word: up to 7 bytes, the first one lowest."""
     if position + _WORD <= len(data):
         return _read_word(data, position) & (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
     word = np.uint64(0)
@@ -156,15 +159,17 @@ def _same_run(data: Bytes, one: int, other: int, size: int) -> bool:
 def number_runs(
     data: Bytes, starts: Positions, ends: Positions, slots: Offsets, firsts: Positions, numbers: Offsets
 ) -> int:
-    """Gives each run of bytes, from start to end, a number in the order in which different ones first come. `slots`, a
-    power of two of them and more than `firsts` has, are filled with -1; `firsts[n]` becomes where run n first comes.
-    Returns how many different runs there are, or -1 if they are more than `firsts` has room for."""
+    """Numbers the different runs of bytes, each from a start to its end, in the order in which they first occur.
+
+    `slots` is a power of two of -1, more than `firsts` has items. `firsts[n]` becomes the row where run n first occurs.
+    Returns how many different runs there are, or -1 if they are more than `firsts` has room for.
+    """
     mask = np.uint64(len(slots) - 1)
     count = 0
     number = np.int32(-1)
     for row in range(len(starts)):
         start, end = starts[row], ends[row]
-        # What came behind the one before when that first came, mostly comes behind it again.
+        # Try first the run that followed at the first occurrence of the previous one: it mostly follows again.
         if number + 1 < count:
             first = firsts[number + 1]
             if ends[first] - starts[first] == end - start and _same_run(data, starts[first], start, end - start):
@@ -192,7 +197,7 @@ def number_runs(
 
 @numba.njit(cache=True, nogil=True)
 def _write_utf8(out: Bytes, target: int, code: int) -> int:
-    """Writes one code point, returns where the next one goes."""
+    """Writes one code point and returns the position behind it."""
     if code < 0x80:
         out[target] = code
         return target + 1
@@ -214,7 +219,7 @@ def _write_utf8(out: Bytes, target: int, code: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _copy_units(data: Bytes, position: int, limit: int, units: int, out: Bytes, target: int) -> tuple[int, int, int]:
-    """UTF-16 units as varints to UTF-8; returns (code, position behind them or of the damage, next target)."""
+    """Converts UTF-16 units (varints) to UTF-8; returns (code, position behind them or of the damage, next target)."""
     high = np.int64(0)
     for _ in range(units):
         start = position
@@ -267,8 +272,10 @@ def read_strings(
     present: Flags,
     stops: Positions,
 ) -> Outcome:
-    """Strings from row `first` on as UTF-8, a lone surrogate as U+FFFD. With `null_lengths` = 1 the length written is
-    one more and 0 is null, with 0 it is the length itself. Stops with FULL at the first row that `out` has no room for.
+    """Reads strings from row `first` on as UTF-8; a lone surrogate becomes U+FFFD.
+
+    With `null_lengths` = 1 the written length is one more than the string's, and 0 is null; with 0 it is the length.
+    Stops with FULL at the first row for which `out` has no room.
     """
     target = np.int64(offsets[first])
     for row in range(first, len(starts)):
@@ -302,7 +309,7 @@ def read_strings(
             return FULL, row, target + units + _WORD
         end = position + units
         if units <= 2 * _WORD and position + 2 * _WORD <= len(data) and target + 2 * _WORD <= len(out):
-            # Most strings are short: two words at once, for a branch on which of them is needed costs more.
+            # Most strings are short. Two words are copied at once, because a branch on which are needed costs more.
             first_word, second_word = _read_word(data, position), _read_word(data, position + _WORD)
             rest = (np.uint64(1) << np.uint64(8 * (units % _WORD))) - np.uint64(1)
             first_mask = rest if units < _WORD else _ALL_BITS
@@ -310,7 +317,7 @@ def read_strings(
             if units == 2 * _WORD:
                 second_mask = _ALL_BITS
             if (first_word & first_mask | second_word & second_mask) & _HIGH_BITS == 0:
-                # Writes past the string's end; the next string overwrites it.
+                # This may write behind the string's end; the next string overwrites it.
                 _write_word(out, target, first_word)
                 _write_word(out, target + _WORD, second_word)
                 position = end
@@ -326,7 +333,7 @@ def read_strings(
                     size = np.int64(_WORD)
                 if checked & _HIGH_BITS:
                     break
-                # Writes past the string's end; the next string overwrites it.
+                # This may write behind the string's end; the next string overwrites it.
                 _write_word(out, target, word)
                 position += size
                 target += size
@@ -343,7 +350,7 @@ def read_strings(
 
 @numba.njit(cache=True, nogil=True)
 def characters_to_utf8(units: NDArray[np.uint16], offsets: Offsets, out: Bytes) -> int:
-    """One string of one UTF-16 unit each, a surrogate as U+FFFD; returns the bytes written, three for each at most."""
+    """Writes strings of one UTF-16 unit each, a surrogate as U+FFFD; returns the number of bytes, at most 3 each."""
     target = np.int64(0)
     offsets[0] = 0
     for row in range(len(units)):
@@ -357,8 +364,10 @@ def characters_to_utf8(units: NDArray[np.uint16], offsets: Offsets, out: Bytes) 
 def read_big_integers(
     data: Bytes, starts: Positions, limits: Positions, lengths: Positions, values: Positions, stops: Positions
 ) -> Outcome:
-    """An i32: 0 null, 1 zero, 2 one, 3 ten, otherwise 4 + the bytes of two's complement that follow. `lengths` is their
-    number, 0 for the constants, -1 for null; `values` is the number itself if it has 8 bytes at most."""
+    """Reads BigIntegers: i32 (0 null, 1 zero, 2 one, 3 ten, otherwise 4 + a length), then two's complement.
+
+    `lengths` is the number of bytes, 0 for the constants, -1 for null. `values` is the number if it has up to 8 bytes.
+    """
     for row in range(len(starts)):
         start = starts[row]
         if limits[row] - start < 4:
@@ -398,7 +407,7 @@ def _write_digits(out: Bytes, target: int, number: int, digits: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def format_times(seconds: Positions, nanos: Positions, offsets: Offsets, out: Bytes) -> int:
-    """Times of day as `LocalTime.toString` writes them: seconds only if there are any, fractions in groups of three."""
+    """Writes times as `LocalTime.toString` does: seconds if they aren't 0, fractions in groups of three digits."""
     target = np.int64(0)
     offsets[0] = 0
     for row in range(len(seconds)):

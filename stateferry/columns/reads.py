@@ -1,4 +1,4 @@
-"""Numbers, flags and counts of many values at once, and the errors that say which bytes contradict the format."""
+"""Reads numbers, flags and counts of many values at once, and raises errors that show the damaged bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Number = TypeVar("Number", bound=np.generic)
 def read_numbers(
     type_: FlinkType, data: Bytes, starts: Positions, limits: Positions, number: type[Number]
 ) -> npt.NDArray[Number]:
-    """Big-endian numbers of the given numpy type."""
+    """Reads big-endian numbers of the given numpy type."""
     result = np.empty(len(starts), number)
     unsigned = result.view(f"u{result.itemsize}")
     raise_if_damaged(kernels.gather(data, starts, limits, unsigned), type_, data, limits, result.itemsize)
@@ -26,13 +26,14 @@ def read_numbers(
 
 
 def read_flags(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Mask:
+    """Reads a byte of 0 or 1 at each start."""
     flags = np.empty(len(starts), np.uint8)
     raise_if_damaged(kernels.read_flags(data, starts, limits, flags), type_, data, limits, 1)
     return flags.view(np.bool_)
 
 
 def read_offsets(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions, least: int) -> Positions:
-    """The running sum of the i32 count at each start, believed only as far as the bytes behind it allow."""
+    """Returns the running sum of the i32 count at each start; no count may claim more than the bytes behind it hold."""
     offsets = np.empty(len(starts) + 1, np.int64)
     raise_if_damaged(kernels.read_counts(data, starts, limits, least, offsets), type_, data, limits, 4)
     return offsets
@@ -41,6 +42,7 @@ def read_offsets(type_: FlinkType, data: Bytes, starts: Positions, limits: Posit
 def raise_if_damaged(
     outcome: kernels.Outcome, type_: FlinkType, data: Bytes, limits: Positions, needed: int | None = None
 ) -> None:
+    """Raises the damage that a kernel's outcome describes, if any."""
     code, row, position = outcome
     if code == kernels.OK:
         return
@@ -62,12 +64,14 @@ def raise_if_damaged(
 
 
 def damaged_where(wrong: Mask, positions: Positions, expected: str, found: npt.NDArray[np.generic]) -> None:
+    """Raises the damage of the first row that is wrong, if any."""
     if wrong.any():
         row = int(wrong.argmax())
         raise DamagedError(expected, f"{found[row]}", offset=int(positions[row]))
 
 
 def refuse_outside(type_: FlinkType, outside: Mask, starts: Positions, arrow: str) -> None:
+    """Refuses the first value that is outside the range of its Arrow type, if any."""
     if outside.any():
         position = int(starts[int(outside.argmax())])
         raise RefusedError(

@@ -1,4 +1,4 @@
-"""Many values without parts into one Arrow array: numbers, texts, blocks of bytes; dates are next door."""
+"""Decodes many values without parts into one Arrow array: numbers, strings and blocks of bytes (dates: `dates.py`)."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ _CONSTANTS = {Scalar.VOID: 0, Scalar.VOID_NAMESPACE: 0, Scalar.GLOBAL_WINDOW: 0,
 
 
 def scalar_column(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> Column:
+    """Decodes values without parts."""
     if type_ in _NUMBERS:
         numbers = read_numbers(type_, data, starts, limits, _NUMBERS[type_])
         return pa.array(numbers), starts + numbers.itemsize
@@ -96,14 +97,14 @@ def scalar_column(type_: Scalar, data: Bytes, starts: Positions, limits: Positio
 
 
 def block_column(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Column:
-    """An i32 length and that many bytes each, as binary."""
+    """Decodes an i32 length and that many bytes each, as binary."""
     offsets = read_offsets(type_, data, starts, limits, 1)
     ends = starts + 4 + np.diff(offsets)
     return blocks_array(data, starts + 4, ends), ends
 
 
 def fixed_column(type_: FlinkType, size: int, data: Bytes, starts: Positions, limits: Positions) -> Column:
-    """So many bytes each, as binary."""
+    """Decodes `size` bytes each, as binary."""
     ends = starts + size
     damaged_where(ends > limits, starts, f"{size} bytes of {type_name(type_)}", limits - starts)
     return blocks_array(data, starts, ends), ends
@@ -125,7 +126,7 @@ def _utf8_texts(type_: FlinkType, data: Bytes, starts: Positions, limits: Positi
 
 
 def blocks_array(data: Bytes, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:
-    """The bytes from each start to its end: as many as the type says, if it is of one width."""
+    """Returns the bytes from each start to its end, which must be as many as the type says if its width is fixed."""
     if type_ != _VARYING:
         lengths = ends - starts
         damaged_where(lengths != type_.byte_width, starts, f"{type_.byte_width} bytes", lengths)
@@ -140,7 +141,7 @@ def blocks_array(data: Bytes, starts: Positions, ends: Positions, type_: pa.Data
 def _strings(type_: Scalar, data: Bytes, starts: Positions, limits: Positions, null_lengths: int) -> Column:
     count = len(starts)
     offsets, stops, present = np.zeros(count + 1, np.int32), np.empty(count, np.int64), np.empty(count, np.uint8)
-    # Enough for ASCII: never more than the bytes written, wherever the limits lie.
+    # Enough for ASCII: never more than the bytes between the starts and the limits.
     span = int(limits.max() - starts.min()) if count else 0
     out = allocate(min(span, int(limits.sum()) - int(starts.sum())) + 64)
     first = 0
