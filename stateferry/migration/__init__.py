@@ -1,1 +1,1 @@
-"""From blobs to rows: who wins, what is there, and the new savepoint in pieces of work."""
+"""From blobs to rows: the rules of the migration, the inventory of a savepoint, and the pieces of work of a run."""

@@ -1,12 +1,12 @@
-"""How old the entries of a state under time to live are, chunk by chunk: exact counts, and a histogram.
+"""Ages of the entries of a state under time to live: exact counts and a histogram, which is added up by chunk.
 
-| bins | hold |
+| bin | holds |
 |---|---|
-| 0 | ages of less than 2 ms, and what is of the future |
-| 64 e + f | ages from (1 + f / 64) * 2^e ms on, until the next bin begins |
+| 0 | ages of less than 2 ms, and timestamps in the future |
+| 64 e + f | ages from (1 + f / 64) * 2^e ms up to the beginning of the next bin |
 
-So a bin is at most 1/64 as wide as its ages, and what the histogram says of an age (a quartile) is right to 1.6 %.
-Counts, the oldest and the youngest age are exact. An entry of a blob counts as an entry, at the blob's timestamp.
+So a bin is at most 1/64 as wide as its ages, and an age from the histogram (a quartile) is correct to 1.6 %. Counts,
+the oldest and the youngest age are exact. Each entry of a blob counts, with the blob's timestamp.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _BINS = 63 * _PER_OCTAVE
 _EDGES: Floats = np.outer(2.0 ** np.arange(64), 1 + np.arange(_PER_OCTAVE) / _PER_OCTAVE).ravel()[: _BINS + 1]
 _EDGES[0] = 0
 _MAX_LONG = 2**63 - 1
-# As many timestamps are no accident: where ages thin out, a handful at most are nine tenths as old as the oldest.
+# So many timestamps at a sharp end are no accident. Where ages become rare, only a few are 90 % as old as the oldest.
 _MANY = 20
-# Of the entries just younger than the sharp end, so many may be older: what no clean-up has come to yet.
+# This share of the entries just younger than a sharp end may be older than it: the clean-up hasn't removed them yet.
 _STRAGGLERS = 0.01
 _DAY, _HOUR, _MINUTE, _SECOND = (MILLISECONDS_PER_UNIT[unit] for unit in "dhms")
 _USUAL = [
@@ -49,8 +49,11 @@ def _no_totals() -> Integers:
 
 @dataclass(slots=True, eq=False)
 class Ages:
-    """`bins` counts entries and, in its second row, timestamps: a blob is many entries and one timestamp. Pickled, the
-    bins are compressed, and they stay so until they are asked for: a driver gets the ages of thousands of chunks."""
+    """Counts of entries by age. `bins` counts entries and, in its second row, timestamps (a blob has only one).
+
+    When it is pickled the bins are compressed, and they stay compressed until they are read, because a driver gets the
+    ages of thousands of chunks.
+    """
 
     totals: Integers = field(default_factory=_no_totals)
     _bins: Integers | bytes = field(default_factory=lambda: np.zeros((2, _BINS), np.int64))
@@ -82,12 +85,12 @@ class Ages:
 
     @property
     def future(self) -> int:
-        """Timestamps, not entries."""
+        """The number of timestamps (not entries) that are later than now."""
         return int(self.totals[2])
 
     @property
     def youngest(self) -> int:
-        """In milliseconds; negative if its timestamp is of the future."""
+        """The least age in milliseconds; negative if its timestamp is in the future."""
         return int(self.totals[3])
 
     @property
@@ -95,18 +98,20 @@ class Ages:
         return int(self.totals[4])
 
     def count(self, timestamps: Integers, weights: Integers, ttl: int, now: int) -> None:
+        """Counts timestamps; `weights` are the numbers of entries that have them."""
         kernels.tally_ages(timestamps, weights, np.int64(ttl), np.int64(now), self.bins, self.totals)
 
     def add(self, other: Ages) -> None:
+        """Adds the counts of another."""
         bins = self.bins
-        # Of a copy: the other one's stay compressed.
+        # A copy is unpacked, so that the other one's bins stay compressed.
         bins += replace(other).bins
         self.totals[:3] += other.totals[:3]
         self.totals[3] = min(self.totals[3], other.totals[3])
         self.totals[4] = max(self.totals[4], other.totals[4])
 
     def quantile(self, share: float) -> int:
-        """The age that this share of the entries is younger than."""
+        """Returns the age such that this share of the entries is younger."""
         sums = np.cumsum(self.bins[0])
         wanted = share * self.entries
         place = min(int(np.searchsorted(sums, wanted)), _BINS - 1)
@@ -115,9 +120,11 @@ class Ages:
         return max(self.youngest, min(self.oldest, int(age)))
 
     def sharp_end(self) -> int | None:
-        """The age at which the entries end all at once, if they do: there are many a little younger, about as many as a
-        little younger still, and hardly any older. Ages that become rare by and by have none, nor have those of entries
-        that were written all at once."""
+        """Returns the age at which the entries suddenly end, or None.
+
+        Many are a little younger than this age, about as many as a little younger still, and hardly any are older. Ages
+        that become rare gradually have no sharp end, nor have entries that were all written at once.
+        """
         stamps = self.bins[1]
         there = np.flatnonzero(stamps)
         if not len(there):
@@ -140,7 +147,7 @@ class Ages:
         return None
 
     def suggested_ttl(self) -> int | None:
-        """The time to live that would leave such a sharp end: a round one, as people choose them."""
+        """Returns the time to live that would cause such a sharp end, as a round number."""
         end = self.sharp_end()
         return None if end is None else _round_ttl(end)
 
@@ -150,7 +157,7 @@ def _round_ttl(end: int) -> int:
     whole = max(round(end / unit), 1) * unit
     if abs(whole - end) <= 0.01 * end:
         return whole
-    # What has expired may lie about for a while: the end is at the time to live, or somewhat behind it.
+    # Expired entries may stay for a while, so the end is at the time to live or somewhat later.
     usual = [one for one in _USUAL if 0.94 * end <= one <= 1.01 * end]
     if usual:
         return max(usual)

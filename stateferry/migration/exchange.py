@@ -1,11 +1,13 @@
-"""Entries on their way to the key groups of another max parallelism, by files: whoever reads old key groups leaves a
-file with all that is in them, and each new file is put together from all of those.
+"""Exchanges entries through files when they go to the key groups of another max parallelism.
+
+Each task that reads old key groups leaves a file with all entries in them. Each new keyed state file is made of the
+parcels for its key groups in all these files.
 
 | part of a file | |
 |---|---|
-| parcels | entries as they lie in a section: those of one key group and state, in the order of both, for up to 64 MiB |
-| index | of each parcel five i64: key group, state, start, end, where the last of its entries begins |
-| i64 | how many parcels there are |
+| parcels | entries as in a section; each parcel has those of one key group and state, sorted by both within 64 MiB |
+| index | five i64 for each parcel: key group, state, start, end, start of its last entry |
+| i64 | the number of parcels |
 
 Numbers are little endian.
 """
@@ -35,7 +37,7 @@ _NO_PARCELS = np.empty((0, 1 + _NUMBERS), np.int64)
 
 
 def send(file: Location, entries: Iterable[GroupedEntries]) -> int:
-    """Writes the file; returns its size. It is on disk, and has its name, once it is whole."""
+    """Writes a file of the exchange, returns its size. The file is on disk, and gets its name, when it is complete."""
     out = WriteBehind(file)
     try:
         index = [parcel for portion in _portions(entries) for parcel in _write(out, portion)]
@@ -51,7 +53,7 @@ def _portions(entries: Iterable[GroupedEntries]) -> Iterator[list[GroupedEntries
     gathered: list[GroupedEntries] = []
     size = 0
     for one in entries:
-        # What a transform hands out may lie in a buffer that it uses again.
+        # A transform may use the buffer of these entries again.
         gathered.append(replace(one, data=one.data.copy()))
         size += len(one.data)
         if size >= _AT_ONCE:
@@ -61,7 +63,7 @@ def _portions(entries: Iterable[GroupedEntries]) -> Iterator[list[GroupedEntries
 
 
 def _write(out: WriteBehind, portion: Sequence[GroupedEntries]) -> list[list[int]]:
-    """The portion's entries by key group and state; returns the parcels' part of the index."""
+    """Writes the portion's entries by key group and state; returns the index of the parcels."""
     pieces = sorted(
         (key_group, entries.state, number, place)
         for number, entries in enumerate(portion)
@@ -79,7 +81,7 @@ def _write(out: WriteBehind, portion: Sequence[GroupedEntries]) -> list[list[int
 
 
 class Arrivals:
-    """What all senders have for some key groups; use as a context manager."""
+    """All parcels for some key groups, from all files of the exchange; use it as a context manager."""
 
     def __init__(self, files: Sequence[Location], key_groups: KeyGroupRange) -> None:
         self._files, self._key_groups = files, key_groups
@@ -93,7 +95,7 @@ class Arrivals:
         except BaseException:
             self._close()
             raise
-        # A state's parcels in the order in which they were sent: by sender, and within one by place.
+        # The parcels of a state are sorted by file, then by their place in it.
         self._index = index[np.lexsort((index[:, 3], index[:, 0], index[:, 2], index[:, 1]))]
         return self
 
@@ -105,13 +107,13 @@ class Arrivals:
             file.close()
 
     def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
-        """State, entries, and where the last of these begins; the entries are there until the next are asked for."""
+        """Yields state, entries, and where the last entry begins; entries are valid until the next are asked for."""
         first, after = np.searchsorted(self._index[:, 1], (key_group, key_group + 1))
         for number, _, state, start, end, last_start in self._index[first:after].tolist():
             yield state, self._read(number, start, end), last_start - start
 
     def _index_of(self, number: int) -> Positions:
-        """Of the parcels for the wanted key groups, with the file's number before each."""
+        """Returns the index of a file's parcels for the wanted key groups, with the file's number before each."""
         size = int(self._open(number).size())
         end = size - 8
         count = int(self._read(number, end, size).view(_INTEGER)[0]) if end >= 0 else 0

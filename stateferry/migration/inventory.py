@@ -1,9 +1,8 @@
-"""What a savepoint holds, chunk by chunk, before anything is written: counted, and found to be understood to its
-last byte.
+"""The inventory of a savepoint: what it holds, counted chunk by chunk before anything is written.
 
-A chunk's inventory says for each state and key group how many entries and bytes there are, and for each legacy state
-what its migration would meet: expired blobs, contradictions, nulls that can't be kept, a flag that nobody has named;
-and how old the entries are.
+To count it, every byte is read and parsed. A chunk's inventory has the numbers of entries and bytes of each state and
+key group. For each legacy state it has what the migration would meet (expired blobs, contradictions, nulls that can't
+be kept, signs of a flag that the plan doesn't name), and how old the entries are.
 """
 
 from __future__ import annotations
@@ -43,9 +42,13 @@ from stateferry.savepoint.streams import open_stream
 
 @dataclass(slots=True)
 class Inventory:
-    """Entries and bytes by operator id, state and key group; counts of what a migration meets by operator and state,
-    and of what speaks for a flag by operator, legacy state and possible flag; ages by operator, legacy state and state:
-    the legacy state itself, the new one and the flag, under time to live; and which bytes these were."""
+    """What was found, in one chunk or in all.
+
+    `entries` and `sizes` (in bytes) are by operator id, state and key group. `met` counts by operator and legacy state
+    what a migration meets, `flag_signs` by operator, legacy state and possible flag what suggests a flag. `ages` are by
+    operator, legacy state and state (the legacy state itself, the new state, the flag) under time to live. `read` has
+    the digests of the bytes.
+    """
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -55,6 +58,7 @@ class Inventory:
     read: BytesRead = field(default_factory=BytesRead)
 
     def add(self, other: Inventory) -> None:
+        """Adds what was found elsewhere."""
         self.entries.update(other.entries)
         self.sizes.update(other.sizes)
         for state, counts in other.met.items():
@@ -68,8 +72,11 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class InventoryTask:
-    """One chunk of one operator; `states` are all the operator's by name, `possible_flags` are the names
-    of those to watch by legacy state."""
+    """The inventory of one chunk of one operator, as a piece of work.
+
+    `states` are all states of the operator by name. `possible_flags` are the names of the states that may be an unnamed
+    flag, by legacy state.
+    """
 
     folder: Location
     operator: str
@@ -79,6 +86,7 @@ class InventoryTask:
     possible_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def take(self) -> Inventory:
+        """Reads the chunk and counts."""
         inventory = Inventory()
         window = np.empty(WINDOW, np.uint8)
         for part in self.chunk.parts:
@@ -120,7 +128,7 @@ class InventoryTask:
     def _count_ages(
         self, inventory: Inventory, rules: Rules, state: str, timestamps: Integers, counts: Integers | None = None
     ) -> None:
-        """`counts` are the entries of each timestamp, one unless they are told."""
+        """Counts ages; `counts` are the entries of each timestamp, by default one."""
         if rules.ttl is not None and len(timestamps):
             ages = inventory.ages.setdefault((self.operator, rules.legacy.name, state), Ages())
             ages.count(timestamps, np.ones_like(timestamps) if counts is None else counts, rules.ttl, rules.now)
@@ -128,12 +136,13 @@ class InventoryTask:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTask:
-    """Files of one operator that are carried over: all that isn't managed keyed state. They are only read."""
+    """Digests of one operator's files that are copied (all but managed keyed state), as a piece of work."""
 
     folder: Location
     streams: tuple[StreamHandle, ...]
 
     def take(self) -> Inventory:
+        """Reads the files and notes their digests."""
         inventory = Inventory()
         for stream in self.streams:
             file, _, _ = open_stream(self.folder, stream)
@@ -143,10 +152,12 @@ class CarriedTask:
 
 
 def take(task: InventoryTask | CarriedTask) -> Inventory:
+    """Does a piece of work."""
     return task.take()
 
 
 def carried_tasks(source: Savepoint) -> list[CarriedTask]:
+    """Returns a piece of work for each operator that has files to be copied."""
     carried = (tuple(_carried(operator)) for operator in source.metadata.operators)
     return [CarriedTask(source.folder, streams) for streams in carried if streams]
 
@@ -161,7 +172,7 @@ def _carried(operator: Operator) -> Iterator[StreamHandle]:
 def _examine(
     section: Section, rules: Rules, sets: KeySets, met: Counter[str], aged: Callable[[Integers, Integers], None]
 ) -> None:
-    """Counts what the conversion would refuse, instead of refusing it."""
+    """Counts what the conversion would meet, and where that would refuse something counts it instead."""
     blobs = read_blobs(section, rules)
     aged(blobs.timestamps, blobs.counts)
     stops = rules.on_contradiction is Contradiction.STOP
@@ -178,6 +189,7 @@ def inventory_tasks(
     target_bytes: int,
     at_least: int = 1,
 ) -> list[InventoryTask]:
+    """Returns the pieces of work for the keyed state of one operator."""
     states = {state.name: state for state in source.keyed_states(operator)}
     flags = {one.legacy.name: found for one in rules if (found := flags_to_watch(one, states))}
     chunks = plan_chunks(operator, target_bytes=target_bytes, at_least=at_least)
@@ -185,6 +197,7 @@ def inventory_tasks(
 
 
 def total(inventories: Iterable[Inventory]) -> Inventory:
+    """Returns the sum of several inventories."""
     summed = Inventory()
     for inventory in inventories:
         summed.add(inventory)

@@ -1,7 +1,7 @@
-"""Compiled parts of a migration: rows out of blobs, and what two accounts of the same content are compared by.
+"""Compiled parts of a migration: they write rows of blobs, and compute the hashes and ages that accounts compare.
 
-All kernels that call each other live in this file (numba's cache watches only the file that defines a kernel).
-Positions have been checked by the walks that found them.
+numba's cache notices changes only in the file that defines a kernel, so all kernels that call each other are in this
+file. They don't check positions; the walks that found these have done so.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 _njit: Any = njit
-# Without _nrt numba counts references to the arrays inside the loops, which takes several times as long as the work.
+# Without _nrt=False numba counts references to the arrays inside the loops, which takes far longer than the work.
 _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 _intrinsic: Any = intrinsic
 
-_LONG = 128  # bytes of a run from which on it is hashed beside the next
-SLACK = 16  # bytes that copies may write beyond the end of what they copy
+_LONG = 128  # a run of at least so many bytes is hashed at the same time as the next one
+SLACK = 16  # the number of bytes that a copy may write behind its end
 
 _K1 = np.uint64(0x9E3779B97F4A7C15)
 _K2 = np.uint64(0xD6E8FEB86659FD93)
@@ -71,7 +71,7 @@ def _copy16(_context: Any, out: Any, position: Any, data: Any, start: Any) -> An
 
 @_intrinsic  # type: ignore[untyped-decorator]
 def _put_i32(_context: Any, out: Any, position: Any, value: Any) -> Any:
-    """Big endian; returns the position behind it."""
+    """Writes a big-endian i32 and returns the position behind it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, position, value = arguments
@@ -85,7 +85,7 @@ def _put_i32(_context: Any, out: Any, position: Any, value: Any) -> Any:
 
 @_inlined
 def _copy(out, position, data, start, end):  # type: ignore[no-untyped-def]
-    """Copies sixteen bytes at a time, up to SLACK beyond the end; returns the position behind what was copied."""
+    """Copies sixteen bytes at a time, with up to SLACK behind the end; returns the position behind the copy."""
     after = position + end - start
     if end + 16 <= len(data):
         while start < end:
@@ -103,12 +103,12 @@ def write_rows(  # type: ignore[no-untyped-def]
     data, key_starts, key_ends, stamps, firsts, counts, order, targets, prefix, entries, flags, ends, keep, stamped,
     null, out, piece_ends, last_rows,
 ):  # fmt: skip
-    """The kept entries of blobs, in the given order of the blobs, as rows of a map state: i32, key group, key, user
-    key, i32, null flag, [timestamp], value.
+    """Writes the kept entries of blobs as rows of a map state, in the given order of the blobs.
 
-    A blob's key is behind its old key group and gets its target's; `stamps` is where its timestamp is, `null` what its
-    value serializer writes for null behind a timestamp. For each blob of the order: where its rows end, and where the
-    last of them begins (-1: none). Returns how many rows were written.
+    A row is i32, key group, key, user key, i32, null flag, [timestamp], value. A blob's key follows its old key group
+    in `data`; in the row it follows the blob's target. `stamps` is where a blob's timestamp is. `null` is what the
+    value serializer writes for null behind a timestamp. This fills, for each blob in the order, where its rows end and
+    where the last of them begins (-1: it has none). Returns how many rows were written.
     """
     position = np.int64(0)
     rows = np.int64(0)
@@ -159,10 +159,10 @@ def _mix(word):  # type: ignore[no-untyped-def]
 
 @_inlined
 def _rest(data, start, end):  # type: ignore[no-untyped-def]
-    """The bytes from start to end, fewer than eight, the first one lowest."""
+    """Returns the bytes from start to end, fewer than eight, as a word, the first one lowest."""
     rest = np.uint64(0)
     if end >= 8:
-        # In two steps, as a word can't be shifted by all its 64 bits.
+        # Two shifts, because a word can't be shifted by all its 64 bits.
         half = np.uint64(4 * (8 - (end - start)))
         rest = _load64(data, end - 8) >> half >> half
     else:
@@ -173,7 +173,7 @@ def _rest(data, start, end):  # type: ignore[no-untyped-def]
 
 @_inlined
 def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
-    """64 bits of the bytes from start to end; every byte and the length count."""
+    """Returns a 64-bit hash of the bytes from start to end, and of their number."""
     state = seed ^ np.uint64(end - start) * _K1
     while end - start >= 8:
         state = _step(state, _load64(data, start))
@@ -199,21 +199,21 @@ def _ends_of_hashes(data, start, end, one, other):  # type: ignore[no-untyped-de
 
 @_kernel
 def hash_each(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
-    """A hash of each run of bytes, on top of its seed."""
+    """Computes a hash of each run of bytes, starting from its seed."""
     for index in range(len(starts)):
         out[index] = _hash(data, starts[index], ends[index], seeds[index])
 
 
 @_kernel
 def hash_twice(data, starts, ends, first_seed, second_seed, first, second):  # type: ignore[no-untyped-def]
-    """Of each run of bytes what `hash_each` gives for one seed and for another: the bytes are read once for both."""
+    """Computes for each run the hashes of `hash_each` with two seeds, and reads the bytes only once for both."""
     index = np.int64(0)
     while index < len(starts):
         start, end = starts[index], ends[index]
         size = np.uint64(end - start) * _K1
         one, other = first_seed ^ size, second_seed ^ size
         if end - start >= _LONG and index + 1 < len(starts):
-            # Each step of a run waits for the one before: meanwhile the next run takes its own.
+            # Each step of a run waits for the one before. Meanwhile the processor takes a step of the next run.
             after, limit = starts[index + 1], ends[index + 1]
             size = np.uint64(limit - after) * _K1
             third, fourth = first_seed ^ size, second_seed ^ size
@@ -237,7 +237,7 @@ def hash_twice(data, starts, ends, first_seed, second_seed, first, second):  # t
 
 @_kernel
 def find_runs(data, starts, ends, runs):  # type: ignore[no-untyped-def]
-    """The index of each run of bytes that is not the same as the one before it; returns how many there are."""
+    """Finds the index of each run of bytes that differs from the run before it; returns how many there are."""
     count = np.int64(0)
     for index in range(len(starts)):
         start, size = starts[index], ends[index] - starts[index]
@@ -258,8 +258,7 @@ def find_runs(data, starts, ends, runs):  # type: ignore[no-untyped-def]
 
 @_kernel
 def spread_hash(data, starts, ends, counts, seeds, out):  # type: ignore[no-untyped-def]
-    """As `hash_each`, where the first `counts[0]` runs are on top of `seeds[0]`, the next `counts[1]` of
-    `seeds[1]`..."""
+    """Hashes as `hash_each`; the first `counts[0]` runs start from `seeds[0]`, the next `counts[1]` from `seeds[1]`."""
     index = np.int64(0)
     for group in range(len(counts)):
         for _ in range(counts[group]):
@@ -286,8 +285,10 @@ def _bits(_context: Any, number: Any) -> Any:
 
 @_kernel
 def tally_ages(timestamps, weights, ttl, now, bins, totals):  # type: ignore[no-untyped-def]
-    """Adds to the histograms of `ages.py` the timestamps, each with as many entries as it has weight, if any; `totals`
-    are entries, expired entries, timestamps of the future, the least and the greatest age."""
+    """Adds timestamps to the histograms of `ages.py`, each with its weight, the number of entries; 0 is left out.
+
+    `totals` are entries, expired entries, timestamps in the future, the least age and the greatest age.
+    """
     most = np.int64(2**63 - 1)
     entries, expired, future, youngest, oldest = totals[0], totals[1], totals[2], totals[3], totals[4]
     for index in range(len(timestamps)):
@@ -295,13 +296,13 @@ def tally_ages(timestamps, weights, ttl, now, bins, totals):  # type: ignore[no-
         if weight == 0:
             continue
         age = now - stamp if stamp >= now - most else most
-        # As `ttl.expired` has it, with Java's wrap-around.
+        # As in `ttl.expired`, including Java's overflow.
         expires = stamp + (min(most - stamp, ttl) if stamp > 0 else ttl)
         entries += weight
         expired += weight if expires <= now else 0
         future += 1 if age < 0 else 0
         youngest, oldest = min(youngest, age), max(oldest, age)
-        # Exponent and first six bits of the mantissa, of a number with 52 of them.
+        # The exponent, and the first six of the 52 bits of the mantissa.
         place = max(min((_bits(np.float64(age)) >> 46) - (1023 << 6), bins.shape[1] - 1), 0) if age > 0 else 0
         bins[0, place] += weight
         bins[1, place] += 1

@@ -1,4 +1,4 @@
-"""An operator's legacy maps on their way into map states, as a transform of its keyed state."""
+"""The transform that makes map states of an operator's legacy maps."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, t
 
 @dataclass(slots=True)
 class MigrateMaps:
-    """All legacy states of one operator that a plan names; `states` are all its states by name. What was done is
-    counted for each legacy state."""
+    """Migrates all legacy states of one operator that a plan names.
+
+    `states` are all states of the operator by name. `counts` says for each legacy state what was done.
+    """
 
     rules: Sequence[Rules]
     states: dict[str, KeyedState]
@@ -34,7 +36,7 @@ class MigrateMaps:
     _ids: dict[str, int] = field(default_factory=dict)
 
     def header(self, merged: KeyedHeader) -> KeyedHeader:
-        """Without the legacy states and flags (unless they are kept), with the new states."""
+        """Returns the header with the new states, and without the legacy states and flags unless they are kept."""
         metas = {meta.name: meta for meta in merged.states}
         for rules in self.rules:
             new = new_state_meta(metas[rules.legacy.name], rules.new_name)
@@ -55,6 +57,7 @@ class MigrateMaps:
         return flags | {rules.legacy.name for rules in self.rules}
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
+        """Yields the new entries of a key group: other states as they are, then the rows of each new state."""
         here = {state.name for state in group.states}
         touched = {rules.new_name for rules in self.rules} | (set() if self.keep_legacy else self._legacy_names())
         if here - touched:
@@ -81,7 +84,7 @@ class MigrateMaps:
 
 
 def new_state_meta(legacy: StateMeta, name: str) -> StateMeta:
-    """The description of the map state that a `ValueState<Map>` becomes, of the legacy state's own parts."""
+    """Returns the description of the map state that a `ValueState<Map>` becomes, from the parts of its own."""
     value, namespace = legacy.serializer(VALUE_SERIALIZER), legacy.serializer(NAMESPACE_SERIALIZER)
     if value is None or namespace is None:
         raise PlanError(f"state {legacy.name} has no serializers of value and namespace")
@@ -94,7 +97,7 @@ def new_state_meta(legacy: StateMeta, name: str) -> StateMeta:
 
 
 def _map_of_stamped(value: SerializerSnapshot) -> SerializerSnapshot:
-    """`Ttl<Map<K, V>>` becomes `Map<K, Ttl<V>>`; a map without TTL stays as it is."""
+    """Turns `Ttl<Map<K, V>>` into `Map<K, Ttl<V>>`; a map without time to live stays as it is."""
     if value.class_name != TTL_SNAPSHOT:
         return value
     _, map_ = value.nested

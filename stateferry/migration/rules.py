@@ -1,17 +1,17 @@
-"""From `ValueState<Map>` to `MapState`: which blobs become rows, and who wins where the job has begun to do it itself.
+"""The rules from `ValueState<Map>` to `MapState`: which blobs become rows if the job has migrated some itself.
 
-"Flag" and "rows" are those of the savepoint, with expiry applied first:
+Flags, blobs and rows are those of the savepoint that have not expired:
 
 | flag | blob | rows | what the new state gets |
 |---|---|---|---|
-| set | - | any | the rows as they stand |
+| set | - | any | the rows |
 | - | there | none | the blob's entries |
-| - | there | some | the rows, and the blob's entries whose user key has no row |
-| set | there | any | a contradiction: by the rule the blob's entries (`blob`) or the rows (`rows`); counted always |
-| - | - | some | the rows as they stand |
+| - | there | some | the rows, and those entries of the blob whose user key has no row |
+| set | there | any | a contradiction: the plan's rule chooses the blob's entries (`blob`) or the rows (`rows`) |
+| - | - | some | the rows |
 
-Every entry of a blob inherits the blob's timestamp. Everything here works on one key group at a time and keeps of it no
-more than 16 bytes for each key that has a flag or rows.
+All contradictions are counted. Every entry of a blob inherits the blob's timestamp. The functions here work on one key
+group at a time. They keep 16 bytes for each key with a flag, a blob or rows, and for each row of a key that has a blob.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STAMP = 8
 
 
 class Contradiction(Enum):
-    """What becomes of a key that is flagged as migrated and still has a blob."""
+    """What to do with a key that is flagged as migrated and still has a blob."""
 
     STOP = "stop"
     BLOB = "blob"
@@ -52,7 +52,7 @@ class Contradiction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How one legacy state is migrated: its names in the savepoint and what the plan says of them."""
+    """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan."""
 
     legacy: KeyedState
     new_name: str
@@ -66,25 +66,27 @@ class Rules:
 
     @property
     def map_type(self) -> MapType:
+        """The type of the legacy state's map."""
         if not isinstance(self.legacy.value, MapType):
             raise RefusedError(f"state {self.legacy.name} can't be migrated: {self.legacy.why_not_migratable}")
         return self.legacy.value
 
     @property
     def drops_expired(self) -> bool:
+        """Whether expired entries are left out."""
         return self.ttl is not None and not self.keep_expired
 
 
 class ContradictionsError(RejectedError):
-    """Keys that are flagged as migrated and still have a blob, and no rule who wins."""
+    """Keys are flagged as migrated and still have a blob, and the plan has no rule for them."""
 
 
 class NullsCannotBeKeptError(RejectedError):
-    """Entries whose null the new state can't hold."""
+    """Entries have a null that the new state can't hold."""
 
 
 def null_under_ttl(value: FlinkType) -> bytes | None:
-    """What the value's serializer writes for null, if it can: with TTL a MapState has no other place for it."""
+    """Returns what the value's serializer writes for null, or None if it can't: a MapState under TTL needs this."""
     try:
         return encode(value, None)
     except (StateferryError, TypeError, AttributeError, ValueError):
@@ -96,11 +98,12 @@ Lanes = tuple[Hashes, Hashes]
 
 
 def key_lanes(data: Buffer, starts: Positions, ends: Positions) -> Lanes:
-    """Twice 64 bits that stand for each key: two keys that are alike in both are taken for the same."""
+    """Returns two 64-bit hashes for each key. Two keys for which both are equal count as the same."""
     return hash_lanes(data, starts, ends, _SEEDS)
 
 
 def hash_lanes(data: Buffer, starts: Positions, ends: Positions, seeds: tuple[int, int]) -> Lanes:
+    """Returns two 64-bit hashes, by two seeds, of the bytes from each start to its end."""
     first, second = np.empty(len(starts), np.uint64), np.empty(len(starts), np.uint64)
     row_kernels.hash_twice(data, starts, ends, np.uint64(seeds[0]), np.uint64(seeds[1]), first, second)
     return first, second
@@ -113,28 +116,31 @@ def _hash_each(data: Buffer, starts: Positions, ends: Positions, seeds: Hashes) 
 
 
 def as_keys(lanes: Lanes) -> pa.Array:
+    """Returns the two hashes of each key together, as 16 bytes."""
     together = np.stack(lanes, axis=1)
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(together), [None, pa.py_buffer(together)])
 
 
 def key_hashes(data: Buffer, starts: Positions, ends: Positions) -> pa.Array:
+    """Returns 16 bytes for each key, which are equal for equal keys."""
     return as_keys(key_lanes(data, starts, ends))
 
 
 def members(keys: pa.Array, of: pa.Array) -> Flags:
+    """Whether each of the keys is among the others."""
     if len(of) == 0:
         return np.zeros(len(keys), np.bool_)
     found: Flags = pc.is_in(keys, value_set=of).to_numpy(zero_copy_only=False)
     return found
 
 
-# `pa.array` would import pandas, which takes longer than everything else here.
+# This doesn't use `pa.array`, which would import pandas; that takes longer than all other imports here.
 NO_HASHES = pa.Array.from_buffers(pa.binary(16), 0, [None, pa.py_buffer(b"")])
 
 
 @dataclass(frozen=True, slots=True)
 class KeySets:
-    """Of one key group: the keys with a flag and a blob; the rows, as key and user key, that stand against a blob."""
+    """Keys of one key group: those with a flag and a blob, and the rows (key and user key) that win over a blob."""
 
     contradictory: pa.Array
     superseding: pa.Array
@@ -142,8 +148,7 @@ class KeySets:
 
 @dataclass(frozen=True, slots=True)
 class Blobs:
-    """A section of the legacy state, taken apart: keys without their key group, timestamps if there are any,
-    entries."""
+    """A parsed section of the legacy state: keys without their key group, timestamps if it has any, entries."""
 
     section: Section
     key_starts: Positions
@@ -157,13 +162,14 @@ class Blobs:
     ends: Positions
 
     def per_entry(self, of_blobs: Flags) -> Flags:
+        """Returns for each entry the flag of its blob."""
         return np.repeat(of_blobs, self.counts)
 
     def keys(self) -> pa.Array:
         return key_hashes(self.section.data, self.key_starts, self.key_ends)
 
     def pairs(self) -> pa.Array:
-        """Key and user key of each entry."""
+        """Returns 16 bytes for key and user key of each entry."""
         first, second = key_lanes(self.section.data, self.key_starts, self.key_ends)
         return as_keys((self._spread(first), self._spread(second)))
 
@@ -173,11 +179,13 @@ class Blobs:
         return out
 
     def nulls(self) -> Flags:
+        """Whether each entry's value is null."""
         found: Flags = self.section.data[self.flags] == 1
         return found
 
 
 def read_blobs(section: Section, rules: Rules) -> Blobs:
+    """Parses a section of the legacy state."""
     data, starts = section.data, section.value_starts
     stamped = rules.legacy.ttl
     with section.locating():
@@ -205,6 +213,7 @@ def read_blobs(section: Section, rules: Rules) -> Blobs:
 
 
 def read_timestamps(data: Buffer, starts: Positions, ends: Positions) -> Positions:
+    """Reads the timestamp at each start."""
     for short in np.flatnonzero(ends - starts < _STAMP)[:1]:
         raise DamagedError("a timestamp of 8 bytes", f"{ends[short] - starts[short]} bytes", offset=int(starts[short]))
     out = np.empty(len(starts), np.int64)
@@ -214,7 +223,7 @@ def read_timestamps(data: Buffer, starts: Positions, ends: Positions) -> Positio
 
 @dataclass(frozen=True, slots=True)
 class MapRows:
-    """A section of the new state, taken apart: where each row's key and namespace lie, its timestamp, what stays."""
+    """A parsed section of the new state: where each row's key and namespace are, its timestamp, whether it is alive."""
 
     section: Section
     key_starts: Positions
@@ -226,26 +235,27 @@ class MapRows:
         return key_hashes(self.section.data, self.key_starts, self.key_ends)
 
     def live_keys(self) -> pa.Array:
-        """The keys with a row that stays; a key's rows lie together, so few are hashed."""
+        """Returns the keys that have a living row, each once. A key's rows are neighbours, so few are hashed."""
         starts, ends = self.key_starts[self.live], self.key_ends[self.live]
         runs = np.empty(len(starts), np.int64)
         runs = runs[: row_kernels.find_runs(self.section.data, starts, ends, runs)]
         return key_hashes(self.section.data, starts[runs], ends[runs]).unique()
 
     def pairs(self) -> pa.Array:
-        """Key and user key together, as `Blobs.pairs` has them."""
+        """Returns 16 bytes for key and user key of each row, as `Blobs.pairs` does."""
         first, second = key_lanes(self.section.data, self.key_starts, self.key_ends)
         data, starts, ends = self.section.data, self.key_ends, self.section.key_ends
         return as_keys((_hash_each(data, starts, ends, first), _hash_each(data, starts, ends, second)))
 
 
 def read_rows(section: Section, rules: Rules) -> MapRows:
+    """Parses a section of the new state."""
     legacy, data = rules.legacy, section.data
     starts = section.key_starts + section.file.prefix
     with section.locating():
         split = split_keys(legacy.key, legacy.namespace, legacy.has_suffixes, data, starts, section.key_ends)
         if legacy.ttl:
-            # A null flag comes first; under TTL only a row that somebody wrote by hand has it set, and no timestamp.
+            # A null flag comes first. Under time to live Flink never sets it; a row with it set has no timestamp.
             timestamps = read_timestamps(data, section.value_starts + 1, section.ends)
         else:
             timestamps = np.empty(0, np.int64)
@@ -253,7 +263,7 @@ def read_rows(section: Section, rules: Rules) -> MapRows:
 
 
 def is_live(timestamps: Positions, rules: Rules, count: int) -> Flags:
-    """What hasn't expired, or is kept although it has."""
+    """Whether each timestamp hasn't expired, or expired entries are kept."""
     if rules.ttl is None or not rules.drops_expired:
         return np.ones(count, np.bool_)
     live: Flags = ~expired_array(timestamps, rules.ttl, rules.now)
@@ -261,14 +271,14 @@ def is_live(timestamps: Positions, rules: Rules, count: int) -> Flags:
 
 
 def read_flags(section: Section, flag: KeyedState, rules: Rules) -> pa.Array:
-    """The keys whose flag is set and alive."""
+    """Returns the keys whose flag is set and hasn't expired."""
     stand = flags_that_stand(section, flag, rules)
     starts = section.key_starts + section.file.prefix
     return key_hashes(section.data, starts[stand], section.key_ends[stand])
 
 
 def flags_that_stand(section: Section, flag: KeyedState, rules: Rules) -> Flags:
-    """Which flags are set and alive."""
+    """Whether each flag is set and hasn't expired."""
     data, values = section.data, section.value_starts
     live = np.ones(len(section), np.bool_)
     if flag.ttl:
@@ -281,8 +291,10 @@ def flags_that_stand(section: Section, flag: KeyedState, rules: Rules) -> Flags:
 
 
 def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: KeyedState | None) -> KeySets:
-    """What the blobs of a key group, or of several, have to heed; `flag` is the state of that name if the savepoint has
-    it. The group is gone through as often as it takes."""
+    """Finds the keys with which blobs have to be compared, in one key group or several.
+
+    `flag` is the flag state if the savepoint has it. `group` may be iterated twice.
+    """
     flagged, with_rows, blobs = [NO_HASHES], [NO_HASHES], [NO_HASHES]
     for state, section in group:
         if flag is not None and state.name == rules.flag_name:
@@ -305,6 +317,7 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
 
 
 def live_blob_keys(section: Section, rules: Rules) -> pa.Array:
+    """Returns the keys of the blobs that haven't expired."""
     live = np.ones(len(section), np.bool_)
     if rules.legacy.ttl:
         with section.locating():
@@ -317,8 +330,10 @@ NO_KEYS = KeySets(NO_HASHES, NO_HASHES)
 
 
 def key_sets_of(group: GroupSections, rules: Rules, states: Mapping[str, KeyedState]) -> KeySets:
-    """Of a key group that is gone through again afterwards; of one without flags and rows it needs no look. `states`
-    are all the operator's by name."""
+    """Returns the key sets of a key group, which will be read again; without flags and rows it isn't read for this.
+
+    `states` are all states of the operator by name.
+    """
     here = {state.name for state in group.states}
     if rules.legacy.name not in here or not here & {rules.new_name, rules.flag_name}:
         return NO_KEYS
@@ -327,11 +342,12 @@ def key_sets_of(group: GroupSections, rules: Rules, states: Mapping[str, KeyedSt
 
 
 def kept_rows(section: Section, rules: Rules, sets: KeySets, counts: Counter[str]) -> npt.NDArray[np.int64]:
-    """Which rows of the new state stand, by index."""
+    """Returns the indices of the rows of the new state that stay."""
     return standing(read_rows(section, rules), rules, sets, counts)
 
 
 def standing(rows: MapRows, rules: Rules, sets: KeySets, counts: Counter[str]) -> npt.NDArray[np.int64]:
+    """Returns the indices of the rows that stay, and counts what happened."""
     keep = rows.live
     counts["rows read"] += len(keep)
     counts["rows expired"] += int((~keep).sum())
@@ -352,7 +368,7 @@ def _count_future(timestamps: Positions, rules: Rules, counts: Counter[str]) -> 
 def convert(
     section: Section, rules: Rules, sets: KeySets, new_id: int, targets: Positions, prefix: int, counts: Counter[str]
 ) -> GroupedEntries:
-    """The rows that a section of blobs becomes; `targets` are the key groups to which the blobs go."""
+    """Returns the rows that a section of blobs becomes; `targets` are the key groups to which the blobs go."""
     blobs = read_blobs(section, rules)
     keep = kept_entries(blobs, rules, sets, counts)
     stamped = rules.legacy.ttl
@@ -374,6 +390,7 @@ def convert(
 
 
 def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
+    """Whether each entry of the blobs becomes a row; counts what happened."""
     live = is_live(blobs.timestamps, rules, len(blobs.counts))
     counts["blobs"] += len(blobs.counts)
     counts["blob entries"] += len(blobs.entries)
@@ -391,7 +408,7 @@ def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]
 
 
 def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
-    """Which blobs stand although their keys may be flagged."""
+    """Returns which blobs stay in spite of the flags of their keys."""
     if len(sets.contradictory) == 0:
         return live
     contradictory = members(blobs.keys(), sets.contradictory) & live
@@ -410,6 +427,7 @@ def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, count
 
 
 def refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
+    """Counts nulls that are dropped, or refuses them if the plan doesn't drop them."""
     if nulls and not rules.drop_unrepresentable_nulls:
         raise NullsCannotBeKeptError(
             f"state {rules.legacy.name}: {nulls} {noun(nulls, 'entry has', 'entries have')} a null that "
@@ -420,8 +438,10 @@ def refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
 
 
 def _most_bytes(blobs: Blobs, prefix: int, null: int) -> int:
-    """What the rows of all entries take at most: found without a look at any entry, and memory that isn't written to
-    costs nothing."""
+    """Returns the most bytes that the rows of all entries can take, without looking at the entries.
+
+    An estimate that is too large costs nothing, because memory that isn't written to isn't used.
+    """
     stamp = _STAMP + null if len(blobs.timestamps) else 0
     each = 8 + prefix + stamp + blobs.key_ends - blobs.key_starts
     return int((blobs.counts * each).sum() + (blobs.section.ends - blobs.stamps).sum())

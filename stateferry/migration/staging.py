@@ -1,6 +1,7 @@
-"""The staged savepoint as pieces of work: each new keyed state file is one, any process may do it, and doing it
-again gives the same bytes. At another max parallelism other pieces come before them, which send them what they
-put together.
+"""The pieces of work that write the staged savepoint: each writes one new keyed state file.
+
+Any process may do a piece of work, and doing it again gives the same bytes. At another max parallelism others come
+first, which read old key groups and write the files of the exchange.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A new keyed state file and what went into it; `digest` is of its bytes as they were written."""
+    """A new keyed state file and what was counted for it; `digest` is that of its bytes as they were written."""
 
     operator: bytes
     subtask: int
@@ -36,7 +37,7 @@ class StagedFile:
 
     @property
     def name(self) -> str | None:
-        """Of the file in the savepoint's folder; a subtask without state has none."""
+        """The file's name in the savepoint's folder; None for a subtask without state."""
         stream = self.handle.stream
         return stream.path if isinstance(stream, RelativeFile) else None
 
@@ -48,7 +49,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """One new keyed state file."""
+    """Writes one new keyed state file, as a piece of work."""
 
     rewrite: OperatorRewrite
     folder: str
@@ -56,14 +57,14 @@ class FileTask:
     key_groups: KeyGroupRange
 
     def copy(self) -> StagedFile:
-        """Reads the key groups' entries where they are."""
+        """Writes the file from the old files; its key groups stay the same."""
         began, hasher = time.monotonic(), new_hasher()
         writer = SavepointWriter(self.folder, hasher)
         handle = self.rewrite.copy_keyed(writer, self.subtask, self.key_groups)
         return self._staged(handle, hasher, began)
 
     def receive(self, files: Sequence[Location]) -> StagedFile:
-        """Puts together what was sent for its key groups."""
+        """Writes the file from the parcels that the files of the exchange have for its key groups."""
         began, hasher = time.monotonic(), new_hasher()
         with Arrivals(files, self.key_groups) as arrivals:
             writer = SavepointWriter(self.folder, hasher)
@@ -78,11 +79,12 @@ class FileTask:
 
 
 def counts_of(rewrite: OperatorRewrite) -> dict[str, Counter[str]]:
+    """Returns what a rewrite counted, by legacy state."""
     return dict(rewrite.transform.counts) if isinstance(rewrite.transform, MigrateMaps) else {}
 
 
 def add_counts(counts: Iterable[dict[str, Counter[str]]]) -> dict[str, Counter[str]]:
-    """By legacy state, from several pieces of work."""
+    """Adds up the counts of several pieces of work, by legacy state."""
     added: dict[str, Counter[str]] = {}
     for one in counts:
         for state, counted in one.items():
@@ -92,7 +94,7 @@ def add_counts(counts: Iterable[dict[str, Counter[str]]]) -> dict[str, Counter[s
 
 @dataclass(frozen=True, slots=True)
 class SendTask:
-    """Old key groups whose entries go to others, by way of a file."""
+    """Writes the entries of old key groups to a file of the exchange, as a piece of work."""
 
     rewrite: OperatorRewrite
     key_groups: KeyGroupRange
@@ -105,13 +107,14 @@ class SendTask:
 
 @dataclass(frozen=True, slots=True)
 class SentFile:
-    """How large it is, and what was counted on the way."""
+    """The size of a file of the exchange, and what was counted for it."""
 
     size: int
     counts: dict[str, Counter[str]]
 
 
 def file_tasks(rewrites: Iterable[OperatorRewrite], folder: str) -> list[FileTask]:
+    """Returns a piece of work for each new keyed state file."""
     return [
         FileTask(rewrite, folder, subtask, key_groups)
         for rewrite in rewrites
@@ -122,7 +125,7 @@ def file_tasks(rewrites: Iterable[OperatorRewrite], folder: str) -> list[FileTas
 def assemble(
     source: Metadata, rewrites: Sequence[OperatorRewrite], staged: Iterable[StagedFile], folder: str
 ) -> Metadata:
-    """Carries over everything that isn't managed keyed state, and describes the whole; nothing is committed."""
+    """Copies everything that isn't managed keyed state, and returns the new metadata; it writes no `_metadata`."""
     writer = SavepointWriter(folder)
     handles: dict[bytes, dict[int, KeyedHandle]] = {rewrite.old.id: {} for rewrite in rewrites}
     for file in staged:
@@ -133,7 +136,7 @@ def assemble(
 
 
 def with_absolute_files(metadata: Metadata, folder: Location) -> Metadata:
-    """The same savepoint described from elsewhere."""
+    """Returns the metadata with full names of its files, so that `_metadata` may be in another folder."""
 
     def absolute(handle: Handle | None) -> Handle | None:
         if handle is None or not isinstance(handle.stream, RelativeFile):

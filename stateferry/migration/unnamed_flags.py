@@ -1,8 +1,8 @@
-"""Boolean states that look like the flag of a migration that the job has begun itself, where the plan names none.
+"""Finds Boolean states that look like the flag of a migration that the job itself has begun, if the plan names none.
 
-Without its flag, the map of a key that the job has moved, and not cleared, would be merged into the key's rows. A flag
-gives itself away by the keys for which it is true: they have rows in the new state and no blob. A key that has neither
-(its map was empty, its rows have expired) speaks neither for it nor against it.
+Without the flag, a map that the job has moved and not cleared would be merged into the key's rows. A flag is recognized
+by the keys for which it is true: they have rows in the new state and no blob. A key that has neither (its map was
+empty, or its rows have expired) doesn't count.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ TRUE, MOVED, NOT_MOVED = "true", "rows and no blob", "a blob"
 
 
 class UnnamedFlagError(RejectedError):
-    """A state looks like the flag, and nobody has said whether it is."""
+    """A state looks like the flag, and the plan doesn't say whether it is."""
 
 
 def flags_to_watch(rules: Rules, states: Mapping[str, KeyedState]) -> frozenset[str]:
-    """The names of the possible flags that have to be looked at. None if the plan's flag is there, if the plan says
-    that there is none, or if the job has no rows yet whose keys it could have flagged."""
+    """Returns the names of the possible flags to look at.
+
+    There are none if the plan's flag exists, if the plan says that there is no flag, or if the new state doesn't exist
+    yet, so that the job can't have moved any keys.
+    """
     if rules.no_flag or rules.flag_name in states or rules.new_name not in states:
         return frozenset()
     return possible_flags(rules.legacy, states)
 
 
 def possible_flags(legacy: KeyedState, states: Mapping[str, KeyedState]) -> frozenset[str]:
-    """The Boolean states for the keys and namespaces of the legacy state, out of all the operator's by name."""
+    """Returns the names of the Boolean states that have the namespace type of the legacy state."""
     return frozenset(
         state.name
         for state in states.values()
@@ -46,8 +49,7 @@ def possible_flags(legacy: KeyedState, states: Mapping[str, KeyedState]) -> froz
 
 @dataclass(slots=True)
 class FlagSigns:
-    """What one key group shows of one legacy state's possible flags, section by section as they come; of each live key
-    16 bytes are kept."""
+    """What one key group shows about the possible flags of one legacy state; it keeps 16 bytes for each live key."""
 
     rules: Rules
     flags: frozenset[str]
@@ -56,6 +58,7 @@ class FlagSigns:
     _true: dict[str, list[pa.Array]] = field(default_factory=dict)
 
     def meet(self, state: KeyedState, section: Section) -> None:
+        """Notes a section of a state."""
         if state.name == self.rules.new_name:
             self._rows.append(read_rows(section, self.rules).live_keys())
         elif state.name == self.rules.legacy.name:
@@ -64,7 +67,7 @@ class FlagSigns:
             self._true.setdefault(state.name, []).append(read_flags(section, state, self.rules))
 
     def counts(self) -> dict[str, Counter[str]]:
-        """By the name of each possible flag that is true for any key of the group."""
+        """Returns the counts of each possible flag that is true for any key of the group, by its name."""
         rows, blobs = pa.concat_arrays(self._rows), pa.concat_arrays(self._blobs)
         found: dict[str, Counter[str]] = {}
         for name, parts in self._true.items():
@@ -76,11 +79,15 @@ class FlagSigns:
 
 
 def looks_like_flag(counts: Mapping[str, int]) -> bool:
+    """Whether more of the flag's keys look moved than not."""
     return counts.get(MOVED, 0) > counts.get(NOT_MOVED, 0)
 
 
 def unnamed_flag(rules: Rules, operator: str, signs: Mapping[str, Mapping[str, int]]) -> UnnamedFlagError | None:
-    """`signs` are those of the whole savepoint by the name of the possible flag; `operator` is how messages call it."""
+    """Returns the error that asks about states that look like a flag, or None if there are none.
+
+    `signs` are those of the whole savepoint by possible flag; `operator` is the operator's name in messages.
+    """
     alike = {name: counts for name, counts in signs.items() if looks_like_flag(counts)}
     if not alike:
         return None
