@@ -1,1 +1,1 @@
-"""The queryable picture of migrated state: Iceberg tables that follow at the cost of what changed."""
+"""The Iceberg tables that follow migrated state, so that it can be queried; a run adds only what has changed."""

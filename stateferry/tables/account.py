@@ -1,9 +1,8 @@
-"""What the tables say of a migrated state, for the validation to hold against the savepoints: by chunk, a piece of work
-for any process.
+"""The account of the tables, which the validation compares with those of the savepoints; it is made chunk by chunk.
 
-The ledger has the sum of the hashes of each key's entries, and each of its files what the file of entries beside it was
-to the byte. Where these bytes are there, the ledger's sums are those of the rows, and no row is read. Otherwise they
-are read: in files of other tools, for other key groups, and where some of a key's rows have expired and some have not.
+The ledger has the sum of the hashes of each key's entries, and the digest of the file of entries that was written with
+each of its files. If these files still have their digests, the ledger's sums are those of the rows, and no row is read.
+Rows are read if other tools have written files, for other key groups, and if only some of a key's rows have expired.
 """
 
 from __future__ import annotations
@@ -40,8 +39,10 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AccountSpec:
-    """A chunk of the tables of `operator` (its id in hexadecimal digits); the account is by the key groups of
-    `max_parallelism`, in which they are already unless `moves`."""
+    """How to account for one chunk of the tables of `operator` (its id in hexadecimal digits).
+
+    The account is by the key groups of `max_parallelism`. The rows' own key groups are these unless `moves`.
+    """
 
     operator: str
     rules: Rules
@@ -51,6 +52,7 @@ class AccountSpec:
 
 
 def table_facts(spec: AccountSpec) -> Facts:
+    """Makes the account of one chunk."""
     began = time.monotonic()
     account, problem, read = Account.of(spec.max_parallelism), "", 0
     try:
@@ -60,7 +62,7 @@ def table_facts(spec: AccountSpec) -> Facts:
         elif not _by_ledger(spec, account):
             read = _by_rows(spec, account)
     except (OSError, pa.ArrowException, StateferryError) as error:
-        # What can't be reached now, or not from here, has not been found wrong.
+        # A file that can't be reached now, or not from here, is not known to be wrong.
         if isinstance(error, (MissingHereError, PassingError)) or may_pass(error):
             raise
         problem = f"{error}"
@@ -75,7 +77,7 @@ def table_facts(spec: AccountSpec) -> Facts:
 
 
 def table_accounts(specs: Sequence[AccountSpec], facts: Iterable[Facts]) -> list[TableAccount]:
-    """The facts put together, by state."""
+    """Adds up the chunks' facts by state."""
     found: dict[tuple[str, str], TableAccount] = {}
     for spec, one in zip(specs, facts, strict=True):
         of_state = one["operator"], one["state"]
@@ -97,7 +99,7 @@ def _base(name: str) -> str:
 
 
 def _by_ledger(spec: AccountSpec, account: Account) -> bool:
-    """Adds what the ledger says, if that is proof enough."""
+    """Adds the ledger's sums, if they are proof enough; returns whether they are."""
     rules, files = spec.rules, spec.files
     expires = rules.legacy.ttl and rules.drops_expired
     bounds = (names.OLDEST, names.NEWEST) if expires else ()
@@ -125,7 +127,7 @@ def _by_ledger(spec: AccountSpec, account: Account) -> bool:
 
 
 def _are_known(files: ChunkFiles) -> bool:
-    """Whether the files are those that the ledger's files were written with, none more and none less."""
+    """Whether the files are exactly those that the ledger's files were written with."""
     return {_base(name) for name in files.entries} == entry_digests(files.ledger).keys()
 
 
@@ -138,7 +140,7 @@ def _have(files: Sequence[str], columns: Sequence[str]) -> bool:
 
 
 def _by_rows(spec: AccountSpec, account: Account) -> int:
-    """Adds what the rows say; says how many those are."""
+    """Adds the hashes of the rows and returns the number of rows."""
     rules, legacy = spec.rules, spec.rules.legacy
     schema = names.entry_schema(rules).names
     raw = [names.KEY_GROUP, names.KEY_RAW, names.NAMESPACE_RAW, names.USER_KEY_RAW, names.VALUE_RAW, names.IS_NULL]

@@ -1,10 +1,11 @@
-"""The migrate step of one chunk: its key groups are surveyed, and what is new or changed becomes rows of the tables.
+"""The migrate step of one chunk: reads its key groups and writes new and changed entries as rows of the tables.
 
-Two passes over a few key groups at a time: one for the keys' fingerprints, another, if any of them is new or changed,
-for the rows. Tables never expire rows: what has expired is written too, and left out by who reads.
+It takes a few key groups at a time (a unit) and reads them twice: once for the fingerprints of the keys and, if a key
+is new or changed, once for the rows. Tables never expire rows: expired entries are written too, and readers leave them
+out.
 
-A chunk that is folded is written as a whole, for its files to take the place of all that it has: keys that haven't
-changed keep the run that they have, so that by run it is still known what changed since.
+A chunk that is folded is written as a whole, and its new files replace all its files. Keys that haven't changed keep
+the run that they have, so that the runs still tell when a key changed last.
 """
 
 from __future__ import annotations
@@ -55,8 +56,11 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ChunkSpec:
-    """All that a task needs; it can be pickled. `chunk` is None if its key groups have no data now. The files' names
-    begin with `file_stem`; each attempt of the task adds something of its own, so that no two write the same file."""
+    """All that the task of a chunk needs; it can be pickled. `chunk` is None if its key groups have no data now.
+
+    The names of the files begin with `file_stem`. Each attempt of the task adds a part of its own, so that no two
+    attempts write the same file.
+    """
 
     number: int
     folder: Location
@@ -73,8 +77,11 @@ class ChunkSpec:
 
 
 def migrate_chunk(spec: ChunkSpec) -> Facts:
-    """Writes the chunk's new rows into files of this attempt's own and says what they are; who commits them makes them
-    visible. Files of other attempts of the same task are in no commit: `stateferry clean` removes them."""
+    """Writes the chunk's new rows into files of this attempt, and returns facts about them.
+
+    The files become visible when they are committed. Files of other attempts of the task are never committed;
+    `stateferry clean` removes them.
+    """
     began = time.monotonic()
     try:
         facts = _migrate(spec, infer_required=True)
@@ -109,7 +116,7 @@ def _migrate(spec: ChunkSpec, *, infer_required: bool) -> Facts:
 
 @dataclass(slots=True)
 class _KeyRows:
-    """Keys for the ledger, as sections have them, and their numbers in the unit."""
+    """Columns of keys for the ledger, from one section, with the keys' numbers in the unit."""
 
     key_group: int
     columns: dict[str, pa.Array]
@@ -117,7 +124,7 @@ class _KeyRows:
 
 
 class _Contents:
-    """What each key of a unit has, by number."""
+    """What the entries of each key of a unit amount to, by the key's number: sum of hashes, bounds of timestamps."""
 
     def __init__(self, count: int) -> None:
         self.sums = np.zeros(count, np.uint64)
@@ -134,8 +141,11 @@ class _Contents:
 
 @dataclass(slots=True)
 class _Unit:
-    """Of the keys of some key groups: which are written and with which run, how many entries each has, which are in the
-    ledger's rows. What is counted meanwhile goes into `counts`."""
+    """The keys of a unit that are written.
+
+    `wanted` says which these are, `runs` with which run, `entries` how many entries each has, `listed` which are among
+    the `rows` for the ledger. `counts` counts what happens.
+    """
 
     keys: KeyStates
     sets: KeySets
@@ -148,7 +158,7 @@ class _Unit:
     contents: _Contents
 
     def take_new(self, numbers: Positions) -> Positions:
-        """Which of these keys come for the first time, by index."""
+        """Returns the indices of keys that occur for the first time."""
         fresh = np.flatnonzero(~self.listed[numbers])
         different, first = np.unique(numbers[fresh], return_index=True)
         self.listed[different] = True
@@ -161,7 +171,7 @@ class _ChunkWork:
         self.spec, self._entries = spec, entries
         self._ledger = LedgerRows(ledger, spec.ledger_schema, spec.number)
         self.rules = spec.source.rules
-        # Nothing is left out because it has expired; who wins is decided by what is alive all the same.
+        # No entry is left out because it has expired. But who wins is decided by the entries that are alive.
         self._lasting = replace(self.rules, keep_expired=True)
         self.counts: Counter[str] = Counter()
         self._user_keys = UserKeys(self.rules.map_type.key)
@@ -265,7 +275,7 @@ class _ChunkWork:
             self._pieces, self._piece_rows, self._piece_bytes = [], 0, 0
 
     def _list_keys(self, unit: _Unit) -> None:
-        """The ledger's rows of the unit's keys that are written."""
+        """Adds the ledger's rows for the keys that were written."""
         numbers = np.concatenate([rows.numbers for rows in unit.rows])
         ferried = unit.keys.is_ferried(self.rules.on_contradiction)[numbers]
         groups = np.repeat([rows.key_group for rows in unit.rows], [len(rows.numbers) for rows in unit.rows])
@@ -292,7 +302,7 @@ class _ChunkWork:
         self._ledger.add(found, len(numbers))
 
     def bury(self) -> None:
-        """A tombstone for each key that the ledger knows and the savepoint has no more."""
+        """Adds a tombstone for each key that the ledger has and the savepoint no longer has."""
         gone = self.known.vanished()
         self.counts["keys vanished"] = len(gone)
         if len(gone):

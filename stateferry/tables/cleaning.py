@@ -1,4 +1,4 @@
-"""What of a table is old: branches of runs that are gone, snapshots, and files that no snapshot names."""
+"""Finds what can be removed from a table: branches of old runs, snapshots, and files that no snapshot names."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from stateferry.savepoint.storage import Location
 from stateferry.tables.commits import MAIN, TableHome, branch_of, is_marked
 from stateferry.tables.schemas import StateTables
 
-# Of files by other names nothing is known here.
+# Files with other names are never removed.
 _OWN = (".parquet", ".avro", ".metadata.json")
 
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
+    """A file in a table's folder."""
+
     location: Location
     size: int
 
 
 def tables_of(home: TableHome, job: str) -> Iterator[Table]:
-    """Every table of the job."""
+    """Yields every table of the job."""
     catalog = home.catalog()
     of_job = StateTables(job, "", "").namespace[:1]
     try:
@@ -38,8 +40,11 @@ def tables_of(home: TableHome, job: str) -> Iterator[Table]:
 
 @dataclass(slots=True)
 class TableCleaning:
-    """`before` is in milliseconds: what came later stays. `protected` are ids of snapshots that stay whatever their
-    age, `runs` those whose branches do."""
+    """Finds and removes what is old in one table.
+
+    Only what is older than `before` (milliseconds) is removed. Snapshots with the ids in `protected` stay at any age,
+    and so do the branches of `runs`.
+    """
 
     table: Table
     runs: Collection[str]
@@ -48,6 +53,7 @@ class TableCleaning:
     _manifests: dict[str, set[str]] = field(default_factory=dict)
 
     def branches(self) -> list[str]:
+        """Returns the names of the branches to remove."""
         standing = {MAIN, *map(branch_of, self.runs)}
         return sorted(
             name
@@ -60,6 +66,7 @@ class TableCleaning:
         return snapshot is None or snapshot.timestamp_ms <= self.before
 
     def snapshots(self) -> list[int]:
+        """Returns the ids of the snapshots to remove."""
         going = set(self.branches())
         heads = {ref.snapshot_id for name, ref in self.table.refs().items() if name not in going}
         kept = heads | set(self.protected) | self._last_marked(heads)
@@ -70,7 +77,7 @@ class TableCleaning:
         ]
 
     def _last_marked(self, heads: Collection[int]) -> set[int]:
-        """Below each head, the newest one that says which run it is of: a later run has to know."""
+        """Returns, below each head, the newest snapshot that names its run, because later runs need to know it."""
         found = set()
         for head in heads:
             line = ancestors_of(self.table.snapshot_by_id(head), self.table.metadata)
@@ -78,6 +85,7 @@ class TableCleaning:
         return found
 
     def files(self) -> list[TableFile]:
+        """Returns the files to remove: no snapshot that stays names them."""
         going = set(self.snapshots())
         named = {Location.of(name).path for name in self._named(going)}
         return [
@@ -105,7 +113,7 @@ class TableCleaning:
             yield from self._manifests[path]
 
     def remove(self) -> None:
-        """References first, so that no reader finds one to a file that is gone."""
+        """Removes all that; references go first, so that no reader finds one to a file that is gone."""
         branches, snapshots, files = self.branches(), self.snapshots(), self.files()
         if branches:
             with self.table.manage_snapshots() as manage:

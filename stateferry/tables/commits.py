@@ -1,7 +1,7 @@
-"""Iceberg tables of a run: created once, written on the run's branch in one transaction each, `main` moved forward.
+"""Commits of a run to Iceberg tables: creates tables, writes the run's branch in one transaction, moves `main`.
 
-Every snapshot says in its summary which run it is of, from which checkpoint, and by which layout; so a commit that is
-made again is recognised, and what `main` holds is known from `main` alone.
+The summary of every snapshot names its run, checkpoint and layout. So a commit that is repeated is recognized, and
+`main` alone tells what it holds.
 """
 
 from __future__ import annotations
@@ -47,42 +47,46 @@ _FIRST_PARTITION_FIELD = 1000
 
 
 class TableConflictError(StateferryError):
-    """The tables are not as the run found them when it was planned."""
+    """The tables are not as they were when the run was planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableHome:
-    """Where tables are kept: the catalog's database, as SQLAlchemy names it, and the folder of their files."""
+    """Where tables are kept: the URL of the catalog's database, as in SQLAlchemy, and the folder of their files."""
 
     catalog_uri: str
     warehouse: str
 
     def catalog(self) -> SqlCatalog:
+        """Opens the catalog."""
         with databases.asking(self.catalog_uri):
-            # Of this version on the catalog tells views from tables.
+            # From this version on the catalog tells views from tables.
             catalog = SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder, schema_version="v1")
         databases.tell(catalog.engine)
         return catalog
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[SqlCatalog]:
-        """A catalog whose commits are seen together when this ends, and none of them if it fails."""
+        """Yields a catalog whose commits become visible together at the end, or not at all if it fails."""
         catalog = self.catalog()
         with catalog.engine.begin() as connection:
-            # Its sessions take part in the transaction of a connection that is in one.
+            # Sessions of the catalog join the transaction of this connection.
             catalog.engine = cast(Engine, connection)
             yield catalog
 
     @property
     def folder(self) -> str:
+        """The folder of the files as a URI."""
         location = Location.of(self.warehouse)
         return f"file://{location.path}" if location.is_local else location.shown
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What nights must have in common for one to follow the other; `chunks` are the first key groups of each, `columns`
-    stands for those of both tables and their types."""
+    """What must be equal for one night to follow another.
+
+    `chunks` are the first key groups of the chunks. `columns` is a hash of the columns of both tables and their types.
+    """
 
     max_parallelism: int
     ttl: bool
@@ -91,14 +95,14 @@ class Layout:
     columns: str = ""
 
     def difference(self, other: Layout) -> str | None:
-        """In words, why what was written by `self` can't go on as `other`."""
+        """Returns why a run with the other layout can't follow this one, or None if it can."""
         if self.max_parallelism != other.max_parallelism:
             return f"max parallelism changed from {self.max_parallelism} to {other.max_parallelism}"
         if self.ttl != other.ttl:
             return f"time to live was {'added' if other.ttl else 'taken away'}"
         if self.serializers != other.serializers:
             return "the serializers changed"
-        # Rows of before would have nothing in the columns that come.
+        # Earlier rows would have no values in the new columns.
         return "the tables' columns changed" if self.columns != other.columns else None
 
     def to_json(self) -> str:
@@ -106,13 +110,14 @@ class Layout:
 
     @classmethod
     def of_json(cls, text: str) -> Layout:
+        """Returns the layout that `to_json` wrote."""
         said = json.loads(text)
         return cls(**{**said, "chunks": tuple(said["chunks"])})
 
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """What a snapshot says of the run that made it; `run` counts the runs that follow each other."""
+    """What a snapshot's summary says about its run; `run` is the run's number, which counts up."""
 
     run_id: str
     run: int
@@ -121,10 +126,12 @@ class RunMark:
 
 
 def branch_of(run_id: str) -> str:
+    """Returns the name of a run's branch."""
     return f"run-{run_id}"
 
 
 def ensure_table(catalog: SqlCatalog, identifier: tuple[str, ...], location: str, schema: pa.Schema) -> Table:
+    """Returns the table; creates it if it is missing."""
     for depth in range(1, len(identifier)):
         catalog.create_namespace_if_not_exists(identifier[:depth])
     if not catalog.table_exists(identifier):
@@ -138,15 +145,17 @@ def ensure_table(catalog: SqlCatalog, identifier: tuple[str, ...], location: str
             catalog.create_table(identifier, columns, location, PartitionSpec(chunk), properties=properties)
     table = catalog.load_table(identifier)
     if table.snapshot_by_name(MAIN) is None:
-        # Branches need something to start from.
+        # Branches need a snapshot to start from.
         with table.transaction() as transaction, transaction.update_snapshot().fast_append():
             pass
     return table.refresh()
 
 
 def evolve_schema(table: Table, schema: pa.Schema) -> Table:
-    """Gives the table these columns. One whose type is another gets another id too, so that old files and new ones
-    can't be taken for each other."""
+    """Gives the table these columns.
+
+    A column with a new type gets a new id too, so that values in old files aren't taken for values of the new column.
+    """
     present = {field.name: shape(field.field_type) for field in table.schema().fields}
     wanted = iceberg_schema(schema)
     shapes = {field.name: shape(field.field_type) for field in wanted.fields}
@@ -164,12 +173,12 @@ def evolve_schema(table: Table, schema: pa.Schema) -> Table:
 
 
 def is_marked(snapshot: Snapshot) -> bool:
-    """Whether a run made it."""
+    """Whether a run made this snapshot."""
     return snapshot.summary is not None and _RUN in snapshot.summary.additional_properties
 
 
 def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
-    """Of the newest run up to the snapshot; snapshots by others, of maintenance for instance, say nothing."""
+    """Returns the mark of the newest run up to the snapshot. Snapshots of others, as of maintenance, have no mark."""
     for found in ancestors_of(snapshot, table.metadata):
         if is_marked(found):
             assert found.summary is not None
@@ -180,7 +189,7 @@ def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
 
 
 def committed(table: Table, run_id: str) -> Snapshot | None:
-    """The run's own snapshot, if its commit was made."""
+    """Returns the run's own snapshot, if its commit was made."""
     head = table.snapshot_by_name(branch_of(run_id))
     mark = read_mark(table, head)
     return head if mark is not None and mark.run_id == run_id else None
@@ -189,8 +198,10 @@ def committed(table: Table, run_id: str) -> Snapshot | None:
 def commit_run(
     table: Table, mark: RunMark, base: int, files: Sequence[str], replaced: Collection[DataFile] = ()
 ) -> int:
-    """Adds the files on the run's branch, in place of those `replaced`, in one snapshot; says which that is. Done
-    before: the snapshot from then, and the files are not looked at."""
+    """Adds the files on the run's branch, in place of those `replaced`, in one snapshot, and returns its id.
+
+    If the commit was made before, this returns the snapshot from then and ignores the files.
+    """
     table = table.refresh()
     if (done := committed(table, mark.run_id)) is not None:
         return done.snapshot_id
@@ -201,13 +212,13 @@ def commit_run(
     with table.transaction() as transaction:
         if f"{_LAYOUT}.{layout_id}" not in table.properties:
             transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})
-        # A branch that an earlier plan of the run left elsewhere is set there too.
+        # If an earlier plan of the run left the branch elsewhere, it is set to `base`.
         ManageSnapshots(transaction).create_branch(base, branch).commit()
         update = transaction.update_snapshot(snapshot_properties=said, branch=branch)
         with update.overwrite() if replaced else update.fast_append() as snapshot:
             for old in replaced:
                 snapshot.delete_data_file(old)
-            # Made anew each time it is asked for.
+            # `table_metadata` is computed at each access.
             metadata = transaction.table_metadata
             for file in files:
                 snapshot.append_data_file(parquet_file_to_data_file(table.io, metadata, file))
@@ -218,8 +229,10 @@ def commit_run(
 
 
 def advance(table: Table, run_id: str) -> bool:
-    """Moves `main` forward to the run's snapshot. False if `main` is of a newer checkpoint: the run is a look back and
-    stays on its branch."""
+    """Moves `main` forward to the run's snapshot.
+
+    Returns False if `main` has a newer checkpoint: then the run stays on its branch.
+    """
     table = table.refresh()
     done, main = committed(table, run_id), table.snapshot_by_name(MAIN)
     if done is None:
@@ -249,7 +262,7 @@ def _name(table: Table) -> str:
 
 
 def files_by_chunk(table: Table, snapshot_id: int) -> dict[int, tuple[DataFile, ...]]:
-    """The data files of a snapshot."""
+    """Returns the data files of a snapshot by chunk."""
     found: dict[int, list[DataFile]] = {}
     for task in table.scan(snapshot_id=snapshot_id).plan_files():
         found.setdefault(int(task.file.partition[0]), []).append(task.file)

@@ -1,4 +1,4 @@
-"""Hashes of entries as tables have them, the same as those of the validation for the bytes of a savepoint."""
+"""Hashes of entries in the tables. They equal the validation's hashes of the same entries in a savepoint."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _NO_STAMPS = np.empty(0, np.int64)
 
 
 def key_hashes(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> Hashes:
+    """Returns the hash of each key with its namespace."""
     return hash_runs(*runs_of_binary(whole_keys(state, keys, namespaces)))
 
 
 def entry_hashes(rules: Rules, keys: Hashes, groups: Positions, columns: dict[str, pa.Array]) -> Hashes:
-    """Of each entry, given the hash of its key and the key group that it counts for."""
+    """Returns the hash of each entry, from the hash of its key and the key group in which it counts."""
     pairs = hash_runs(*runs_of_binary(columns[names.USER_KEY_RAW]), keys)
     values, starts, ends = runs_of_binary(columns[names.VALUE_RAW])
     nulls = columns[names.IS_NULL].cast(pa.uint8()).to_numpy(zero_copy_only=False)
     null, stamps = b"", _NO_STAMPS
     if rules.legacy.ttl:
-        # There a null is what the value's serializer writes for it.
+        # Under time to live a null is the bytes that the value's serializer writes for it.
         nulls = nulls * np.uint8(kernels.NULL_BYTES)
         null = null_under_ttl(rules.map_type.value) or b""
         stamps = np.ascontiguousarray(columns[names.TIMESTAMP].to_numpy())
@@ -43,7 +44,7 @@ def entry_hashes(rules: Rules, keys: Hashes, groups: Positions, columns: dict[st
 
 @dataclass(frozen=True, slots=True)
 class KeyContents:
-    """Of each key that has entries, by its place in a piece: the sum of their hashes and their timestamps' bounds."""
+    """The sum of hashes and the bounds of timestamps of each key with entries; `places` are its keys in a piece."""
 
     places: Positions
     sums: Hashes
@@ -52,6 +53,7 @@ class KeyContents:
 
 
 def key_contents(piece: Piece, rules: Rules) -> KeyContents:
+    """Sums up the entries of each key of a piece."""
     keys = key_hashes(rules.legacy, piece.keys[names.KEY_RAW], piece.keys.get(names.NAMESPACE_RAW))
     hashes = entry_hashes(rules, np.repeat(keys, piece.counts), np.full(len(piece), piece.key_group), piece.entries)
     places = np.flatnonzero(piece.counts)

@@ -1,13 +1,13 @@
-"""The view `current_entry` beside a state's two tables: the rows that count, without those that have expired.
+"""Writes the view `current_entry` beside a state's two tables: the current rows, without those that have expired.
 
-Iceberg's JDBC catalog keeps views among its tables, by their type; pyiceberg knows that but doesn't write them. A view
-is a file of metadata, here always with one version, and its row in the catalog:
+Iceberg's JDBC catalog keeps views in the same table as Iceberg tables, with another type. pyiceberg knows that but
+can't write views. A view is a file of metadata, here always with one version, and a row in the catalog:
 
 | in the file | |
 |---|---|
 | schemas | one: that of map_entry |
-| versions | the SQL for Spark; names in it are relative to the namespace of the tables |
-| current-version-id | counts up when the view is replaced |
+| versions | the SQL for Spark; its names are relative to the namespace of the tables |
+| current-version-id | grows by one when the view is replaced |
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SCHEMA_ID = 0
 
 
 def current_entry_sql(columns: list[str], ttl: int | None) -> str:
-    """For Spark; `ttl` in milliseconds, None if nothing expires."""
+    """Returns the SQL for Spark; `ttl` is in milliseconds, None if nothing expires."""
     key = [name for name in (CHUNK, KEY_RAW, NAMESPACE_RAW) if name in columns]
     lines = [
         f"SELECT {', '.join(f'entry.{name}' for name in columns)}",
@@ -54,7 +54,7 @@ def current_entry_sql(columns: list[str], ttl: int | None) -> str:
 
 
 def put_current_view(home: TableHome, tables: StateTables, ttl: int | None) -> None:
-    """Creates the view, or replaces it if it is another."""
+    """Creates the view, or replaces it if it differs."""
     with home.at_once() as catalog, Session(catalog.engine) as session:
         schema = catalog.load_table(tables.identifier(MAP_ENTRY)).schema()
         sql = current_entry_sql([field.name for field in schema.fields], ttl)
@@ -85,7 +85,7 @@ def put_current_view(home: TableHome, tables: StateTables, ttl: int | None) -> N
 
 
 def _says(metadata: dict[str, Any], columns: dict[str, Any], sql: str) -> bool:
-    """Whether that is what the view says; others may have replaced it since, with further versions."""
+    """Whether the view has this SQL and these columns; other tools may have added versions to it."""
     found = next(one for one in metadata["versions"] if one["version-id"] == metadata["current-version-id"])
     return [one["sql"] for one in found["representations"]] == [sql] and metadata["schemas"] == [columns]
 

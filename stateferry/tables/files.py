@@ -1,6 +1,6 @@
-"""A table's data file as a task writes it: Parquet in row groups, of a bounded number of rows in memory.
+"""Writes a data file of a table: Parquet in row groups, with a limited number of rows in memory.
 
-A ledger's file says in its footer what the file of entries written with it was, to the byte.
+The footer of a ledger's file has the digest of the file of entries that was written with it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from stateferry.savepoint.storage import Location
 from stateferry.tables.schemas import BOUNDED
 
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
-# What is encoded at once; much less than that costs more than the encoding.
+# The number of rows that are encoded at once; smaller batches cost more than the encoding itself.
 _BATCH_ROWS = 1 << 16
-# zstd's level is 1 elsewhere; what it finds at that in single bytes of numbers isn't worth its time.
+# Other columns have zstd's level 1. For the single bytes of numbers it finds too little to be worth its time.
 _LEVEL_OF_NUMBERS = -1
 _ENTRIES = b"stateferry.entries"
 _WRITE = 1 << 20
 
 
 class NullsAfterAllError(Exception):
-    """A column in whose first rows nothing was null has nulls later on."""
+    """A column without nulls in its first rows has nulls later on."""
 
 
 class DataFile:
-    """Created with its first rows: a chunk in which nothing has changed has no file. Columns named as dictionaries, and
-    those that come as such, have values that come again and again; for one number of many rows a dictionary would only
-    take time. Only those that rows are found by have their bounds kept.
+    """A data file, which is created with its first rows: a chunk in which nothing has changed has no file.
 
-    Whether something is null takes Parquet as long to say for each row as to write a number. With `infer_required` that
-    is left out for columns that have no nulls in the first row group; nulls that come later can't be written then."""
+    Columns that are named in `dictionaries`, or come as dictionary arrays, have repeated values. Other columns get no
+    dictionary, because making one takes time. Bounds are only kept of the columns that rows are found by.
+
+    Parquet takes as long to write for each row whether it is null as to write a number. With `infer_required` a column
+    that has no nulls in the first row group is declared required; it then can't have nulls later.
+    """
 
     def __init__(self, name: str, dictionaries: Sequence[str] = (), *, infer_required: bool = False) -> None:
         self.name, self._dictionaries, self._infers_required = name, dictionaries, infer_required
@@ -55,7 +57,7 @@ class DataFile:
                 self.close()
                 kept = True
         finally:
-            # A failed attempt removes its own file, which nobody else writes, if it lives long enough for that.
+            # A failed attempt removes its own file, unless the process is killed.
             if not kept:
                 self._discard()
 
@@ -67,6 +69,7 @@ class DataFile:
             Location.of(self.name).remove()
 
     def close(self) -> None:
+        """Completes the file; it is on disk then."""
         if self._writer is not None and not self._stream.closed:
             self._writer.close()
             self._buffered.close()
@@ -74,20 +77,20 @@ class DataFile:
             Location.of(self.name).sync_file()
 
     def note_entries(self, entries: DataFile) -> None:
-        """Says of the entries' file, which is whole, what it is; this one must have rows."""
+        """Notes the digest of the complete file of entries in this file's footer; this file must have rows."""
         if entries.rows:
             digest = f"{entries.name.rpartition('/')[2]}:{entries._stream.digest()}"
             self._writer.add_key_value_metadata({_ENTRIES: digest.encode()})
 
     def write(self, table: pa.Table) -> None:
-        """One row group."""
+        """Writes one row group."""
         if self._infers_required:
             table = self._required(table)
         if self._writer is None:
             location = Location.of(self.name)
             location.parent.make_folder()
             self._stream = _Digested(location.create())
-            # Parquet's many small pieces stay on Arrow's side of Python.
+            # Arrow collects Parquet's many small writes before they reach Python.
             self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._stream, "w"), _WRITE)
             dictionaries = [field.name for field in table.schema if self._in_dictionary(field)]
             numbers = [field.name for field in table.schema if field.name not in dictionaries and _is_number(field)]
@@ -98,7 +101,7 @@ class DataFile:
                 compression_level=dict.fromkeys(numbers, _LEVEL_OF_NUMBERS),
                 use_dictionary=dictionaries,
                 write_statistics=list(BOUNDED),
-                # Byte by byte they are packed in a third of the time, and smaller too.
+                # Split by byte, numbers are compressed in a third of the time, and smaller.
                 column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
                 store_schema=False,
                 write_batch_size=_BATCH_ROWS,
@@ -122,6 +125,7 @@ class DataFile:
         return field.name in self._dictionaries or bool(pa.types.is_dictionary(field.type))
 
     def facts(self) -> dict[str, object] | None:
+        """Returns path, rows and bytes of the file, or None if it has no rows."""
         if self.rows == 0:
             return None
         return {"path": self.name, "rows": self.rows, "bytes": Location.of(self.name).size()}
@@ -134,12 +138,12 @@ def _has_nulls(column: pa.ChunkedArray) -> bool:
 
 
 def _is_number(field: pa.Field) -> bool:
-    """Whether it is as wide in all rows."""
+    """Whether all values have the same width."""
     return field.type in _NUMBERS or bool(pa.types.is_fixed_size_binary(field.type))
 
 
 class _Digested:
-    """A stream that knows what went through it."""
+    """A stream that computes the digest of what is written."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -165,13 +169,13 @@ class _Digested:
 
 
 def digest_of(name: str) -> str:
-    """Of a file as it is now."""
+    """Returns the digest of a file as it is now."""
     with Location.of(name).open() as file:
         return str(hasher_of(file).digest().hex())
 
 
 def entry_digests(ledger_files: Iterable[str]) -> dict[str, str]:
-    """By the base names of files of entries, what they were when they were written."""
+    """Returns the digests that the ledger's files have of files of entries, by their base names."""
     found = {}
     for name in ledger_files:
         with Location.of(name).open() as file, pq.ParquetFile(file) as parquet:

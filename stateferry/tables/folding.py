@@ -1,8 +1,9 @@
-"""Which chunks a run folds: writes as a whole, in place of what all runs before have left of them.
+"""Chooses the chunks that a run folds: writes as a whole, in place of the files that earlier runs have left.
 
-The files' numbers of rows, which are known without reading any file, have to do for it. The largest file of a chunk is
-that of its first run or its last fold, and about what it has now; what later runs have added replaced as much of it, or
-was new. So a chunk is folded when that is as much again. Over the years this costs no more than was written anyway.
+It uses only the numbers of rows in the files, which are known without reading them. The largest file of a chunk is from
+its first run or its last fold, so it has about as many rows as are current. Rows in later files replace rows or are
+new. A chunk is folded when the later files have as many rows as the largest. In the long run a fold costs no more than
+was written anyway.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from math import ceil
 
 from pyiceberg.manifest import DataFile
 
-# Each is opened by every later run and by every query; if one per cent of the keys changes every night, the number of
-# files is what decides, and a fold is an addition of a few per cent to what those nights wrote and read.
+# Every later run and every query opens all files. If one per cent of the keys changes each night, this limit decides; a
+# fold then adds a few per cent to what those nights write and read.
 MOST_FILES = 64
-# The night that folds takes longer, by this part of a first night or by one chunk; each chunk has its turn in eight.
+# The most chunks that one run folds, as a share of all (at least one), which takes about this part of a first night.
 _PART = 1 / 8
 
 
 def chunks_to_fold(tables: Iterable[Mapping[int, Sequence[DataFile]]], chunks: int) -> frozenset[int]:
-    """The most overweight first; `tables` are both tables' files by chunk."""
+    """Returns the chunks to fold, those with the most to gain first; `tables` are both tables' files by chunk."""
     weights: dict[int, float] = {}
     for table in tables:
         for number, files in table.items():
@@ -30,6 +31,6 @@ def chunks_to_fold(tables: Iterable[Mapping[int, Sequence[DataFile]]], chunks: i
 
 
 def _weight(files: Sequence[DataFile]) -> float:
-    """What there is besides the largest file, in terms of what is bearable."""
+    """Returns how much there is besides the largest file; from 1 on the chunk is due."""
     rows = [file.record_count for file in files]
     return max(sum(rows) / max(rows) - 1, (len(files) - 1) / MOST_FILES)

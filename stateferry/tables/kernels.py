@@ -1,4 +1,4 @@
-"""Compiled parts of an index of keys: a table of open slots, keys told apart by 128 bits."""
+"""Compiled parts of the index of keys: an open-addressing hash table; keys are told apart by 128 bits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import numpy as np
 from numba import njit
 
 _njit: Any = njit
-# Without _nrt numba counts references to the arrays inside the loops, which takes several times as long as the work.
+# Without _nrt=False numba counts references to the arrays inside the loops, which takes far longer than the work.
 _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 
 
 @_kernel
 def number_keys(first, second, slots, numbers, firsts):  # type: ignore[no-untyped-def]
-    """Gives each key a number in the order in which they first come. `slots`, a power of two of them and more than
-    there are keys, are filled with -1; `firsts[n]` becomes where key n first comes. Returns how many keys there are."""
+    """Numbers the different keys in the order in which they first occur.
+
+    `slots` is a power of two of -1, more than there are keys. `firsts[n]` becomes the index where key n first occurs.
+    Returns how many different keys there are.
+    """
     mask = np.uint64(len(slots) - 1)
     count = np.int64(0)
     for index in range(len(first)):
@@ -37,7 +40,7 @@ def number_keys(first, second, slots, numbers, firsts):  # type: ignore[no-untyp
 
 @_kernel
 def find_keys(known_first, known_second, slots, first, second, out):  # type: ignore[no-untyped-def]
-    """The number of each key among the known ones, or -1."""
+    """Finds the number of each key among the known ones, or -1."""
     mask = np.uint64(len(slots) - 1)
     for index in range(len(first)):
         slot = np.int64(first[index] & mask)

@@ -1,4 +1,4 @@
-"""Keys of a savepoint, found again by the 128 bits that stand for each."""
+"""An index of keys by 128 bits of hash, which stand for each key."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _LEAST_SLOTS = 16
 
 
 class KeyIndex:
-    """Different keys, each with a number in the order in which they first came; `numbers` are those of all that were
-    given, `firsts` where each first came."""
+    """Different keys, numbered in the order in which they first occur.
+
+    `numbers` has the number of each key that was given, `firsts` the index where each number first occurs.
+    """
 
     def __init__(self, lanes: Lanes) -> None:
         first, second = lanes
-        # At most half of the slots are taken: a search is short.
+        # At most half of the slots are in use, so that searches are short.
         self._slots = np.full(max(1 << (2 * len(first)).bit_length(), _LEAST_SLOTS), -1, np.int64)
         self.numbers = np.empty(len(first), np.int64)
         firsts = np.empty(len(first), np.int64)
@@ -34,32 +36,33 @@ class KeyIndex:
         return len(self.firsts)
 
     def find(self, lanes: Lanes) -> Positions:
-        """The number of each key, or -1."""
+        """Returns the number of each key, or -1."""
         out = np.empty(len(lanes[0]), np.int64)
         kernels.find_keys(*self.lanes, self._slots, *lanes, out)
         return out
 
     def sums(self, values: Hashes, chosen: Flags) -> Hashes:
-        """For each key the sum of what was given for it, as far as it is chosen."""
+        """Returns for each key the sum of its chosen values."""
         out = np.zeros(len(self), np.uint64)
         kernels.add_to_keys(self.numbers, values, chosen, out)
         return out
 
 
 def join_lanes(lanes: list[Lanes]) -> Lanes:
+    """Joins the hashes of several lists of keys."""
     empty = np.empty(0, np.uint64)
     first, second = zip(*lanes, strict=True) if lanes else ((empty,), (empty,))
     return np.concatenate(first), np.concatenate(second)
 
 
 def lanes_of_parts(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> Lanes:
-    """Of keys and namespaces apart, as tables have them, what `key_lanes` gives for both as they lie in a savepoint."""
+    """Returns for keys and namespaces in separate columns what `key_lanes` returns for the bytes in a savepoint."""
     content, starts, ends = runs_of_binary(whole_keys(state, keys, namespaces))
     return key_lanes(content, starts, ends)
 
 
 def whole_keys(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> pa.Array:
-    """Keys and namespaces as they lie behind each other in a savepoint."""
+    """Returns keys with their namespaces, as the bytes in a savepoint."""
     if state.namespace is Scalar.VOID_NAMESPACE:
         return pc.binary_join_element_wise(keys, pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary()))
     if state.has_suffixes:
@@ -69,7 +72,7 @@ def whole_keys(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -
 
 
 def _lengths(parts: pa.Array) -> pa.Array:
-    """Each part's length as Flink appends it: bytes from the lowest up until the rest is 0."""
+    """Returns each part's length as Flink appends it: little-endian, in as few bytes as it needs."""
     lengths = pc.binary_length(parts).dictionary_encode()
     suffixes = [_little_endian(length) for length in lengths.dictionary.to_pylist()]
     return pa.array(suffixes, pa.binary()).take(lengths.indices)
@@ -80,7 +83,7 @@ def _little_endian(number: int) -> bytes:
 
 
 def runs_of_binary(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Positions, Positions]:
-    """The bytes that an array's values lie in, and where each begins and ends; absent ones are empty."""
+    """Returns the bytes of an array's values, and where each value begins and ends; nulls are empty."""
     if pa.types.is_dictionary(values.type):
         content, starts, ends = runs_of_binary(values.dictionary)
         indices = values.indices.to_numpy()
@@ -95,6 +98,6 @@ def runs_of_binary(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Positions, 
     if values.null_count:
         ends = np.where(values.is_null().to_numpy(zero_copy_only=False), starts, ends)
     content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    # Compiled for bytes that can't be written to, whatever buffer they came in.
+    # The kernels are compiled for read-only bytes, whatever buffer these are in.
     content.flags.writeable = False
     return content, starts, ends

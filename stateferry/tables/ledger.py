@@ -1,9 +1,9 @@
-"""What is new, changed or gone since the last run: a fingerprint for each key, of all that its rows are derived from.
+"""Finds the keys that are new, changed or gone since the last run, by a fingerprint of all that a key's rows depend on.
 
-It is 128 bits over the serializers, the key's blob with its timestamp, its flag and its rows in the new state (a sum,
-so that their order makes no difference). Where a key has a blob and the job has begun to move it too, who wins may be
-a question of time: there, what is alive counts as well, and so does the rule if flag and blob contradict each other.
-Everywhere else time makes no difference: tables never expire rows.
+A fingerprint is 128 bits over the serializers, the key's blob with its timestamp, its flag and its rows in the new
+state (as a sum, so that their order makes no difference). If a key has a blob and the job has begun to move it too, who
+wins may depend on the time. Then the fingerprint also has what is alive, and the plan's rule if flag and blob
+contradict each other. In all other cases the time makes no difference, because tables never expire rows.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ Sections = Iterable[tuple[KeyedState, Section]]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One legacy state as a savepoint has it; `serializers` stands for the bytes of its serializers' snapshots."""
+    """One legacy state in a savepoint; `serializers` is a hash of its serializers' snapshots."""
 
     rules: Rules
     flag: KeyedState | None
     serializers: int
 
     def kind(self, state: KeyedState) -> int:
-        """What the state is to the migration; 0: nothing."""
+        """Returns what the state is in the migration (BLOB, ROWS or FLAG), or 0."""
         if state.name == self.rules.legacy.name:
             return BLOB
         if state.name == self.rules.new_name:
@@ -67,7 +67,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class KeyStates:
-    """What a savepoint says of some keys, by the numbers of `index`."""
+    """What a savepoint has for some keys, by their numbers in `index`."""
 
     index: KeyIndex
     fingerprints: Lanes
@@ -75,14 +75,14 @@ class KeyStates:
     timestamps: Positions
 
     def is_ferried(self, rule: Contradiction) -> Flags:
-        """Whose rows come from a blob, if only some of them; the job has moved the others itself."""
+        """Whether each key's rows come from a blob, at least some of them; the other keys were moved by the job."""
         contradictory = (self.kinds & LIVE_BLOB != 0) & (rule is Contradiction.BLOB)
         ferried: Flags = (self.kinds & BLOB != 0) & ((self.kinds & LIVE_FLAG == 0) | contradictory)
         return ferried
 
 
 def survey_keys(sections: Sections, source: Source) -> KeyStates:
-    """Every key of the sections, whichever of the states it has."""
+    """Returns every key of the sections, in whichever of the states it occurs."""
     parts = _Parts()
     for state, section in sections:
         if kind := source.kind(state):
@@ -92,7 +92,10 @@ def survey_keys(sections: Sections, source: Source) -> KeyStates:
 
 @dataclass(slots=True)
 class _Parts:
-    """Of each blob, flag, and run of rows of one key: the key, a hash of what there is and of what of it is alive."""
+    """Parts of keys' fingerprints: one for each blob, each flag, and each run of rows of one key.
+
+    A part is the key, a hash of its content, and a hash of that content that is alive.
+    """
 
     keys: list[Lanes] = field(default_factory=list)
     contents: list[Lanes] = field(default_factory=list)
@@ -136,7 +139,7 @@ class _Parts:
         first, second = key_lanes(section.data, rows.key_starts, rows.key_ends)
         contents = _hashes(section, rows.key_ends, section.ends, source, ROWS)
         timestamps = rows.timestamps if len(rows.timestamps) else np.full(len(section), NO_TIMESTAMP)
-        # Rows of one key lie together: what is kept of them is for the key, not for each row.
+        # Rows of one key are neighbours. One part for each key takes less memory than one for each row.
         starts = run_starts((first, second))
         self.keys.append((first[starts], second[starts]))
         self.contents.append((np.add.reduceat(contents[0], starts), np.add.reduceat(contents[1], starts)))
@@ -168,7 +171,7 @@ _PARTS = {BLOB: _Parts.blobs, ROWS: _Parts.rows, FLAG: _Parts.flags}
 
 
 def run_starts(lanes: Lanes) -> Positions:
-    """Where each run of equal keys begins."""
+    """Returns where each run of equal keys begins."""
     changes = np.ones(len(lanes[0]), np.bool_)
     changes[1:] = (lanes[0][1:] != lanes[0][:-1]) | (lanes[1][1:] != lanes[1][:-1])
     starts: Positions = np.flatnonzero(changes)
@@ -181,14 +184,14 @@ def _hashes(section: Section, starts: Positions, ends: Positions, source: Source
 
 
 class Ledger:
-    """The current rows of a ledger's keys; a key that vanished is not among them."""
+    """The current rows of a ledger. Keys that have vanished are not among them."""
 
     def __init__(self, keys: Lanes, fingerprints: Lanes, runs: Positions, gone: Flags) -> None:
         self._index = KeyIndex(keys)
         self.read = len(runs)
         order = np.argsort(runs, kind="stable")
         rows = np.zeros(len(self._index), np.int64)
-        # The last that is assigned stands: that of the highest run.
+        # Of several assignments the last one stays: that of the highest run.
         rows[self._index.numbers[order]] = order
         self.rows: Positions = rows
         self._fingerprints = (fingerprints[0][rows], fingerprints[1][rows])
@@ -198,12 +201,13 @@ class Ledger:
 
     @classmethod
     def empty(cls) -> Ledger:
+        """Returns a ledger without keys."""
         none = np.empty(0, np.uint64)
         return cls((none, none), (none, none), np.empty(0, np.int64), np.empty(0, np.bool_))
 
     @classmethod
     def of(cls, table: pa.Table, state: KeyedState, tombstone: str) -> Ledger:
-        """From the columns key_raw, namespace_raw (if there are namespaces), fingerprint, run, origin."""
+        """Makes it of the columns key_raw, namespace_raw (if there are namespaces), fingerprint, run and origin."""
         if table.num_rows == 0:
             return cls.empty()
         columns = {name: _one_array(table.column(name)) for name in table.column_names}
@@ -216,22 +220,23 @@ class Ledger:
 
     @property
     def keys(self) -> int:
+        """The number of keys."""
         return int(self._there.sum())
 
     def standing(self) -> Positions:
-        """The rows, of the table this was made of, that hold: one for each key that is there."""
+        """Returns the rows of the table that are current: one for each key that hasn't vanished."""
         rows: Positions = self.rows[self._there]
         return rows
 
     def are_current(self, keys: Lanes, runs: Positions) -> Flags:
-        """Whether what these runs wrote of these keys still holds."""
+        """Whether what these runs wrote for these keys is still current."""
         numbers = self._index.find(keys)
         current = numbers >= 0
         current[current] = (self._runs[numbers[current]] == runs[current]) & self._there[numbers[current]]
         return current
 
     def compare(self, keys: KeyStates) -> tuple[Flags, Flags]:
-        """Which of the keys are new, and which have changed; all of them count as seen."""
+        """Returns which of the keys are new, and which have changed. It marks all of them as seen."""
         numbers = self._index.find(keys.index.lanes)
         known = numbers >= 0
         if not known.any():
@@ -245,19 +250,20 @@ class Ledger:
         return ~known, changed
 
     def runs(self, keys: KeyStates) -> Positions:
-        """Which run wrote what holds of each key; of those that are not known that says nothing."""
+        """Returns the run that wrote each key's current rows; 0 for unknown keys."""
         numbers = self._index.find(keys.index.lanes)
         runs = np.zeros(len(numbers), np.int64)
         runs[numbers >= 0] = self._runs[numbers[numbers >= 0]]
         return runs
 
     def vanished(self) -> Positions:
-        """The rows, of the table this was made of, whose keys were not seen."""
+        """Returns the rows of the table whose keys were not seen."""
         rows: Positions = self.rows[self._there & ~self._seen]
         return rows
 
 
 def fingerprint_array(lanes: Lanes) -> pa.Array:
+    """Returns the fingerprints as an Arrow array."""
     together = np.stack(lanes, axis=1)
     buffers = [None, pa.py_buffer(together)]
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(FINGERPRINT_BYTES), len(together), buffers)

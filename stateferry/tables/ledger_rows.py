@@ -1,4 +1,4 @@
-"""Rows of the ledger on their way into its file."""
+"""Writes rows of the ledger into its file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _KEY_COLUMNS = (names.KEY_GROUP, names.KEY, names.KEY_RAW, names.NAMESPACE, name
 
 
 class LedgerRows:
-    """Gathered into row groups."""
+    """Gathers rows of the ledger into row groups."""
 
     def __init__(self, file: DataFile, schema: pa.Schema, chunk: int) -> None:
         self._file, self._schema, self._chunk = file, schema, chunk
         self._tables: list[pa.Table] = []
 
     def add(self, columns: dict[str, Any], count: int) -> None:
+        """Adds rows, by column."""
         columns = {**columns, names.CHUNK: np.full(count, self._chunk)}
         arrays = [_as_column(columns[field.name], field.type) for field in self._schema]
         self._tables.append(pa.Table.from_arrays(arrays, schema=self._schema))
@@ -32,7 +33,7 @@ class LedgerRows:
             self.flush()
 
     def add_tombstones(self, files: Sequence[str], gone: Positions, run: int) -> None:
-        """For the keys in these rows of these files of the ledger."""
+        """Adds tombstones for the keys in the rows `gone` of these files of the ledger."""
         wanted = pa.schema([field for field in self._schema if field.name in _KEY_COLUMNS])
         rows = read_columns(files, wanted).take(pa.array(gone))
         count = len(gone)
@@ -51,6 +52,7 @@ class LedgerRows:
         self.add(found, count)
 
     def flush(self) -> None:
+        """Writes the rows that are left as a row group."""
         if self._tables:
             self._file.write(pa.concat_tables(self._tables))
             self._tables = []

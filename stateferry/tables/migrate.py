@@ -1,7 +1,7 @@
-"""The migrate step: a plan of chunks, tasks that write each chunk's rows (`migrate_chunk`), one commit for each table.
+"""The migrate step: plans chunks, has tasks write each chunk's rows (`migrate_chunk`), makes one commit to each table.
 
-Everything is on the run's branch until `advance_main`. A plan that is made again, tasks that are done again and a
-commit that is made again change nothing: files of attempts whose facts the driver didn't get are never committed.
+Everything is on the run's branch until `advance_main`. Planning, writing and committing can be repeated without harm;
+files of attempts whose facts the driver didn't receive are never committed.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ __all__ = ["ChunkSpec", "MigrateStep", "TableHome", "advance_main", "commit_migr
 
 
 class VanishedKeysError(RejectedError):
-    """So many keys are gone that it may be the wrong savepoint."""
+    """So many keys are gone that this may be the wrong savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """One table as a run finds it: `base` is the snapshot of `main` that the run starts from."""
+    """One table when the run was planned; `base` is the snapshot of `main` from which the run starts."""
 
     identifier: tuple[str, ...]
     base: int
@@ -59,8 +59,11 @@ class TableRef:
 
 @dataclass(frozen=True, slots=True)
 class MigrateStep:
-    """What a run does to the tables of one migrated state. `rebuild` says why everything is written anew, if it is;
-    else some chunks may be, to fold their past. A run whose commits were made has no chunks to work on."""
+    """What a run does to the tables of one migrated state.
+
+    `rebuild` is the reason why all rows are written again, or None; then single chunks may still be folded. A run that
+    has made its commits has no `chunks` left to work on.
+    """
 
     home: TableHome
     tables: names.StateTables
@@ -74,7 +77,7 @@ class MigrateStep:
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshots:
-    """What a run made of the tables of one migrated state, by the tables' full names."""
+    """The snapshots that a run made of the tables of one migrated state, by the tables' full names."""
 
     run: int
     branch: str
@@ -94,8 +97,10 @@ def plan_migrate(
     chunk_bytes: int = TARGET_BYTES,
     at_least: int = 1,
 ) -> MigrateStep:
-    """Lays out what one state's tables need; creates them if there are none. `at_least` so many chunks if there is
-    enough for that."""
+    """Plans the work on one state's tables, and creates the tables if they are missing.
+
+    It makes at least `at_least` chunks if there is enough data for them.
+    """
     header = savepoint.keyed_header(operator)
     assert header is not None
     checkpoint = savepoint.metadata.checkpoint_id
@@ -134,11 +139,12 @@ def plan_migrate(
 
 
 def tables_of(job: str, operator: Operator, rules: Rules) -> names.StateTables:
+    """Returns the names of the tables of a migrated state."""
     return names.StateTables(job, operator.uid or operator.name or operator.hex_id, rules.new_name)
 
 
 def _last_run(table: Table) -> int:
-    """Of either table: if only one was moved forward, no later run may take what it has for its own."""
+    """Returns the table's last run. Both tables count, in case only one was moved forward: no number is used twice."""
     mark = read_mark(table, table.snapshot_by_name(MAIN))
     return mark.run if mark else 0
 
@@ -150,7 +156,7 @@ def _ref(tables: names.StateTables, name: str, found: dict[str, Table]) -> Table
 
 
 def _serializers(header: KeyedHeader, rules: Rules) -> str:
-    """Stands for the bytes of the snapshots that say how keys and the legacy state are serialized."""
+    """Returns a hash of the snapshots of the serializers of keys and of the legacy state."""
     digest = hashlib.sha256()
     meta = next(meta for meta in header.states if meta.name == rules.legacy.name)
     parts = (header.key_serializer, meta.serializer(VALUE_SERIALIZER), meta.serializer(NAMESPACE_SERIALIZER))
@@ -215,7 +221,7 @@ def _one_chunk(operator: Operator, key_groups: range) -> Chunk | None:
 
 
 def commit_migrate(step: MigrateStep, facts: Sequence[Facts]) -> TableSnapshots:
-    """Makes the chunks' files visible on the run's branch, after a look at how many keys vanished."""
+    """Commits the chunks' files to the run's branch, unless too many keys have vanished."""
     counts: Counter[str] = Counter()
     for fact in facts:
         counts.update(fact["counts"])
@@ -246,8 +252,11 @@ def _replaced(step: MigrateStep, table: Table, ref: TableRef) -> list[DataFile]:
 
 
 def advance_main(home: TableHome, tables: names.StateTables, run_id: str) -> bool:
-    """Moves `main` of both tables forward to the run, at once: neither is of use with files of the other's that were
-    replaced. False if it is of an older source than `main`, and stays where it is."""
+    """Moves `main` of both tables forward to the run, in one transaction.
+
+    One table alone would be of no use, because files of the other may have been replaced. Returns False if the run's
+    source is older than that of `main`, which then stays.
+    """
     with home.at_once() as catalog:
         entries, ledger = (catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER))
         return advance(entries, run_id) and advance(ledger, run_id)

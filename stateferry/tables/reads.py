@@ -1,4 +1,4 @@
-"""Reading the tables back without SQL: the current rows of one chunk after the other, in bounded memory."""
+"""Reads the tables without SQL: the current rows, chunk by chunk, in bounded memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChunkFiles:
 
 
 def read_current(files: ChunkFiles, rules: Rules, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The chunk's entries as the new state has them at the rules' time; `columns` must have those that say so."""
+    """Yields the chunk's current entries that are alive by the rules; `columns` must include those that decide this."""
     ledger = read_ledger(files.ledger, rules.legacy)
     for name in files.entries:
         with Location.of(name).open() as file, pq.ParquetFile(file) as parquet:
@@ -51,11 +51,12 @@ def _lanes(batch: pa.RecordBatch, state: KeyedState) -> tuple[np.ndarray, np.nda
 
 
 def read_ledger(files: Sequence[str], state: KeyedState) -> Ledger:
+    """Reads the ledger of a chunk."""
     return Ledger.of(read_columns(files, ledger_columns(state)), state, names.TOMBSTONE)
 
 
 def ledger_columns(state: KeyedState) -> pa.Schema:
-    """What tells which rows are current and what has changed."""
+    """Returns the columns that tell which rows are current and which keys have changed."""
     namespace = [] if state.namespace is Scalar.VOID_NAMESPACE else [(names.NAMESPACE_RAW, pa.binary())]
     return pa.schema(
         [
@@ -69,10 +70,10 @@ def ledger_columns(state: KeyedState) -> pa.Schema:
 
 
 def read_columns(files: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Some columns of some files, one behind the other."""
+    """Reads some columns of some files, one file after another."""
     tables = []
     for name in files:
-        # `read_table` would import what reads whole folders.
+        # `pq.read_table` would import the code that reads whole folders.
         with Location.of(name).open() as file, pq.ParquetFile(file, pre_buffer=True) as parquet:
             if missing := set(schema.names).difference(parquet.schema_arrow.names):
                 raise DamagedError(f"the columns {', '.join(schema.names)}", f"no {', '.join(missing)}", file=name)

@@ -1,4 +1,4 @@
-"""Rows of the tables out of sections of a savepoint: blobs and map rows as Arrow columns, gathered into row groups."""
+"""Makes rows of the tables from sections of a savepoint: blobs and map rows become Arrow columns, then row groups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Numbers = npt.NDArray[np.int32]
 
 _STAMP = 8
 _VARYING = pa.binary()
-# So often must each user key come for it to be worth it, and so few must they be for Parquet to keep them in one page.
+# Dictionaries pay if user keys occur this often on average, and are so few that Parquet keeps them in one page.
 _LEAST_REPEATED, _MOST_DIFFERENT = 4, 1 << 15
 
 
@@ -56,7 +56,7 @@ class Piece:
 
 
 def key_columns(rules: Rules, section: Section, starts: Positions, ends: Positions) -> dict[str, pa.Array]:
-    """Keys and namespaces from where a key begins behind its key group to where its namespace (and suffixes) end."""
+    """Returns the columns of keys and namespaces; each key is given by where it begins and its namespace ends."""
     legacy, data = rules.legacy, section.data
     with section.locating():
         split = split_keys(legacy.key, legacy.namespace, legacy.has_suffixes, data, starts, ends)
@@ -70,8 +70,11 @@ def key_columns(rules: Rules, section: Section, starts: Positions, ends: Positio
 
 
 class UserKeys:
-    """User keys of a chunk as columns. If those of the first piece come again and again, each different one of a piece
-    is taken once, as dictionaries have them: in most jobs all maps have about the same keys."""
+    """Makes columns of a chunk's user keys.
+
+    If the user keys of the first piece are repeated often, the columns are dictionaries: each different user key of a
+    piece is decoded once. In most jobs all maps have about the same user keys.
+    """
 
     def __init__(self, type_: FlinkType) -> None:
         self._type, self._raw = type_, raw_type(type_)
@@ -79,6 +82,7 @@ class UserKeys:
         self._repeat: bool | None = None if self._raw == _VARYING and (text is None or _is_varying(text)) else False
 
     def columns(self, data: Buffer, starts: Positions, ends: Positions) -> dict[str, pa.Array]:
+        """Returns the columns of the user keys that are between these positions."""
         found = self._numbered(data, starts, ends) if self._repeat is not False else None
         if found is None:
             columns = {USER_KEY_RAW: _binary(data, starts, ends, self._raw)}
@@ -89,15 +93,17 @@ class UserKeys:
         columns = {USER_KEY_RAW: pa.DictionaryArray.from_arrays(indices, _binary(data, starts, ends))}
         typed = _typed(self._type, data, starts, ends)
         if typed is not None and typed.null_count:
-            # A null is one of the rows, not one of the dictionary's values.
+            # A null must be among the rows, not among the dictionary's values.
             columns[USER_KEY] = typed.take(indices).dictionary_encode()
         elif typed is not None:
             columns[USER_KEY] = pa.DictionaryArray.from_arrays(indices, typed)
         return columns
 
     def _numbered(self, data: Buffer, starts: Positions, ends: Positions) -> tuple[Positions, Numbers] | None:
-        """Where each different user key first comes, and of each which it is. Once a file has dictionaries all its
-        columns have them, worth it or not."""
+        """Returns where each different user key first occurs, and for each user key which of them it is.
+
+        Returns None if dictionaries don't pay. Once a file has dictionaries, all its columns of user keys have them.
+        """
         count = len(starts)
         most = min(count // _LEAST_REPEATED, _MOST_DIFFERENT)
         slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
@@ -111,7 +117,7 @@ class UserKeys:
 
 
 def blob_piece(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKeys) -> Piece:
-    """The kept entries of blobs."""
+    """Returns the kept entries of blobs."""
     section, whole = blobs.section, bool(keep.all())
     counts = blobs.counts if whole else _kept_counts(blobs, keep)
     starts, flags, ends = (
@@ -125,14 +131,14 @@ def blob_piece(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKeys) -> 
 
 
 def _kept_counts(blobs: Blobs, keep: Flags) -> Positions:
-    """How many entries are kept of each blob."""
+    """Returns how many entries of each blob are kept."""
     before = np.append(0, np.cumsum(keep))
     counts: Positions = before[blobs.firsts + blobs.counts] - before[blobs.firsts]
     return counts
 
 
 def row_piece(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64], user_keys: UserKeys) -> Piece:
-    """Rows of the new state, those of one key behind each other."""
+    """Returns rows of the new state, in which the rows of a key are neighbours."""
     section, values = rows.section, rows.section.value_starts[kept]
     key_starts, key_ends, ends = rows.key_starts[kept], rows.key_ends[kept], section.ends[kept]
     firsts = run_starts(key_lanes(section.data, key_starts, key_ends))
@@ -141,7 +147,7 @@ def row_piece(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64], user_key
     timestamps = rows.timestamps[kept] if rules.legacy.ttl else None
     starts = np.minimum(values + (1 + _STAMP if rules.legacy.ttl else 1), ends)
     if rules.legacy.ttl and (null := null_under_ttl(rules.map_type.value)) is not None:
-        # Under TTL the flag is never set: there is the value serializer's own null.
+        # Under time to live the flag isn't set; a null is what the value's serializer writes for it.
         nulls = nulls | _equal(section.data, starts, ends, null)
     bounds = key_ends, section.key_ends[kept]
     entries = _entry_columns(rules, section, user_keys, bounds, (starts, ends), nulls, timestamps)
@@ -181,7 +187,7 @@ def _add(found: dict[str, pa.Array], name: str, array: pa.Array | None) -> None:
 
 
 def _typed(type_: FlinkType, data: Buffer, starts: Positions, ends: Positions) -> pa.Array | None:
-    """None where the type has no columns; nulls where one of the values has no place in them."""
+    """Decodes values. Returns None if the type has no columns, nulls if a value doesn't fit into them."""
     wanted = column_type(type_)
     if wanted is None:
         return None
@@ -212,7 +218,7 @@ def _values(type_: pa.DataType, data: Buffer, values: tuple[Positions, Positions
 
 
 def _spread(array: pa.Array, rows: Positions, length: int) -> pa.Array:
-    """The array's values at the rows, null elsewhere."""
+    """Puts the array's values into these rows; the others are null."""
     index, absent = np.zeros(length, np.int64), np.ones(length, np.bool_)
     index[rows] = np.arange(len(rows))
     absent[rows] = False
@@ -225,13 +231,13 @@ def _binary(data: Buffer, starts: Positions, ends: Positions, type_: pa.DataType
 
 def _readable(data: Buffer) -> Buffer:
     readable = data.view()
-    # numba compiles once more for arrays that can be written to, and for positions that lie apart.
+    # numba would compile again for arrays that can be written to, and for positions that aren't contiguous.
     readable.flags.writeable = False
     return readable
 
 
 def entry_table(pieces: Sequence[Piece], constants: dict[str, int], schema: pa.Schema) -> pa.Table:
-    """The pieces as one table; what a key has is kept once for all its rows as far as Parquet can take it so."""
+    """Returns the pieces as one table. Values of a key are stored once for all its rows if Parquet can do that."""
     counts = np.concatenate([piece.counts for piece in pieces])
     sizes = [len(piece) for piece in pieces]
     owners = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
@@ -246,7 +252,7 @@ def entry_table(pieces: Sequence[Piece], constants: dict[str, int], schema: pa.S
         elif name in pieces[0].keys:
             found.append(_repeat(pa.concat_arrays([piece.keys[name] for piece in pieces]), owners))
         else:
-            # Parquet takes only one dictionary for all.
+            # Parquet can only take one dictionary for all pieces.
             found.append(pa.chunked_array([piece.entries[name] for piece in pieces]).unify_dictionaries())
     fields = [
         field.with_type(column.type) if pa.types.is_dictionary(column.type) else field
@@ -258,7 +264,7 @@ def entry_table(pieces: Sequence[Piece], constants: dict[str, int], schema: pa.S
 def _repeat(values: pa.Array, owners: pa.Array) -> pa.Array:
     if not _is_varying(values.type):
         return values.take(owners)
-    # Parquet takes a dictionary as it is only if nothing is in it twice.
+    # Parquet uses a dictionary as it is only if no value is in it twice.
     encoded = values.dictionary_encode()
     if len(encoded.dictionary) == len(values):
         return pa.DictionaryArray.from_arrays(owners, values)

@@ -1,32 +1,32 @@
 """The columns of the two tables that follow a migrated state.
 
-`map_entry` has a row for each entry of each key as of the run that last changed the key:
+`map_entry` has a row for each entry of a key, written by the run in which the key last changed (or by a fold):
 
 | column | |
 |---|---|
 | chunk, key_group | int |
 | key, key_raw | the key as its type, and its bytes |
-| namespace, namespace_raw | absent where it is the void one |
+| namespace, namespace_raw | absent if the namespace is the void one |
 | user_key, user_key_raw, value, value_raw | of the entry; a null value has neither |
 | is_null | whether the value is null |
 | timestamp | long, milliseconds; absent without time to live |
 | run | long: the number of the run that wrote the row |
 
-`key_ledger` has a row for each key and run that changed it; the one with the highest run says what holds:
+`key_ledger` has a row for each key and run that changed it; the row with the highest run is current:
 
 | column | |
 |---|---|
 | chunk, key_group, key, key_raw, namespace, namespace_raw | as above |
-| origin | who brought its rows into the new form: `job` or `ferry`; `tombstone`: the key is gone |
+| origin | who moved the key's entries into the new form: `job` or `ferry`; `tombstone` if the key has vanished |
 | is_migrated | false for a tombstone |
-| fingerprint | 16 bytes: equal as long as nothing the rows are derived from has changed |
-| entries | long: how many rows map_entry has of the key |
-| content | long: the sum of their hashes, as the validation has them; it wraps around |
-| oldest, newest | long: the bounds of their timestamps; absent without time to live or rows |
-| timestamp | the latest of its blob and rows; absent without time to live |
+| fingerprint | 16 bytes, which change if anything changes that the rows depend on |
+| entries | long: the number of the key's rows in map_entry |
+| content | long: the sum of their hashes, as the validation computes them, modulo 2^64 |
+| oldest, newest | long: the bounds of their timestamps; absent without time to live, null without rows |
+| timestamp | the latest timestamp of its blob and rows; absent without time to live |
 | run | long |
 
-Typed columns are absent where the type has no columns.
+A typed column is absent if its type has no Arrow type.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ IS_NULL, TIMESTAMP, RUN = "is_null", "timestamp", "run"
 ORIGIN, IS_MIGRATED, FINGERPRINT, ENTRIES = "origin", "is_migrated", "fingerprint", "entries"
 CONTENT, OLDEST, NEWEST = "content", "oldest", "newest"
 
-# What rows are found by: the columns whose smallest and largest values are kept for each file and row group. Keys are
-# not among them: hashed as they are into key groups, every file has small and large ones.
+# The columns whose smallest and largest values are kept for each file and row group, because rows are found by them.
+# Keys are not among them: the hash spreads them over the key groups, so every file has small and large ones.
 BOUNDED = (CHUNK, KEY_GROUP, TIMESTAMP, RUN)
 
-# What every row has: data files of columns that may lack nothing are written faster.
+# Columns without nulls: data files are written faster if they are declared so.
 _ALWAYS = (CHUNK, KEY_GROUP, KEY_RAW, NAMESPACE_RAW, USER_KEY_RAW, IS_NULL, RUN, ORIGIN, IS_MIGRATED, ENTRIES, CONTENT)
 
 
 @dataclass(frozen=True, slots=True)
 class StateTables:
-    """Where the tables of one migrated state are: in a namespace of job, operator and new state."""
+    """The names of the tables of one migrated state: a namespace of job, operator and new state."""
 
     job: str
     operator: str
@@ -81,11 +81,12 @@ class StateTables:
         return "/".join(self.namespace)
 
     def quoted(self, table: str) -> str:
+        """The full name of a table for Spark's SQL."""
         return ".".join(f"`{part}`" for part in self.identifier(table))
 
 
 def _as_name(text: str) -> str:
-    """The text itself if catalogs, paths and SQL can take it; else what is left of it and a hash of the whole."""
+    """Returns the text if catalogs, paths and SQL can take it, else a plain form of it with a hash of the text."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", text)[:80]
     if plain == text and text:
         return text
@@ -93,7 +94,7 @@ def _as_name(text: str) -> str:
 
 
 def column_type(type_: FlinkType) -> pa.DataType | None:
-    """The Arrow type of a typed column, None if there can't be one."""
+    """Returns the Arrow type of a typed column, or None if there is none."""
     try:
         return _storable(arrow_type(type_))
     except RefusedError:
@@ -101,7 +102,7 @@ def column_type(type_: FlinkType) -> pa.DataType | None:
 
 
 def _storable(type_: pa.DataType) -> pa.DataType:
-    """Tables have no integers below 32 bits, and no structs without fields."""
+    """Returns a type that tables can store: integers have at least 32 bits; a struct must have fields."""
     if pa.types.is_integer(type_) and type_.bit_width < 32:
         return pa.int32()
     if pa.types.is_struct(type_):
@@ -116,11 +117,12 @@ def _storable(type_: pa.DataType) -> pa.DataType:
 
 
 def raw_type(type_: FlinkType) -> pa.DataType:
-    """Of a column with the bytes of values."""
+    """Returns the type of a column with the bytes of values."""
     return pa.binary(fixed_length(type_) or -1)
 
 
 def entry_schema(rules: Rules) -> pa.Schema:
+    """Returns the columns of `map_entry`."""
     map_type = rules.map_type
     return _schema(
         *_key_columns(rules),
@@ -135,6 +137,7 @@ def entry_schema(rules: Rules) -> pa.Schema:
 
 
 def ledger_schema(rules: Rules) -> pa.Schema:
+    """Returns the columns of `key_ledger`."""
     return _schema(
         *_key_columns(rules),
         (ORIGIN, pa.string()),

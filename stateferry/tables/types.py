@@ -1,4 +1,4 @@
-"""Columns as Iceberg has them: the type of each, and the ids by which data files know them."""
+"""Columns of the tables in Iceberg: their types, and the ids by which data files refer to them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PRIMITIVES: dict[pa.DataType, IcebergType] = {
 
 
 def iceberg_schema(schema: pa.Schema) -> Schema:
-    """The columns, all optional, with ids that the table will replace by its own."""
+    """Returns the columns, all optional, with ids that the table will replace by its own."""
     ids = count(1)
     return Schema(*(_nested(field, ids) for field in schema))
 
@@ -66,7 +66,7 @@ def _iceberg_type(arrow: pa.DataType, ids: count[int]) -> IcebergType:
 
 
 def shape(type_: IcebergType) -> str:
-    """The type without its ids: what two columns must have in common to be the same."""
+    """Returns the type without ids; two columns with the same text have the same type."""
     match type_:
         case StructType(fields=fields):
             return f"struct<{', '.join(f'{field.name}: {shape(field.field_type)}' for field in fields)}>"
@@ -78,7 +78,7 @@ def shape(type_: IcebergType) -> str:
 
 
 def with_field_ids(table: Schema, schema: pa.Schema) -> pa.Schema:
-    """The schema as data files are written in it: columns are known by the table's ids for them."""
+    """Returns the schema for data files, which refer to columns by the table's ids."""
     return pa.schema([_field(field, *_found(table.find_field(field.name))) for field in schema])
 
 

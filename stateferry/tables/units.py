@@ -1,4 +1,4 @@
-"""A chunk's key groups, a few at a time: what is gone through twice, once for the keys and once for the rows."""
+"""Splits a chunk into units: a few key groups that are read twice, once for the keys and once for the rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Found = list[tuple[KeyedState, Section]]
 
 
 class Unit:
-    """Some key groups of a file, to be gone through as often as it takes. They are read once if `room` is enough for
-    all of them, else each time."""
+    """Some key groups of a file, which can be iterated several times.
+
+    They are read once if all of them fit into `room`, else at each iteration.
+    """
 
     def __init__(self, file: KeyGroupFile, key_groups: list[int], states: tuple[KeyedState, ...], room: Buffer) -> None:
         self._file, self._states, self._room = file, states, room
@@ -35,7 +37,7 @@ class Unit:
                 yield self._states[section.state], section
 
     def _keep(self) -> Found:
-        """All sections, if they stay in the room beside each other."""
+        """Returns all sections, if they fit into the room together; else nothing."""
         if self._file.header.compressed or sum(self._sizes.values()) > len(self._room):
             return []
         found: Found = []
@@ -54,6 +56,7 @@ class Unit:
 
 
 def units(folder: Location, chunk: Chunk) -> Iterator[Unit]:
+    """Yields the units of a chunk, each valid until the next one is asked for."""
     for part in chunk.parts:
         with KeyGroupFile(folder, part.handle, chunk.max_parallelism, part.subtask) as file:
             states = keyed_states(file.header, file.name)
@@ -71,6 +74,6 @@ def units(folder: Location, chunk: Chunk) -> Iterator[Unit]:
 
 
 def _room(file: KeyGroupFile, key_groups: Iterable[int]) -> Buffer:
-    """For the largest of those key groups that may be kept."""
+    """Returns a buffer for the largest of those key groups that may be kept."""
     sizes = [] if file.header.compressed else [file.size_of(key_group) for key_group in key_groups]
     return np.empty(max([WINDOW, *(size for size in sizes if size <= MOST_KEPT)]), np.uint8)

@@ -1,4 +1,4 @@
-"""What a version of the tables consists of, for pieces of work that then know no catalog."""
+"""Lists the files of one version of the tables, so that pieces of work need no catalog."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stateferry.tables.reads import ChunkFiles
 
 
 def chunk_files(home: TableHome, tables: names.StateTables, branch: str = MAIN) -> list[ChunkFiles]:
-    """What there is to read, by chunk."""
+    """Returns the files of the tables on a branch, by chunk."""
     catalog = home.catalog()
     found = []
     for name in (names.MAP_ENTRY, names.KEY_LEDGER):
@@ -38,6 +38,6 @@ def plan_account(
     *,
     moves: bool,
 ) -> list[AccountSpec]:
-    """Of what the run made of the tables."""
+    """Returns the pieces of work that account for what the run made of the tables."""
     found = chunk_files(home, tables, branch_of(run_id))
     return [AccountSpec(operator, rules, files, max_parallelism, moves) for files in found]
