@@ -1,1 +1,1 @@
-"""Read, migrate, re-scale and write Apache Flink savepoints, knowing neither Spark nor Airflow."""
+"""Reads, migrates, rescales and writes Apache Flink savepoints. It knows neither Spark nor Airflow."""

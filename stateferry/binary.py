@@ -1,4 +1,4 @@
-"""Java's `DataInput` and `DataOutput` as far as headers use them: big endian, checked, with the place of every error.
+"""Java's `DataInput` and `DataOutput`, as far as headers need them; errors name the place in the file.
 
 | value | bytes |
 |---|---|
@@ -20,7 +20,7 @@ _I64 = struct.Struct(">q")
 
 
 def decode_modified_utf8(data: bytes) -> str:
-    """The text of `data`; raises `ValueError` where it isn't what Java's `writeUTF` writes."""
+    """Returns the text of `data`; raises `ValueError` if Java's `writeUTF` doesn't write such bytes."""
     if data.isascii() and 0 not in data:
         return data.decode("ascii")
     units = bytearray()
@@ -52,6 +52,7 @@ def decode_modified_utf8(data: bytes) -> str:
 
 
 def encode_modified_utf8(text: str) -> bytes:
+    """Returns the bytes that Java's `writeUTF` writes for the text, without the length."""
     encoded = text.encode("utf-16-le", "surrogatepass")
     out = bytearray()
     for position in range(0, len(encoded), 2):
@@ -66,7 +67,7 @@ def encode_modified_utf8(text: str) -> bytes:
 
 
 class ByteReader:
-    """A position in bytes that were read from `file` at `base`; every read is checked against `limit`."""
+    """Reads values from `data`, which is at `base` in `file`; every read is checked against `limit`."""
 
     def __init__(self, data: bytes, file: str, *, position: int = 0, limit: int | None = None, base: int = 0) -> None:
         self.data = data
@@ -76,10 +77,12 @@ class ByteReader:
         self.base = base
 
     def damaged(self, expected: str, found: str, *, position: int | None = None) -> DamagedError:
+        """Returns a `DamagedError` for a position, by default the current one."""
         offset = self.base + (self.position if position is None else position)
         return DamagedError(expected, found, file=self.file, offset=offset)
 
     def take(self, count: int, what: str) -> bytes:
+        """Reads `count` bytes."""
         if count < 0:
             raise self.damaged(f"the length of {what}", f"{count}")
         if count > self.limit - self.position:
@@ -102,7 +105,7 @@ class ByteReader:
         return int(_I64.unpack(self.take(8, what))[0])
 
     def count(self, what: str, least_size: int) -> int:
-        """An i32 that says how many items of at least `least_size` bytes follow: a lie is found before it costs."""
+        """Reads an i32 count of items of at least `least_size` bytes; refuses a count that doesn't fit the rest."""
         start = self.position
         value = self.i32(what)
         if value < 0 or value * least_size > self.limit - self.position:
@@ -127,6 +130,7 @@ class ByteReader:
             raise self.damaged(f"{what} in Java's modified UTF-8", str(error), position=start) from None
 
     def expect_i32(self, expected: int, what: str) -> None:
+        """Reads an i32 that must have this value."""
         start = self.position
         found = self.i32(what)
         if found != expected:
@@ -137,7 +141,7 @@ class ByteReader:
 
 
 class ByteWriter:
-    """The counterpart of `ByteReader`: appends, and hands out what was written."""
+    """Writes what `ByteReader` reads."""
 
     def __init__(self) -> None:
         self.data = bytearray()

@@ -1,4 +1,4 @@
-"""The compiled kernels: which there are, and those of numba's cache brought into the process before they are called."""
+"""Lists the compiled kernels, and loads those in numba's cache before they are called."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ import stateferry
 
 
 def kernels() -> Iterator[tuple[str, Any]]:
-    """What must be compiled before it can be called, by module and name."""
+    """Yields the kernels that must be compiled before they can be called, with module and name."""
     for module in pkgutil.walk_packages(stateferry.__path__, "stateferry."):
         if module.name.endswith("kernels"):
             for name, kernel in vars(importlib.import_module(module.name)).items():
-                # The others are compiled into those that call them.
+                # Functions with other names are compiled into their callers.
                 if isinstance(kernel, Dispatcher) and not name.startswith("_"):
                     yield f"{module.name}.{name}", kernel
 
 
 def load() -> None:
-    """What is in the cache, for every type of arguments; nothing is compiled."""
+    """Loads all compiled versions of the kernels that are in the cache. It compiles nothing."""
     for _, kernel in kernels():
-        # numba has no public way to ask what it has kept. What can't be had now is had when it is called.
+        # numba has no public way to list its cache. A version that can't be loaded now is loaded or compiled when
+        # called.
         with contextlib.suppress(Exception):
             for signature, *_ in kernel._cache._cache_file._load_index():
                 kernel.compile(signature)

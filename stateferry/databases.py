@@ -1,4 +1,4 @@
-"""What the catalog's database has to say when it can't be reached or used, in one line without its password."""
+"""Makes clear errors of a database that can't be reached or used: one line, without the password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceEr
 from stateferry.errors import PassingError, StateferryError
 from stateferry.os_errors import LONGEST_REASON
 
-# As SQLite and Postgres name what no other try betters.
+# The words of SQLite and Postgres for errors that a retry doesn't solve.
 _STAYS = re.compile(
     r"unable to open|readonly|read-only|not a database|malformed|no such (table|column)|does not exist"
     r"|authentication failed|no password|no pg_hba|permission denied|not permitted|unsupported file format",
@@ -23,7 +23,10 @@ _STAYS = re.compile(
 
 @contextmanager
 def asking(uri: str) -> Iterator[None]:
-    """Whatever the database answers that isn't about the question itself has its name, and says whether it may pass."""
+    """Turns errors of the database itself into ours, with its name, and whether a retry may help.
+
+    Errors that answer the statement, such as a row that exists already, stay as they are.
+    """
     try:
         yield
     except DBAPIError as error:
@@ -33,7 +36,7 @@ def asking(uri: str) -> Iterator[None]:
 
 
 def tell(engine: Engine) -> Engine:
-    """From now on the engine's errors are told as `asking` does."""
+    """Makes the engine raise errors as `asking` does, from now on, and returns it."""
     uri = engine.url.render_as_string()
 
     @event.listens_for(engine, "handle_error")
@@ -47,7 +50,7 @@ def tell(engine: Engine) -> Engine:
 
 
 def _told(error: DBAPIError, uri: str) -> StateferryError | None:
-    """None for an answer to the question, such as a row that is there already."""
+    """Returns our error, or None if the error answers the statement, such as a row that exists already."""
     if not isinstance(error, (OperationalError, InterfaceError, InternalError)) and type(error) is not DatabaseError:
         return None
     text = " ".join(str(error.orig).split())

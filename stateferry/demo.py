@@ -1,8 +1,8 @@
-"""A savepoint of the kind that waits to be migrated, made up and written without Flink.
+"""Writes a demo savepoint, with generated state that waits to be migrated, without Flink.
 
-Operator `main` keeps a map for every key. Most keys still have it as one blob in mainState; the job has moved the
-others: they have rows in newMainState and a flag in isMigratedState. All texts of a kind are of one length, so a row is
-an element of a structured array, whose fields are the layout of format and serializers.
+Operator `main` keeps a map for every key. Most keys still have it as one blob in mainState. The job has moved the
+others: these have rows in newMainState and a flag in isMigratedState. All strings of a kind have the same length, so a
+row is an element of a structured array, whose fields are the byte layout.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from stateferry.serializers.types import Scalar
 OPERATOR = "main"
 MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE = "mainState", "newMainState", "isMigratedState"
 
-# What Flink reads as "no properties": Java's serialized null.
+# Flink reads Java's serialized null as "no properties".
 _NO_PROPERTIES = b"\xac\xed\x00\x05\x70"
 _KEY_PREFIX, _USER_KEY_PREFIX = "customer-", "item"
 _KEYS_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 4 << 20
 _LARGEST_VALUE = 1_000_000
-# Of the time to live: the oldest blobs have expired, and what the job has moved was touched lately.
+# Ages as shares of the time to live: the oldest blobs have expired; what the job has moved was accessed lately.
 _OLDEST_BLOB, _OLDEST_ROW = 1.05, 0.1
 _MAX_LONG = 2**63 - 1
 _MOST = 2**31 - 1
@@ -53,7 +53,7 @@ BytesWritten = Callable[[int], None]
 
 @dataclass(frozen=True)
 class DemoState:
-    """What to make up: `migrated` is the job's share of the keys; ages, if there is a `ttl`, count from `now`."""
+    """What to generate: `migrated` is the share of keys that the job has moved; ages under `ttl` count from `now`."""
 
     keys: int
     entries: int
@@ -85,7 +85,7 @@ class DemoState:
 
     @property
     def size(self) -> int:
-        """Bytes of all rows."""
+        """The bytes of all rows."""
         migrated = self.migrated_keys
         row_bytes = self.entries * self.new_row.itemsize + self.flag_row.itemsize
         return (self.keys - migrated) * self.main_row.itemsize + migrated * row_bytes
@@ -118,7 +118,7 @@ class DemoState:
     def _row(
         self, user_key: Sequence[object], value: Sequence[object], *, has_null_flag: bool = False
     ) -> np.dtype[np.void]:
-        """One row: i32 length and the key (group, key, namespace, user key), i32 length and the value."""
+        """Returns the layout of a row: i32 length and key (group, key, namespace, user key), i32 length and value."""
         key = [
             ("key_group", f">u{key_group_prefix_bytes(self.max_parallelism)}"),
             ("text_length", "u1"),
@@ -134,6 +134,7 @@ class DemoState:
 
 
 def write_demo_savepoint(target: str, state: DemoState, written: BytesWritten = lambda count: None) -> None:
+    """Writes the savepoint. `written` gets the number of bytes of each portion of rows."""
     writer = SavepointWriter(target)
     header = _header(state)
     id_ = operator_id(OPERATOR)
@@ -169,21 +170,21 @@ def _header(state: DemoState) -> KeyedHeader:
 
 
 class _Groups:
-    """Every key's place: its key group, by the hash of its text, and whether it was migrated."""
+    """The key group of every key, by the hash of its text, and whether the key was migrated."""
 
     def __init__(self, state: DemoState) -> None:
         groups = np.empty(state.keys, np.int16)
         for first in range(0, state.keys, _KEYS_AT_ONCE):
             numbers = np.arange(first, min(first + _KEYS_AT_ONCE, state.keys))
             groups[first : first + len(numbers)] = _key_groups(numbers, state)
-        # Stable: inside a group the keys stay in the order of their texts.
+        # With a stable sort the keys of a key group stay in the order of their texts.
         self._order = np.argsort(groups, kind="stable")
         self._bounds = np.searchsorted(groups[self._order], np.arange(state.max_parallelism + 1))
         self._migrated = np.zeros(state.keys, np.bool_)
         self._migrated[np.random.default_rng(state.seed).permutation(state.keys)[: state.migrated_keys]] = True
 
     def keys(self, key_group: int) -> tuple[Keys, Keys]:
-        """The numbers of a group's keys: those that wait, and those that were migrated."""
+        """Returns the numbers of a key group's keys: those that still have a blob, and those that were migrated."""
         keys = self._order[self._bounds[key_group] : self._bounds[key_group + 1]]
         return keys[~self._migrated[keys]], keys[self._migrated[keys]]
 
@@ -191,7 +192,7 @@ class _Groups:
 def _key_groups(numbers: Keys, state: DemoState) -> npt.NDArray[np.int32]:
     size = 1 + len(_KEY_PREFIX) + state.key_digits
     texts = np.empty((len(numbers), size), np.uint8)
-    # A string's length is written as one more: 0 is null.
+    # A string's written length is one more than its length, because 0 is null.
     texts[:, 0] = size
     texts[:, 1:] = _texts(_KEY_PREFIX, numbers, state.key_digits)
     starts = np.arange(len(numbers), dtype=np.int64) * size
@@ -201,7 +202,7 @@ def _key_groups(numbers: Keys, state: DemoState) -> npt.NDArray[np.int32]:
 
 
 def _texts(prefix: str, numbers: npt.NDArray[np.int64], digits: int) -> npt.NDArray[np.uint8]:
-    """The prefix and the number with leading zeros, of every number."""
+    """Returns for every number a text: the prefix and the number with leading zeros."""
     texts = np.empty((*numbers.shape, len(prefix) + digits), np.uint8)
     texts[..., : len(prefix)] = np.frombuffer(prefix.encode("ascii"), np.uint8)
     rest = numbers
@@ -229,7 +230,7 @@ def _write_group(
 
 
 def _portions(keys: Keys, size: int) -> Iterator[Keys]:
-    """As many keys at once as make some megabytes, `size` bytes each."""
+    """Yields keys in portions of some megabytes, at `size` bytes for each key."""
     count = max(_BYTES_AT_ONCE // max(size, 1), 1)
     for first in range(0, len(keys), count):
         yield keys[first : first + count]
@@ -274,7 +275,7 @@ def _rows(
 
 
 def _fill_map(keys: Rows, values: Rows, state: DemoState, random: np.random.Generator) -> None:
-    """The entries of one key in each row: neighbouring numbers, so that none comes twice."""
+    """Fills in the entries of one key in each row. Their user keys are consecutive numbers, so none is repeated."""
     first = random.integers(0, 10**state.user_key_digits - state.entries + 1, (len(keys), 1))
     keys["user_key_length"] = len(_USER_KEY_PREFIX) + state.user_key_digits + 1
     keys["user_key"] = _texts(_USER_KEY_PREFIX, first + np.arange(state.entries), state.user_key_digits)

@@ -1,4 +1,4 @@
-"""Durations as people write them (`90s`, `15m`, `12h`, `30d`, or plain milliseconds) ⇄ milliseconds."""
+"""Converts durations as people write them (`90s`, `15m`, `12h`, `30d`, milliseconds) to milliseconds and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DURATION = re.compile(r"([0-9]+) ?(d|h|m|s|ms)?", re.ASCII)
 
 
 def parse_duration(text: str | int) -> int:
-    """Milliseconds of a duration; a number without a unit is milliseconds."""
+    """Returns the milliseconds of a duration; a number without a unit is milliseconds."""
     match = _DURATION.fullmatch(str(text).strip())
     if match is None or isinstance(text, bool):
         raise UsageError(
@@ -31,7 +31,7 @@ def parse_duration(text: str | int) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """The shortest exact text that `parse_duration` reads back."""
+    """Returns the shortest exact text that `parse_duration` reads."""
     if not 0 <= milliseconds <= MAX_MILLISECONDS:
         raise UsageError(f"expected a duration of 0..{MAX_MILLISECONDS} milliseconds, found {milliseconds}")
     for unit, size in MILLISECONDS_PER_UNIT.items():
@@ -41,7 +41,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def rough_duration(milliseconds: int) -> str:
-    """For people, with three digits: `29.8 d`."""
+    """Returns a text for people, with three digits: `29.8 d`."""
     for unit, size in MILLISECONDS_PER_UNIT.items():
         if milliseconds >= size and unit != "ms":
             number = milliseconds / size
@@ -50,5 +50,5 @@ def rough_duration(milliseconds: int) -> str:
 
 
 def moment(milliseconds: int) -> str:
-    """A point in time, for people."""
+    """Returns a text for people of a point in time."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))

@@ -1,11 +1,10 @@
-"""Every error Stateferry raises on purpose: one root, one class per kind of answer it gives to the person who reads
-it."""
+"""The errors that Stateferry raises on purpose: one root, and a class for each kind of answer to the reader."""
 
 from __future__ import annotations
 
 
 class StateferryError(Exception):
-    """Root of all errors with a message that is meant for a person."""
+    """The root of all errors whose message is meant for people."""
 
 
 class UsageError(StateferryError):
@@ -13,28 +12,30 @@ class UsageError(StateferryError):
 
 
 class PlanError(UsageError):
-    """A migration plan that contradicts itself or its savepoint."""
+    """A plan contradicts itself or its savepoint."""
 
 
 class RefusedError(StateferryError):
-    """The input is understood well enough to know that it can't be handled, and by what name it is refused."""
+    """The input is understood, and can't be handled; the message names what it has."""
 
 
 class RejectedError(StateferryError):
-    """The answer is no: all is understood, and it must not go on as asked, by what reason."""
+    """The request is understood, and the answer is no, for the reason in the message."""
 
 
 class PassingError(StateferryError):
-    """Something that the work needs was lost or can't be reached now. This may pass, and the work goes on where it was
-    when it is begun again: whoever can wait tries again."""
+    """Something that the work needs was lost or can't be reached now.
+
+    This may pass: a retry continues the work where it stopped.
+    """
 
 
 class MissingHereError(StateferryError):
-    """Something that the work needs is not installed on this machine, or not in a version that it can use."""
+    """Something that the work needs is not installed on this machine, or not in a usable version."""
 
 
 class DamagedError(StateferryError):
-    """The input contradicts its own format: where, what was expected there and what was found."""
+    """The input contradicts its own format; the message says where, what was expected and what was found."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class DamagedError(StateferryError):
     def located(
         self, *, file: str | None = None, key_group: int | None = None, offset: int | None = None
     ) -> DamagedError:
-        """The same damage with the parts of its place that only a caller further out knows."""
+        """Returns the same error with parts of its place that only the caller knows; file and key group stay if set."""
         return DamagedError(
             self.expected,
             self.found,

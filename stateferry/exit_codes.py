@@ -1,4 +1,4 @@
-"""Exit codes, and which error makes which: one clear line on stderr, no traceback unless it is asked for."""
+"""Exit codes, and the errors that lead to them: each is one line on stderr, with a traceback only on request."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _GOES_ON = "This may pass: give the same command again, and it goes on where it 
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end by SIGTERM; whoever puts things in order after Ctrl-C does so after this too."""
+    """The process was asked to end by SIGTERM. Code that cleans up after Ctrl-C does so after this too."""
 
 
 def exit_code_of(work: Callable[[], int], *, debug: bool = False) -> int:
-    """The work's own, or that of its error, which is said in one line."""
+    """Does the work and returns its exit code. If it raises an error, prints that in one line and returns its code."""
     try:
         with _ending_in_order():
             return work()
@@ -42,7 +42,7 @@ def exit_code_of(work: Callable[[], int], *, debug: bool = False) -> int:
         return NOBODY_LISTENS
     except KeyboardInterrupt as end:
         return _say_end(end)
-    except Exception as error:  # noqa: BLE001 the last place where an error can be said in one line
+    except Exception as error:  # noqa: BLE001 the last place where an error can be printed in one line
         if (interruption := _interruption(error)) is not None:
             return _say_end(interruption)
         if debug:
@@ -52,7 +52,7 @@ def exit_code_of(work: Callable[[], int], *, debug: bool = False) -> int:
 
 @contextlib.contextmanager
 def if_interrupted(what_it_means: str) -> Iterator[None]:
-    """What is said when a person or a scheduler ends the work in here."""
+    """Sets the message for work in here that a person or a scheduler interrupts."""
     try:
         yield
     except KeyboardInterrupt as end:
@@ -62,7 +62,7 @@ def if_interrupted(what_it_means: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does; a second one ends the process at once."""
+    """Makes SIGTERM end the work as Ctrl-C does; a second SIGTERM ends the process at once."""
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -80,7 +80,7 @@ def _ending_in_order() -> Iterator[None]:
 
 
 def _interruption(error: BaseException | None) -> KeyboardInterrupt | None:
-    """The end that somebody wanted, if the error is of one: what is put in order on the way may fail."""
+    """Returns the interruption that an error came from, if any: cleaning up after an interruption may fail."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error
@@ -97,7 +97,7 @@ def _say(code: int, text: str) -> int:
 
 
 def _on_one_line(text: str) -> str:
-    """Each line of several, such as a plan's problems, apart from the next."""
+    """Joins several lines, such as a plan's problems, with semicolons."""
     return "; ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
@@ -118,6 +118,6 @@ def _judged(error: Exception) -> tuple[int, str]:
 
 
 def _forget_output() -> None:
-    """Else Python would try again, at exit, to write what nobody reads any more."""
+    """Sends further output to nothing; else Python would fail at exit, when it writes the rest to the closed pipe."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Files to the byte: so that those that were written, validated and published can be held to be the same."""
+"""Digests of files, which show whether written, validated and published files are the same."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ _READ = 8 << 20
 
 
 def new_hasher() -> Any:
+    """Returns a hasher for bytes that are read or written."""
     return mmh3.mmh3_x64_128()
 
 
 def hasher_of(file: Any) -> Any:
-    """Of all that is left to read of the file."""
+    """Returns a hasher of all that is left to read of the file."""
     hasher = new_hasher()
     piece = memoryview(bytearray(_READ))
     while got := file.readinto(piece):
@@ -23,5 +24,5 @@ def hasher_of(file: Any) -> Any:
 
 
 def digest_of(hasher: Any) -> str:
-    """64 bits of it, as 16 hexadecimal digits."""
+    """Returns 64 bits of the hash, as 16 hexadecimal digits."""
     return str(hasher.digest()[:8].hex())

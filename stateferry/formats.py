@@ -1,7 +1,7 @@
 """The version of everything that outlives a process: plans, the runs under a home, the catalog's records and tables.
 
-They have one version, `FORMAT`; docs/formats.md lists what it covers, where it is recorded, and what each version is.
-What records no version is of version 1.
+They have one version, `FORMAT`. docs/formats.md lists what it covers, where it is recorded, and how the versions
+differ. What records no version has version 1.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ FIELD = "format"
 
 
 class NewerFormatError(RefusedError):
-    """A newer version of Stateferry has written this: what it means isn't known here."""
+    """A newer version of Stateferry has written this, and this version doesn't know its meaning."""
 
 
 def check_format(found: object, what: str) -> None:
-    """Refuses a version that is newer than this one; `what` is how messages call the thing that records it."""
+    """Refuses a format that is newer than this version knows; `what` is the thing that records it, for messages."""
     if found is None:
         return
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:

@@ -1,4 +1,4 @@
-"""The equal of `stateferry.key_groups` for whole columns of hash codes and key groups."""
+"""The functions of `stateferry.key_groups` for whole columns of hash codes and key groups."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from stateferry.key_groups import check_layout, check_parallelism
 
 
 def murmur(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Flink's `MathUtils.murmurHash` of every code: never negative."""
+    """Returns Flink's `MathUtils.murmurHash` of every code, which is never negative."""
     mixed = np.empty(len(codes), dtype=np.int32)
     hash_kernels.murmur(_shared(codes), mixed)
     return mixed
 
 
 def assign_to_key_groups(codes: NDArray[np.int32], max_parallelism: int) -> NDArray[np.int32]:
-    """The key group of each key, from the keys' `hashCode`s."""
+    """Returns the key group of each key, from the keys' `hashCode`s."""
     check_parallelism(max_parallelism, "max parallelism")
     mixed = murmur(codes)
     return np.remainder(mixed, np.int32(max_parallelism), out=mixed)
@@ -26,14 +26,14 @@ def assign_to_key_groups(codes: NDArray[np.int32], max_parallelism: int) -> NDAr
 def operator_indexes_for_key_groups(
     max_parallelism: int, parallelism: int, key_groups: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """The subtask that owns each key group."""
+    """Returns the subtask that owns each key group."""
     check_layout(max_parallelism, parallelism)
-    # 32767 * 32768 is the largest product there is: it fits into 31 bits.
+    # The largest product, 32767 * 32768, fits into 31 bits.
     return key_groups * np.int32(parallelism) // np.int32(max_parallelism)
 
 
 def _shared(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """A read-only view: one compiled loop then serves memory maps and ordinary arrays alike."""
+    """Returns a read-only view, so that one compiled version of a loop serves memory maps and other arrays."""
     view = np.ascontiguousarray(codes, dtype=np.int32).view()
     view.flags.writeable = False
     return view

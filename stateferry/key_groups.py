@@ -1,7 +1,7 @@
-"""Which key group a key belongs to and which subtask owns a key group, one value at a time.
+"""Computes to which key group a key belongs and which subtask owns a key group, one value at a time.
 
-The names follow Flink's `KeyGroupRange` and `KeyGroupRangeAssignment`. The equal for whole columns is
-`stateferry.key_group_arrays`.
+The names follow Flink's `KeyGroupRange` and `KeyGroupRangeAssignment`. `stateferry.key_group_arrays` does the same for
+whole columns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KeyGroupRange:
 
     @classmethod
     def of(cls, start: int, end: int) -> KeyGroupRange:
-        """The range from start to end, or the empty range if they have crossed."""
+        """Returns the range from start to end, or the empty range if start is behind end."""
         return cls(start, end) if start <= end else cls.EMPTY
 
     @property
@@ -53,7 +53,7 @@ class KeyGroupRange:
         return self.start <= key_group <= self.end
 
     def key_group(self, index: int) -> int:
-        """The key group at a position of the range, counted from 0."""
+        """Returns the key group at a position of the range, counted from 0."""
         if not 0 <= index < self.size:
             raise UsageError(f"expected an index below the {self.size} key groups of {self}, found {index}")
         return self.start + index
@@ -78,7 +78,7 @@ KeyGroupRange.EMPTY = KeyGroupRange(0, -1)
 
 
 def murmur(code: int) -> int:
-    """Flink's `MathUtils.murmurHash`: murmur3 of one 32-bit integer with seed 0, made non-negative."""
+    """Returns Flink's `MathUtils.murmurHash`: murmur3 of one 32-bit integer with seed 0, made non-negative."""
     if not -(2**31) <= code < 2**31:
         raise UsageError(f"expected a hash code of 32 bits (-2147483648..2147483647), found {code}")
     mixed = (code & _MASK) * 0xCC9E2D51 & _MASK
@@ -98,13 +98,13 @@ def _rotate_left(word: int, bits: int) -> int:
 
 
 def assign_to_key_group(hash_code: int, max_parallelism: int) -> int:
-    """The key group of a key with this `hashCode`."""
+    """Returns the key group of a key with this `hashCode`."""
     check_parallelism(max_parallelism, "max parallelism")
     return murmur(hash_code) % max_parallelism
 
 
 def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -> int:
-    """The subtask that owns a key group."""
+    """Returns the subtask that owns a key group."""
     check_layout(max_parallelism, parallelism)
     if not 0 <= key_group < max_parallelism:
         raise UsageError(f"expected a key group of 0..{max_parallelism - 1}, found {key_group}")
@@ -112,13 +112,13 @@ def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_gro
 
 
 def assign_key_to_parallel_operator(hash_code: int, max_parallelism: int, parallelism: int) -> int:
-    """The subtask to which a key with this `hashCode` is routed."""
+    """Returns the subtask to which a key with this `hashCode` is routed."""
     key_group = assign_to_key_group(hash_code, max_parallelism)
     return operator_index_for_key_group(max_parallelism, parallelism, key_group)
 
 
 def range_for_operator_index(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
-    """The key groups that a subtask owns."""
+    """Returns the key groups that a subtask owns."""
     check_layout(max_parallelism, parallelism)
     if not 0 <= index < parallelism:
         raise UsageError(f"expected a subtask of 0..{parallelism - 1}, found {index}")
@@ -128,28 +128,28 @@ def range_for_operator_index(max_parallelism: int, parallelism: int, index: int)
 
 
 def ranges(max_parallelism: int, parallelism: int) -> tuple[KeyGroupRange, ...]:
-    """The key groups of every subtask, in the order of the subtasks."""
+    """Returns the key groups of every subtask, in the order of the subtasks."""
     return tuple(range_for_operator_index(max_parallelism, parallelism, index) for index in range(parallelism))
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """The max parallelism that Flink gives to an operator which sets none."""
+    """Returns the max parallelism that Flink gives to an operator without one of its own."""
     check_parallelism(parallelism, "parallelism")
     rounded_up = 1 << (parallelism + parallelism // 2 - 1).bit_length()
     return min(max(rounded_up, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
 
 
 def key_group_prefix_bytes(max_parallelism: int) -> int:
-    """How many bytes a key group id takes in front of every key."""
+    """Returns how many bytes a key group takes before every key."""
     check_parallelism(max_parallelism, "max parallelism")
     return 1 if max_parallelism <= LAST_MAX_PARALLELISM_WITH_ONE_BYTE_PREFIX else 2
 
 
 @lru_cache(maxsize=16)
 def rebalanced_keys(parallelism: int, max_parallelism: int) -> tuple[int, ...]:
-    """For each subtask the smallest non-negative `Integer` key that is routed to it.
+    """Returns for each subtask the smallest non-negative `Integer` key that is routed to it.
 
-    A job with few or uneven keys can key by these substitutes and so give every subtask its share.
+    A job with few or uneven keys can use these as substitute keys, and so give every subtask its share.
     """
     check_layout(max_parallelism, parallelism)
     keys = [-1] * parallelism
@@ -165,7 +165,7 @@ def rebalanced_keys(parallelism: int, max_parallelism: int) -> tuple[int, ...]:
 
 
 def partition_to_key(partition: int, parallelism: int, max_parallelism: int) -> int:
-    """The substitute key that is routed to this subtask."""
+    """Returns the substitute key that is routed to this subtask."""
     keys = rebalanced_keys(parallelism, max_parallelism)
     if not 0 <= partition < parallelism:
         raise UsageError(f"expected a partition of 0..{parallelism - 1}, found {partition}")
@@ -173,7 +173,7 @@ def partition_to_key(partition: int, parallelism: int, max_parallelism: int) -> 
 
 
 def key_to_partition(key: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask to which an `Integer` key is routed: undoes `partition_to_key`."""
+    """Returns the subtask to which an `Integer` key is routed, the inverse of `partition_to_key`."""
     return assign_key_to_parallel_operator(key, max_parallelism, parallelism)
 
 

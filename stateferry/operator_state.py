@@ -1,8 +1,8 @@
-"""How operator (non-keyed) state is dealt out to another number of subtasks, on metadata alone.
+"""Distributes operator (non-keyed) state to another number of subtasks, on metadata alone.
 
-The rules are those of Flink's `RoundRobinOperatorStateRepartitioner`: a split list is merged and dealt out evenly in
-its order, a union list goes whole to every subtask, broadcast state is copied. At unchanged parallelism everything
-stays where it is, except that union lists go to everyone and broadcast state fills subtasks that have none.
+The rules are those of Flink's `RoundRobinOperatorStateRepartitioner`: a split list is merged and distributed evenly in
+its order, a union list goes whole to every subtask, broadcast state is copied. At unchanged parallelism all state stays
+where it is, but union lists go to every subtask, and subtasks without broadcast state get a copy of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stateferry.key_groups import check_parallelism
 
 
 class DistributionMode(Enum):
-    """The value is the byte that the metadata holds."""
+    """How operator state is distributed; the value is the byte in `_metadata`."""
 
     SPLIT_DISTRIBUTE = 0
     UNION = 1
@@ -26,7 +26,7 @@ class DistributionMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """Where the items of one state begin in an operator state file, and how they are dealt out."""
+    """Where the items of one state begin in an operator state file, and how they are distributed."""
 
     mode: DistributionMode
     offsets: tuple[int, ...]
@@ -37,27 +37,27 @@ Handle = TypeVar("Handle", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateShare(Generic[Handle]):
-    """What a subtask takes from one operator state file: for each state name the items it reads.
+    """What a subtask reads from one operator state file: the items of each state.
 
-    `handle` is whatever names the file: equal handles are the same file.
+    `handle` stands for the file: equal handles are the same file.
     """
 
     handle: Handle
     states: Mapping[str, StatePartitions]
 
 
-# What a subtask takes, by file, while it is being put together.
+# What a subtask will read, by file, while this is collected.
 _Shares = dict[Handle, dict[str, StatePartitions]]
-# Where a state lies: the subtask, the file and the items, in the order of the subtasks.
+# Where a state is: subtask, file and items, in the order of the subtasks.
 _Locations = list[tuple[int, Handle, StatePartitions]]
 
 
 def redistribute(
     subtasks: Sequence[Sequence[OperatorStateShare[Handle]]], new_parallelism: int
 ) -> list[list[OperatorStateShare[Handle]]]:
-    """The shares of the new subtasks, from those of the old ones (a sequence for each, empty if it has none).
+    """Returns the shares of the new subtasks, from those of the old ones (a sequence for each, empty if it has none).
 
-    Shares come in the order of the old files, so that items which went on together stay in order.
+    Shares are in the order of the old files, so that items that stay together stay in order.
     """
     check_parallelism(new_parallelism, "parallelism")
     check_parallelism(len(subtasks), "old parallelism")
@@ -91,7 +91,7 @@ def _own_shares(subtask: Sequence[OperatorStateShare[Handle]]) -> _Shares[Handle
 def _locations(
     subtasks: Sequence[Sequence[OperatorStateShare[Handle]]], mode: DistributionMode
 ) -> dict[str, _Locations[Handle]]:
-    """Where the states of one mode lie, in the order in which Flink takes them: where odd items go follows from it."""
+    """Returns where the states of one mode are, in Flink's order, which decides which subtask gets an odd item."""
     locations: dict[str, _Locations[Handle]] = {}
     lookups: list[str] = []
     for index, subtask in enumerate(subtasks):
@@ -105,7 +105,7 @@ def _locations(
 
 
 def _held_by_some_only(broadcast: Mapping[str, _Locations[Handle]], parallelism: int) -> dict[str, _Locations[Handle]]:
-    """Broadcast states that a part of the subtasks doesn't have, for instance because it has finished."""
+    """Returns the broadcast states that some subtasks don't have, for instance because they have finished."""
     return {
         name: locations
         for name, locations in broadcast.items()
@@ -114,7 +114,7 @@ def _held_by_some_only(broadcast: Mapping[str, _Locations[Handle]], parallelism:
 
 
 def _deal_out_split(split: Mapping[str, _Locations[Handle]], shares: list[_Shares[Handle]]) -> None:
-    """Each state in even runs; the subtask that would have got the next odd item begins with the next state."""
+    """Distributes each state evenly; the next state begins at the subtask that would have got the next odd item."""
     parallelism = len(shares)
     first_subtask = 0
     for name, locations in split.items():
@@ -142,7 +142,7 @@ def _copy_union(union: Mapping[str, _Locations[Handle]], shares: list[_Shares[Ha
 
 
 def _copy_broadcast(broadcast: Mapping[str, _Locations[Handle]], shares: list[_Shares[Handle]]) -> None:
-    """Every copy is the same; taking turns spreads the reads over the files."""
+    """Gives every subtask a copy. All copies are equal; taking them in turns spreads the reads over the files."""
     for subtask, share in enumerate(shares):
         for name, locations in broadcast.items():
             _, handle, partitions = locations[subtask % len(locations)]

@@ -1,7 +1,7 @@
-"""Errors of the operating system and of stores as errors of Stateferry: which file they are about, and which may pass.
+"""Turns errors of the operating system and of object stores into ours: which file, and whether a retry may help.
 
-An error with a number is judged by its number. Drivers of object stores give text alone, as does whoever decodes a
-file: it may pass if the text speaks of a network or of a service that is busy, and of no refusal.
+An error with a number is judged by its number. Drivers of object stores, and decoders of files, often give only a text.
+Such an error may pass if the text speaks of the network or a busy service, and of no refusal.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ LONGEST_REASON = 300
 _PASSING_NUMBERS = frozenset(
     number
     for name in (
-        # Of disks, and of folders that are mounted from elsewhere.
+        # Errors of disks, and of folders that are mounted from elsewhere.
         *("EIO", "EREMOTEIO", "ESTALE", "ENOLINK", "ECOMM", "ENOLCK", "EBUSY", "ETXTBSY"),
-        # What somebody else has taken, and may give back.
+        # Resources that another process may give back.
         *("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "EAGAIN", "EINTR"),
-        # Of the network.
+        # Errors of the network.
         *("ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "ENOTCONN", "EPIPE", "ESHUTDOWN", "ETIMEDOUT", "ETIME"),
         *("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "EADDRNOTAVAIL"),
     )
     if (number := getattr(errno, name, None)) is not None
 )
 
-# As the drivers of S3, Google's store, Azure's and HDFS name what may pass, and what stays whatever else they say.
+# The words of the drivers of S3, Google's store, Azure's and HDFS for what may pass, and for what never does.
 _PASSES = re.compile(
     r"time.?d?.?out|timeout|curlcode|network|connect|unreachable|resolv|temporar|deadline.?exceeded|unavailable"
     r"|slow.?down|throttl|too many requests|resource.?exhausted|internal.?(error|failure)|server (is )?busy|try again"
@@ -39,13 +39,13 @@ _STAYS = re.compile(
     r"|signature|unrecognized.?client|no.?such.?(bucket|key)|not.?found|does not exist",
     re.IGNORECASE,
 )
-# What Hadoop's library answers for every failure that has no number of its own.
+# Hadoop's library gives this for every failure without a number of its own.
 _HADOOPS_OWN = 255
 _LIBRARIES = ("libjvm", "libhdfs")
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether another try may find it gone."""
+    """Whether a retry may succeed."""
     if not isinstance(error, OSError):
         return False
     if error.errno is not None:
@@ -58,8 +58,10 @@ def may_pass(error: Exception) -> bool:
 
 
 def told(error: Exception, place: str = "", what: str = "reached") -> StateferryError:
-    """The error in one line, with the file it is about: `place`, or the one that the error names itself. It says that
-    this file can't be `what`."""
+    """Returns the error in one line: this file can't be `what`, and why.
+
+    The file is `place`, or else the one that the error names.
+    """
     if (library := _missing_library(error)) is not None:
         needs = (
             f"HDFS needs Java and Hadoop's own library, and {library} wasn't found: set JAVA_HOME and HADOOP_HOME, "
@@ -81,7 +83,7 @@ def _missing_library(error: Exception) -> str | None:
 
 
 def in_short(error: Exception) -> str:
-    """What it says, in one line of bounded length, without the file."""
+    """Returns the error's text in one line of limited length, without the file."""
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     text = " ".join(said.split()) or type(error).__name__
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."

@@ -11,14 +11,16 @@ from rich.text import Text
 
 from stateferry.printable import printable
 
-# A file or a pipe has no width: wide enough for any table.
+# Files and pipes have no width; this is wide enough for any table.
 _WIDTH_OF_A_FILE = 240
 
 
 @contextmanager
 def console_on(file: TextIO) -> Iterator[Console]:
-    """What is printed there is written when all of it is known, and by ourselves: where nobody reads any more, the
-    console would end the process with an exit code of its own."""
+    """Yields a console whose output is written to the file at the end, by us.
+
+    If the console wrote to a closed pipe, it would end the process with an exit code of its own.
+    """
     console = Console(file=file, width=None if file.isatty() else _WIDTH_OF_A_FILE, highlight=False)
     with console.capture() as captured:
         yield console
@@ -26,5 +28,5 @@ def console_on(file: TextIO) -> Iterator[Console]:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Names come from the savepoint: what they contain is neither markup nor control sequences."""
+    """Returns text without markup and control sequences; names in a savepoint may contain both."""
     return Text(printable(text), style)

@@ -1,7 +1,7 @@
-"""Who may read what is written: this user alone, unless `STATEFERRY_UMASK` says otherwise.
+"""Sets who may read the files that a process writes: only this user, unless `STATEFERRY_UMASK` says otherwise.
 
-A umask is what holds for all that a process writes: for SQLite, for the libraries that write tables, for folders that
-are made on the way. It is of the whole process, so each process sets it once, where it begins.
+A umask covers all that a process writes: also SQLite, the libraries that write tables, and new folders. It belongs to
+the whole process, so each process sets it once, when it begins.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _DEFAULT = 0o077
 _OCTAL = re.compile(r"0?o?([0-7]{1,3})")
 _OWNERS = 0o700
 
-# What holds outside of `private_files`, as long as anything is inside.
+# The umasks that `private_files` has replaced, the user's own first.
 _usual: list[int] = []
 
 
 def wanted_umask() -> int:
-    """The permissions that nobody gets: 0077 unless the environment says otherwise."""
+    """Returns the umask for private files: 0077 unless the environment says otherwise."""
     text = os.environ.get(VARIABLE)
     if not text:
         return _DEFAULT
@@ -39,7 +39,7 @@ def wanted_umask() -> int:
 
 @contextmanager
 def private_files(umask: int | None = None) -> Iterator[None]:
-    """What is written meanwhile has no more permissions than `umask` leaves, by default those of `wanted_umask`."""
+    """Files written in this context have at most the permissions that `umask` (by default `wanted_umask`) leaves."""
     before = os.umask(wanted_umask() if umask is None else umask)
     _usual.append(before)
     try:
@@ -51,7 +51,7 @@ def private_files(umask: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def usual_files() -> Iterator[None]:
-    """What is written meanwhile has the permissions that the user's own umask leaves, as any program's output."""
+    """Files written in this context have the permissions that the user's own umask leaves, as of any program."""
     before = os.umask(usual_umask())
     try:
         yield
@@ -60,7 +60,7 @@ def usual_files() -> Iterator[None]:
 
 
 def usual_umask() -> int:
-    """The user's own."""
+    """Returns the user's own umask."""
     if _usual:
         return _usual[0]
     umask = os.umask(_DEFAULT)

@@ -1,6 +1,6 @@
-"""What a restore at another parallelism reads: which byte range of which file goes to which new subtask.
+"""Plans what a restore at another parallelism reads: which byte range of which file goes to which new subtask.
 
-The max parallelism stays: then a key group is the unit of movement, and the files' offsets are all one needs to know.
+The max parallelism stays the same. So whole key groups move, and the offsets in the files are all that is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stateferry.key_groups import KeyGroupRange, check_layout, ranges
 
 @dataclass(frozen=True, slots=True)
 class SubtaskFile:
-    """The keyed state file of an old subtask: one offset per key group of its range, 0 for a group without data."""
+    """The keyed state file of an old subtask: one offset per key group of its range, 0 for one without data."""
 
     subtask: int
     name: str
@@ -50,7 +50,7 @@ class Read:
 
     @property
     def stays(self) -> bool:
-        """Whether the same subtask held this before."""
+        """Whether the same subtask had these key groups before."""
         return self.new_subtask == self.file.subtask
 
 
@@ -69,15 +69,16 @@ class RescalePlan:
         return sum(read.size for read in self.reads if read.stays)
 
     def reads_of(self, new_subtask: int) -> tuple[Read, ...]:
+        """Returns the reads of one new subtask."""
         return tuple(read for read in self.reads if read.new_subtask == new_subtask)
 
 
 def plan_rescale(
     files: Sequence[SubtaskFile], max_parallelism: int, old_parallelism: int, new_parallelism: int
 ) -> RescalePlan:
-    """The reads that bring every key group of the old files to its new subtask.
+    """Returns the reads that bring every key group of the old files to its new subtask.
 
-    An old subtask without keyed state simply has no file; files needn't follow Flink's own ranges, but mustn't overlap.
+    An old subtask without keyed state has no file. The files' ranges may differ from Flink's own, but must not overlap.
     """
     new_ranges = ranges(max_parallelism, new_parallelism)
     check_layout(max_parallelism, old_parallelism)
@@ -100,10 +101,10 @@ def plan_rescale(
     return RescalePlan(tuple(reads))
 
 
-# A file is opened several times; at a large max parallelism this would take longer than to read it.
+# The result is cached: a file is opened several times, and at a large max parallelism this takes longer than reading.
 @lru_cache(maxsize=64)
 def key_group_extents(file: SubtaskFile) -> tuple[KeyGroupExtent, ...]:
-    """The bytes of each key group with data, by key group: a group ends where the next one in the file begins."""
+    """Returns the bytes of each key group with data, by key group; each ends where the next one in the file begins."""
     if len(file.offsets) != file.key_groups.size:
         raise DamagedError(
             f"one offset for each key group of {file.key_groups}", f"{len(file.offsets)} offsets", file=file.name
@@ -130,7 +131,7 @@ def key_group_extents(file: SubtaskFile) -> tuple[KeyGroupExtent, ...]:
 
 
 def _sequential_reads(new_subtask: int, file: SubtaskFile, extents: Sequence[KeyGroupExtent]) -> list[Read]:
-    """One read for key groups that lie one behind the other: all of them, unless a writer put them in another order."""
+    """Returns one read for key groups whose bytes follow each other: usually one for all of them."""
     reads: list[Read] = []
     for extent in extents:
         if reads and reads[-1].end == extent.start:

@@ -1,4 +1,4 @@
-"""Shares as people write them (`60%`, `0.6`) ⇄ numbers from 0 to 1."""
+"""Converts shares as people write them (`60%`, `0.6`) to numbers from 0 to 1, and back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(%)?", re.ASCII)
 
 
 def parse_share(text: str | float) -> float:
+    """Returns the number of a share."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         share = float(text)
     else:
@@ -22,10 +23,10 @@ def parse_share(text: str | float) -> float:
 
 
 def percent(share: float) -> str:
-    """For people, cut off: no share short of the whole is 100 %."""
+    """Returns a text for people, rounded down, so that nothing less than the whole is 100 %."""
     return f"{math.floor(round(share * 1000, 6)) / 10:.1f} %"
 
 
 def percent_at_least(share: float) -> str:
-    """The least whole percentage that is no less, as `parse_share` reads it."""
+    """Returns the least whole percentage that is no less than the share, as `parse_share` reads it."""
     return f"{min(math.ceil(round(share * 100, 6)), 100)}%"

@@ -1,4 +1,4 @@
-"""What a savepoint holds, in figures: entries, bytes and key groups of every state."""
+"""Counts what a savepoint holds: entries, bytes and key groups of every state."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LargestKeyGroup:
+    """The key group with the most bytes of a state."""
+
     key_group: int
     entries: int
     bytes: int
@@ -30,8 +32,11 @@ class LargestKeyGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateSurvey:
-    """A keyed state. An entry is one row of its file (a ValueState has one for each key), its bytes those of key, value
-    and their two lengths, uncompressed; both are counted for each key group."""
+    """Counts of a keyed state, by key group.
+
+    An entry is one row of the file; a ValueState has one for each key. Its bytes are those of key, value and their two
+    lengths, uncompressed.
+    """
 
     state: KeyedState
     entries_of_group: Counts
@@ -59,14 +64,18 @@ class StateSurvey:
 
 @dataclass(frozen=True, slots=True)
 class KeyedSurvey:
+    """Counts of all keyed states of an operator."""
+
     key: FlinkType
     states: tuple[StateSurvey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateSurvey:
-    """A state of no key: the elements of a list over all subtasks, or the entries of a broadcast map, which is the same
-    in all of them."""
+    """An operator state: how many elements a list has in all subtasks, or how many entries a broadcast map has.
+
+    A broadcast map is the same in all subtasks and counts once.
+    """
 
     name: str
     mode: DistributionMode
@@ -79,19 +88,21 @@ class OperatorStateSurvey:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSurvey:
+    """What an operator's state holds."""
+
     operator: Operator
     keyed: KeyedSurvey | None
     operator_states: tuple[OperatorStateSurvey, ...]
 
     @property
     def raw_bytes(self) -> int:
-        """Of raw state, whose content only the operator itself understands."""
+        """The bytes of raw state, whose content only the operator itself understands."""
         handles = [handle for task in self.operator.subtasks for handle in (task.raw_operator, task.raw_keyed)]
         return sum(stream_size(handle.stream) for handle in handles if handle is not None)
 
     @property
     def coordinator_bytes(self) -> int:
-        """Of what a source's coordinator knows."""
+        """The bytes of a source's coordinator state."""
         return stream_size(self.operator.coordinator) if self.operator.coordinator is not None else 0
 
     @property
@@ -102,16 +113,18 @@ class OperatorSurvey:
 
 
 def survey(savepoint: Savepoint, bytes_read: BytesRead = lambda count: None) -> tuple[OperatorSurvey, ...]:
-    """Reads all keyed state once; `bytes_read` hears of each part as it is done."""
+    """Reads all keyed state once and counts it; `bytes_read` gets the size of each part that has been read."""
     return tuple(_survey_operator(savepoint, operator, bytes_read) for operator in savepoint.metadata.operators)
 
 
 def bytes_to_read(savepoint: Savepoint) -> int:
+    """Returns how many bytes `survey` will read."""
     handles = [task.managed_keyed for operator in savepoint.metadata.operators for task in operator.subtasks]
     return sum(stream_size(handle.stream) for handle in handles if handle is not None)
 
 
 def stream_size(stream: StreamHandle) -> int:
+    """Returns the number of bytes of a state file or of inlined state."""
     return len(stream.data) if isinstance(stream, InlineBytes) else stream.size
 
 
@@ -130,7 +143,7 @@ class _KeyedCount:
     key: FlinkType
     max_parallelism: int
     states: dict[str, KeyedState]
-    # For each state: entries and bytes by key group.
+    # Entries and bytes of each state, by key group.
     counts: dict[str, Counts] = field(default_factory=dict)
     subtasks: dict[int, int] = field(default_factory=dict)
 
@@ -145,7 +158,7 @@ class _KeyedCount:
             read = 0
             for section in file.sections(key_group, window):
                 self.counts[names[section.state]][:, key_group] += (len(section), len(section.raw))
-                # How far a compressed stream has come isn't known before its end.
+                # In a compressed file the progress within a key group isn't known.
                 if not file.header.compressed:
                     read += (step := _end(section) - read)
                     bytes_read(step)
@@ -165,7 +178,7 @@ class _KeyedCount:
 
 
 def _end(section: Section) -> int:
-    """Where an uncompressed section ends, from the start of its key group."""
+    """Returns where an uncompressed section ends, from the start of its key group."""
     return section.base + int(section.ends[-1]) - section.extent.start
 
 

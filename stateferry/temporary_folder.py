@@ -1,5 +1,6 @@
-"""The one folder for temporary files of this process and of the processes that it starts. It is removed when this
-process ends; its name is known before it is made, so that a run can write it down first.
+"""The folder for temporary files of this process and of the processes that it starts.
+
+It is removed when this process ends. Its name is known before it is made, so that a run can note it first.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from pathlib import Path
 
 _NAME = re.compile(r"stateferry-[0-9a-z]{10}")
 _LETTERS = string.ascii_lowercase + string.digits
-# Spark takes no longer folder for its sockets, whose paths have room for about a hundred bytes.
+# Spark can't use a longer folder: it puts sockets there, and the path of a socket has about a hundred bytes at most.
 _LONGEST = 61
-# What Java and the shell take as it is, as part of an option.
+# Characters that Java and the shell take literally in an option.
 _PLAIN = re.compile(r"[0-9A-Za-z._/+=@,-]+", re.ASCII)
 _SHORT = "/tmp"
 _TRIES = 10
 
 
 def temporary_folder() -> str:
-    """This process's own; it may not be there yet."""
+    """Returns this process's folder, which may not exist yet."""
     return _chosen(os.getpid())
 
 
@@ -41,7 +42,7 @@ def _chosen(_: int) -> str:
 
 
 def make_temporary_folder() -> str:
-    """Makes it, for this user alone; who makes it removes it when it ends."""
+    """Makes the folder, for this user alone. The process that makes it removes it when it ends."""
     folder = temporary_folder()
     if not os.path.isdir(folder):
         os.mkdir(folder, 0o700)
@@ -55,7 +56,7 @@ def _remove_own(folder: str, maker: int) -> None:
 
 
 def is_temporary_folder(folder: str) -> bool:
-    """Whether there is a folder that this user may have made here: of this kind of name, and the user's own."""
+    """Whether this is a temporary folder of Stateferry that exists and belongs to this user."""
     try:
         found = os.lstat(folder)
     except OSError:
@@ -65,9 +66,10 @@ def is_temporary_folder(folder: str) -> bool:
 
 
 def is_in_use(folder: str) -> bool:
-    """Whether another process of this machine has the folder on its command line, as Spark's JVM and what starts it do.
+    """Whether another process on this machine has the folder on its command line, as Spark's JVM and its starter do.
 
-    A JVM whose folder is removed while it starts stays for ever, though the process that started it has ended."""
+    If the folder is removed while a JVM starts, the JVM never ends, even when the process that started it has ended.
+    """
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if line.parent.name != str(os.getpid()) and folder.encode() in line.read_bytes():
@@ -76,7 +78,7 @@ def is_in_use(folder: str) -> bool:
 
 
 def remove_temporary_folder(folder: str) -> None:
-    """Whoever else is about to end may still be removing a part of it."""
+    """Removes the folder. It tries several times, because processes that are ending may be removing parts of it too."""
     for _ in range(_TRIES):
         if not is_temporary_folder(folder):
             return
@@ -86,7 +88,7 @@ def remove_temporary_folder(folder: str) -> None:
 
 
 def size_of(folder: str) -> int:
-    """In bytes, as far as it can be told."""
+    """Returns the bytes of the folder's files, as far as these can be read."""
     size = 0
     for at, _, files in os.walk(folder):
         for name in files:

@@ -1,6 +1,6 @@
-"""Time to live: a twin of Flink's `StateTtlConfig`, and the rule that says when a value has expired.
+"""Time to live: the settings of Flink's `StateTtlConfig`, and the rule that says when a value has expired.
 
-Times are milliseconds in 64 bits with Java's wrap-around.
+Times are milliseconds in 64 bits and overflow as in Java.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIN_LONG = -(2**63)
 
 
 class UpdateType(Enum):
-    """What renews the last-access timestamp of a value."""
+    """Which accesses renew a value's timestamp."""
 
     DISABLED = "Disabled"
     ON_CREATE_AND_WRITE = "OnCreateAndWrite"
@@ -28,21 +28,21 @@ class UpdateType(Enum):
 
 
 class StateVisibility(Enum):
-    """Whether a job may still see an expired value that nothing has removed yet."""
+    """Whether a job may still see an expired value that hasn't been removed yet."""
 
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "ReturnExpiredIfNotCleanedUp"
     NEVER_RETURN_EXPIRED = "NeverReturnExpired"
 
 
 class TtlTimeCharacteristic(Enum):
-    """The clock that values age by; Flink knows only this one."""
+    """The clock by which values age; Flink has only this one."""
 
     PROCESSING_TIME = "ProcessingTime"
 
 
 @dataclass(frozen=True, slots=True)
 class IncrementalCleanup:
-    """Check so many entries each time, on every access to the state or on every record."""
+    """Checks `cleanup_size` entries at a time, on every access to the state or also on every record."""
 
     cleanup_size: int = 5
     run_cleanup_for_every_record: bool = False
@@ -53,9 +53,9 @@ class IncrementalCleanup:
 
 @dataclass(frozen=True, slots=True)
 class CompactionFilterCleanup:
-    """Remove expired entries in RocksDB compactions, asking for the time after so many entries.
+    """Removes expired entries in RocksDB's compactions, which read the time again after so many entries.
 
-    Files older than the period are compacted in any case; a period of 0 turns that off.
+    Files older than the period are always compacted; a period of 0 turns that off.
     """
 
     query_time_after_entries: int = 1000
@@ -68,7 +68,7 @@ class CompactionFilterCleanup:
 
 @dataclass(frozen=True, slots=True)
 class CleanupStrategies:
-    """How expired values are removed; by default in the background, in the way of the state backend."""
+    """How expired values are removed; by default in the background, in the state backend's own way."""
 
     in_full_snapshot: bool = False
     incremental: IncrementalCleanup | None = None
@@ -77,18 +77,18 @@ class CleanupStrategies:
 
     @property
     def effective_incremental(self) -> IncrementalCleanup | None:
-        """What the HashMap backend does: background cleanup alone means the default increments."""
+        """The increments of the HashMap backend: cleanup in the background alone means the default ones."""
         return self.incremental or (IncrementalCleanup() if self.in_background else None)
 
     @property
     def in_compaction_filter(self) -> bool:
-        """Whether the RocksDB backend filters in compactions."""
+        """Whether the RocksDB backend removes expired entries in compactions."""
         return self.in_background or self.compaction_filter is not None
 
 
 @dataclass(frozen=True, slots=True)
 class StateTtlConfig:
-    """The TTL settings of one state: `time_to_live` in milliseconds."""
+    """The time-to-live settings of one state; `time_to_live` is in milliseconds."""
 
     time_to_live: int
     update_type: UpdateType = UpdateType.ON_CREATE_AND_WRITE
@@ -106,7 +106,7 @@ class StateTtlConfig:
         return self.update_type is not UpdateType.DISABLED
 
     def has_expired(self, timestamp: int, now: int) -> bool:
-        """Whether a value last accessed at `timestamp` has expired; without TTL none ever does."""
+        """Whether a value last accessed at `timestamp` has expired; without time to live none ever does."""
         return self.is_enabled and expired(timestamp, self.time_to_live, now)
 
     def have_expired(self, timestamps: NDArray[np.int64], now: int) -> NDArray[np.bool_]:
@@ -117,7 +117,7 @@ class StateTtlConfig:
 
 
 def expired(timestamp: int, ttl: int, now: int) -> bool:
-    """Flink's `TtlUtils.expired`: `timestamp + ttl <= now`, the sum capped where it would overflow."""
+    """Whether a value has expired, as Flink's `TtlUtils.expired`: `timestamp + ttl <= now`, capped against overflow."""
     for name, value in (("timestamp (ms)", timestamp), ("time to live (ms)", ttl), ("time (ms)", now)):
         _check(name, value, MIN_LONG, MAX_LONG)
     return _wrap(timestamp + _capped_ttl(timestamp, ttl)) <= now
@@ -129,7 +129,7 @@ def expired_array(timestamps: NDArray[np.int64], ttl: int, now: int) -> NDArray[
     _check("time (ms)", now, MIN_LONG, MAX_LONG)
     room = np.int64(MAX_LONG) - np.maximum(timestamps, 0)
     ages = np.where(timestamps > 0, np.minimum(room, np.int64(ttl)), np.int64(ttl))
-    # An array's sum wraps around without a word, as Java's does.
+    # The sum of numpy's arrays overflows as Java's does.
     result: NDArray[np.bool_] = (timestamps + ages) <= np.int64(now)
     return result
 

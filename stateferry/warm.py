@@ -1,6 +1,6 @@
 """Compiles every kernel into numba's cache: `python -m stateferry.warm`, once after an installation.
 
-Done by using them, a little of everything, because what numba compiles depends on the arrays that callers really pass.
+It uses every kernel a little, because what numba compiles depends on the types of the arrays that callers pass.
 """
 
 from __future__ import annotations
@@ -90,17 +90,18 @@ _DEMO = DemoState(keys=100, entries=2, migrated=0.5, ttl=10**9, now=10**12, para
 
 
 def warm() -> None:
+    """Uses all kernels with the array types that real runs pass."""
     with tempfile.TemporaryDirectory() as folder:
         source, larger = f"{folder}/source", f"{folder}/larger"
         write_demo_savepoint(source, _DEMO)
         write_demo_savepoint(larger, replace(_DEMO, max_parallelism=256))
         for name in (source, larger):
             read_all(Savepoint.open(name))
-        # Of texts only those that aren't ASCII come to the loop for texts of all kinds.
+        # Only strings that aren't ASCII reach the loop for strings of all kinds.
         for key, pair in ((Scalar.INTEGER, (1, 2)), (Scalar.LONG, (1, 2)), (Scalar.STRING, ("日", "本"))):
             _write_pair(f"{folder}/{key.name}", key, pair)
             read_all(Savepoint.open(f"{folder}/{key.name}"))
-        # Arrays of one entry are another type to numba.
+        # numba has another type for arrays of one entry.
         single = replace(_DEMO, keys=20, entries=1)
         for name, demo in (("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None)), ("single", single)):
             write_demo_savepoint(f"{folder}/{name}", demo)
@@ -117,9 +118,11 @@ def warm() -> None:
 
 
 def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
-    """Two runs as users have them, the second of which finds the tables of the first and changes max parallelism. Then
-    a validation that finds something else than it was promised, so that it looks for samples of what differs."""
-    # Without Iceberg these can't be imported, and there are no runs.
+    """Does two real runs: the second one finds the tables of the first, and changes max parallelism.
+
+    Then a validation fails on purpose, so that it looks for samples of the differences.
+    """
+    # Without Iceberg these can't be imported; then there are no runs.
     from stateferry.runs.control import Control
     from stateferry.runs.plan_check import planned, resolve
     from stateferry.runs.runs import Run
@@ -154,7 +157,7 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
 
 
 def _hash_pairs() -> None:
-    """As where a key has both a blob and rows, which the demo's never have."""
+    """Computes the hashes that are needed if a key has both a blob and rows, as no key of the demo has."""
     data, starts, seeds, out = (
         np.zeros(8, np.uint8),
         np.zeros(1, np.int64),
@@ -166,7 +169,7 @@ def _hash_pairs() -> None:
 
 
 def _write_pair(folder: str, key: Scalar, pair: tuple[object, object]) -> None:
-    """An entry for each key of the pair; with one key group all keys are in the right one."""
+    """Writes a savepoint with an entry for each key of the pair. It has one key group, so no key is misplaced."""
     void, described = simple_snapshot(Scalar.VOID_NAMESPACE), simple_snapshot(key)
     meta = StateMeta(
         "numbers",
@@ -190,6 +193,7 @@ def _write_pair(folder: str, key: Scalar, pair: tuple[object, object]) -> None:
 
 
 def read_all(savepoint: Savepoint) -> None:
+    """Reads all batches of all states, decoded and raw."""
     for operator in survey(savepoint):
         for found in operator.keyed.states if operator.keyed else ():
             for raw in (False, True):
@@ -203,7 +207,7 @@ def _as_column(type_: FlinkType, value: object) -> tuple[walker.Bytes, walker.Po
 
 
 def unused() -> list[str]:
-    """The kernels that nothing has called yet."""
+    """Returns the kernels that haven't been called yet."""
     return [name for name, kernel in kernels() if not kernel.signatures]
 
 
