@@ -100,15 +100,18 @@ class DemoState:
 
     @cached_property
     def main_row(self) -> np.dtype[np.void]:
+        """The layout of a key's row in mainState."""
         entry = [*self._user_key(), ("value", ">i8")]
         return self._row([], [("count", ">i4"), ("map", np.dtype(entry), (self.entries,))])
 
     @cached_property
     def new_row(self) -> np.dtype[np.void]:
+        """The layout of an entry's row in newMainState."""
         return self._row(self._user_key()[:2], [("value", ">i8")], has_null_flag=True)
 
     @cached_property
     def flag_row(self) -> np.dtype[np.void]:
+        """The layout of a key's row in isMigratedState."""
         return self._row([], [("flag", "u1")])
 
     def _user_key(self) -> list[tuple[str, str] | tuple[str, str, int]]:

@@ -16,7 +16,7 @@ class PlanError(UsageError):
 
 
 class RefusedError(StateferryError):
-    """The input is understood, and can't be handled; the message names what it has."""
+    """The input is valid, but contains something that can't be handled; the message names it."""
 
 
 class RejectedError(StateferryError):

@@ -178,11 +178,13 @@ def key_to_partition(key: int, parallelism: int, max_parallelism: int) -> int:
 
 
 def check_parallelism(value: int, name: str) -> None:
+    """Refuses a parallelism outside of Flink's bounds; `name` is how the message calls it."""
     if not 1 <= value <= UPPER_BOUND_MAX_PARALLELISM:
         raise UsageError(f"expected a {name} of 1..{UPPER_BOUND_MAX_PARALLELISM}, found {value}")
 
 
 def check_layout(max_parallelism: int, parallelism: int) -> None:
+    """Refuses a parallelism that is larger than the max parallelism, or either outside of Flink's bounds."""
     check_parallelism(max_parallelism, "max parallelism")
     check_parallelism(parallelism, "parallelism")
     if parallelism > max_parallelism:

@@ -52,10 +52,12 @@ class StateSurvey:
 
     @property
     def empty_key_groups(self) -> int:
+        """The number of key groups without entries."""
         return int((self.entries_of_group == 0).sum())
 
     @property
     def largest_key_group(self) -> LargestKeyGroup | None:
+        """The key group with the most bytes, or None if the state has no entries."""
         group = int(self.bytes_of_group.argmax())
         if self.entries_of_group[group] == 0:
             return None
@@ -83,6 +85,7 @@ class OperatorStateSurvey:
 
     @property
     def mode_name(self) -> str:
+        """The kind of the state: SPLIT, UNION or BROADCAST."""
         return "SPLIT" if self.mode is DistributionMode.SPLIT_DISTRIBUTE else self.mode.name
 
 
@@ -107,6 +110,7 @@ class OperatorSurvey:
 
     @property
     def finished_subtasks(self) -> int:
+        """The number of subtasks that have finished."""
         if self.operator.fully_finished:
             return self.operator.parallelism
         return sum(subtask.finished for subtask in self.operator.subtasks)

@@ -77,10 +77,12 @@ class Ages:
 
     @property
     def entries(self) -> int:
+        """The number of entries that were counted."""
         return int(self.totals[0])
 
     @property
     def expired(self) -> int:
+        """The number of entries that have expired."""
         return int(self.totals[1])
 
     @property
@@ -95,6 +97,7 @@ class Ages:
 
     @property
     def oldest(self) -> int:
+        """The greatest age in milliseconds."""
         return int(self.totals[4])
 
     def count(self, timestamps: Integers, weights: Integers, ttl: int, now: int) -> None:

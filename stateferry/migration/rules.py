@@ -127,7 +127,7 @@ def key_hashes(data: Buffer, starts: Positions, ends: Positions) -> pa.Array:
 
 
 def members(keys: pa.Array, of: pa.Array) -> Flags:
-    """Whether each of the keys is among the others."""
+    """Whether each of the keys is in `of`."""
     if len(of) == 0:
         return np.zeros(len(keys), np.bool_)
     found: Flags = pc.is_in(keys, value_set=of).to_numpy(zero_copy_only=False)

@@ -43,6 +43,7 @@ class StagedFile:
 
     @property
     def size(self) -> int:
+        """The file's number of bytes; 0 for a subtask without state."""
         stream = self.handle.stream
         return stream.size if isinstance(stream, RelativeFile) else 0
 
@@ -101,6 +102,7 @@ class SendTask:
     file: Location
 
     def send(self) -> SentFile:
+        """Writes the file and returns its size."""
         size = send(self.file, self.rewrite.send(self.key_groups))
         return SentFile(size, counts_of(self.rewrite))
 

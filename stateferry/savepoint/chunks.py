@@ -37,6 +37,7 @@ class Chunk:
 
     @property
     def key_groups(self) -> tuple[int, ...]:
+        """The key groups of all file parts."""
         return tuple(key_group for part in self.parts for key_group in part.key_groups)
 
 

@@ -121,7 +121,7 @@ class GroupSections:
         self._has_room = False
 
     def keep(self) -> None:
-        """Gives the key group a buffer of its own if it isn't compressed and not too large."""
+        """Has the key group's bytes stay in memory, unless it is compressed or too large."""
         size = self.file.size_of(self.key_group)
         if not self._has_room and self._kept is None and not self.file.header.compressed and size <= MOST_KEPT:
             self._window = self._window[:size] if size <= len(self._window) else np.empty(size, np.uint8)

@@ -51,9 +51,11 @@ class StateMeta:
     serializers: tuple[tuple[str, SerializerSnapshot], ...]
 
     def option(self, key: str) -> str | None:
+        """Returns the value of an option, or None."""
         return dict(self.options).get(key)
 
     def serializer(self, key: str) -> SerializerSnapshot | None:
+        """Returns the serializer snapshot with this key, or None."""
         return dict(self.serializers).get(key)
 
     def merged_with(self, other: StateMeta) -> StateMeta | None:

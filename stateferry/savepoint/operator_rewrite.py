@@ -1,7 +1,8 @@
 """Writes one operator into another savepoint: in another layout, and with its keyed state changed if that is wanted.
 
 Keyed state is read and written section by section. At another max parallelism the keys of every keyed operator are
-hashed again. All other state is copied byte for byte.
+hashed again. All other state is copied byte for byte (operator state element by element, if parallelism changes), and
+so are values that can't be decoded.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class OperatorRewrite:
 
     @property
     def destination(self) -> Destination:
+        """Where the entries go: from the old to the new max parallelism."""
         return Destination(self.old.max_parallelism, self.new.max_parallelism)
 
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle]) -> Operator:

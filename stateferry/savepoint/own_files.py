@@ -30,4 +30,5 @@ def drafts(folder: Location) -> list[Location]:
 
 
 def is_draft_of_metadata(file: Location) -> bool:
+    """Whether the file has the name of a draft of `_metadata`."""
     return _METADATA_DRAFT.fullmatch(file.name) is not None

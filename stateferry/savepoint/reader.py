@@ -64,6 +64,7 @@ class Savepoint:
         raise UsageError(f"no operator has the id, uid or name {name!r}. There are: {known}")
 
     def keyed_operators(self) -> tuple[Operator, ...]:
+        """Returns the operators that have keyed state."""
         return tuple(operator for operator in self.metadata.operators if has_keyed_state(operator))
 
     def open_files(self, operator: Operator) -> Iterator[KeyGroupFile]:
@@ -135,6 +136,7 @@ def _check_operator(operator: Operator, file: str) -> None:
 
 
 def has_keyed_state(operator: Operator) -> bool:
+    """Whether any subtask of the operator has managed keyed state."""
     return any(subtask.managed_keyed is not None for subtask in operator.subtasks)
 
 

@@ -77,6 +77,7 @@ class Rows:
         return cls(data, file.prefix, key_groups, *positions, (_Origin(0, file, None, base, 0),))
 
     def part(self, first: int, last: int) -> Rows:
+        """Returns the rows from `first` up to, but without, `last`."""
         rows = slice(first, last)
         positions = (self.starts[rows], self.key_ends[rows], self.ends[rows])
         return replace(

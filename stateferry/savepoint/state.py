@@ -29,7 +29,7 @@ from stateferry.serializers.types import (
 
 
 class StateKind(Enum):
-    """The kinds of keyed state, by the names that Flink gives them in headers; timers are our own name."""
+    """The kinds of keyed state, by Flink's names in headers; TIMERS is Stateferry's own name."""
 
     VALUE = "VALUE"
     LIST = "LIST"
@@ -58,7 +58,7 @@ class KeyedState:
 
     @property
     def has_suffixes(self) -> bool:
-        """Whether key and namespace are each followed by their length: so if both have variable lengths."""
+        """Whether key and namespace are each followed by their length, as Flink does if both vary in length."""
         return (
             self.kind is not StateKind.TIMERS
             and fixed_length(self.key) is None
@@ -72,6 +72,7 @@ class KeyedState:
 
     @property
     def type_name(self) -> str:
+        """The type of the state's values as a Java developer writes it; a timer's key and namespace."""
         value = type_name(self.value) if self.value is not None else ""
         match self.kind:
             case StateKind.MAP:

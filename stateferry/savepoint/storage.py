@@ -111,6 +111,7 @@ class Location:
             return bytes(file.read())
 
     def make_folder(self) -> None:
+        """Makes the folder, with its parents, if it is missing."""
         with reaching(self.shown, "made"):
             self.filesystem.create_dir(self.path, recursive=True)
 
@@ -126,7 +127,7 @@ class Location:
             return NamedFile(self.filesystem.open_output_stream(self.path), self.shown)
 
     def write_atomically(self, data: bytes, before: Callable[[str], None] = lambda _: None) -> None:
-        """Writes the file so that it appears complete and on disk. For a local file, `before` gets its draft's path."""
+        """Writes the file so that it appears complete and on disk; before that `before` gets a local draft's path."""
         with reaching(self.shown, "written"):
             self._write_atomically(data, before)
 

@@ -40,6 +40,7 @@ class WriteBehind:
         self._since_portion = self.position = 0
 
     def write(self, data: Buffer | bytes) -> None:
+        """Writes bytes; every `portion` of them starts on its way to disk."""
         self._stream.write(data)
         if self._hasher is not None:
             self._hasher.update(data)

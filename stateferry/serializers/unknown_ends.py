@@ -85,6 +85,7 @@ class Search:
 
     @cached_property
     def landmarks(self) -> Landmarks:
+        """The landmarks of the header, found at the first access."""
         return find_landmarks(self.data, self._limit)
 
     def spend(self, steps: int) -> None:
@@ -291,6 +292,7 @@ class _Sweep:
         return len(states) - bisect_left(states, position)
 
     def run(self) -> None:
+        """Goes over all positions, in ascending order, and fills `complete`."""
         position = -1
         while (following := self._next(position + 1)) is not None:
             position = following

@@ -182,6 +182,7 @@ class _ChunkWork:
         self.counts["ledger rows read"] = self.known.read
 
     def migrate(self, sections: Unit) -> None:
+        """Writes the new and changed keys of a unit; if the chunk is folded, the others too."""
         keys = survey_keys(sections, self.spec.source)
         new, changed = self.known.compare(keys)
         wanted = new | changed

@@ -106,6 +106,7 @@ class Layout:
         return "the tables' columns changed" if self.columns != other.columns else None
 
     def to_json(self) -> str:
+        """Returns the layout as JSON, for a property of the table."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod

@@ -71,6 +71,7 @@ class StateTables:
 
     @property
     def namespace(self) -> tuple[str, str, str]:
+        """The namespace of the tables in the catalog."""
         return _as_name(self.job), _as_name(self.operator), _as_name(self.state)
 
     def identifier(self, table: str) -> tuple[str, ...]:
@@ -78,6 +79,7 @@ class StateTables:
 
     @property
     def folder(self) -> str:
+        """The folder of the tables, relative to the folder of all tables."""
         return "/".join(self.namespace)
 
     def quoted(self, table: str) -> str:

@@ -37,6 +37,7 @@ def cut_short(position: int, count: int, limit: int, what: str) -> DamagedError:
 
 
 def read_i32(data: bytes, position: int, limit: int, what: str) -> int:
+    """Reads a big-endian i32."""
     if position + 4 > limit:
         raise cut_short(position, 4, limit, what)
     return int(_I32.unpack_from(data, position)[0])
@@ -129,6 +130,8 @@ def constant(raw: bytes, value: object, what: str) -> Codec:
 
 
 def boolean(what: str) -> Codec:
+    """Returns the codec of a byte that is 0 or 1."""
+
     def decode(data: bytes, position: int, limit: int) -> tuple[bool, int]:
         return read_flag(data, position, limit, what), position + 1
 
@@ -142,6 +145,8 @@ def boolean(what: str) -> Codec:
 
 
 def byte_array(what: str) -> Codec:
+    """Returns the codec of an i32 length and that many bytes."""
+
     def decode(data: bytes, position: int, limit: int) -> tuple[bytes, int]:
         start = position + 4
         end = start + read_count(data, position, limit, f"the length of {what}", 1)

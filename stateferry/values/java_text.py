@@ -17,6 +17,7 @@ def integer_text(value: int) -> str:
 
 
 def big_decimal_text(value: BigDecimal) -> str:
+    """Returns the text of `BigDecimal.toString()`."""
     digits = integer_text(abs(value.unscaled))
     sign = "-" if value.unscaled < 0 else ""
     if value.scale == 0:
@@ -31,21 +32,25 @@ def big_decimal_text(value: BigDecimal) -> str:
 
 
 def local_date_text(date: LocalDate) -> str:
+    """Returns the text of `LocalDate.toString()`."""
     sign = "-" if date.year < 0 else "+" if date.year > 9999 else ""
     return f"{sign}{abs(date.year):04d}-{date.month:02d}-{date.day:02d}"
 
 
 def local_time_text(time: LocalTime) -> str:
+    """Returns the text of `LocalTime.toString()`."""
     if time.second == 0 and time.nano == 0:
         return f"{time.hour:02d}:{time.minute:02d}"
     return f"{time.hour:02d}:{time.minute:02d}:{time.second:02d}{_fraction(time.nano)}"
 
 
 def local_date_time_text(value: LocalDateTime) -> str:
+    """Returns the text of `LocalDateTime.toString()`."""
     return f"{local_date_text(value.date)}T{local_time_text(value.time)}"
 
 
 def instant_text(instant: Instant) -> str:
+    """Returns the text of `Instant.toString()`."""
     return f"{_utc(instant.seconds)}{_fraction(instant.nano)}Z"
 
 

@@ -55,6 +55,8 @@ class LocalDateTime:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
+    """Seconds since 1970 in UTC, and nanoseconds of the second."""
+
     seconds: int
     nano: int
 
@@ -69,12 +71,16 @@ class SqlTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
+    """A value of Flink's type Variant, not decoded."""
+
     value: bytes
     metadata: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
+    """A window from `start` up to, but without, `end`, in milliseconds."""
+
     start: int
     end: int
 
@@ -90,6 +96,8 @@ class RowKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RowValue:
+    """A row: its fields by position, and the change that it stands for."""
+
     fields: tuple[Any, ...]
     kind: RowKind = RowKind.INSERT
 
@@ -104,6 +112,8 @@ class PojoValue:
 
 @dataclass(frozen=True, slots=True)
 class EitherValue:
+    """The value of one side of an Either or a Try."""
+
     value: Any
     is_left: bool
 
@@ -126,12 +136,16 @@ class UnionValue:
 
 @dataclass(frozen=True, slots=True)
 class TtlValue:
+    """A value with the time of its last access, in milliseconds."""
+
     timestamp: int
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class TimerValue:
+    """A timer, and the time in milliseconds at which it fires."""
+
     timestamp: int
     key: Any
     namespace: Any

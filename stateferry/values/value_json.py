@@ -81,6 +81,7 @@ def json_text(type_: FlinkType) -> JsonText:
 
 
 def string_json(value: str) -> str:
+    """Returns a string as JSON; what is invisible or controls a terminal is escaped."""
     text = encode_basestring(value)
     return text if text.isprintable() else "".join(map(_escaped, text))
 
