@@ -120,7 +120,7 @@ def warm() -> None:
 def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
     """Does two real runs: the second one finds the tables of the first, and changes max parallelism.
 
-    Then a validation fails on purpose, so that it looks for samples of the differences.
+    Then a validation with another expectation finds differences, and looks for samples of them.
     """
     # Without Iceberg these can't be imported; then there are no runs.
     from stateferry.runs.control import Control

@@ -102,7 +102,7 @@ class _Decoder:
 
     def __init__(self, data: Bytes) -> None:
         self.source = np.require(data, np.uint8, ["C"])
-        # numba compiles a kernel again for read-only arrays, so that all columns are read from a read-only one.
+        # numba compiles a version of its own for read-only arrays; all columns are read from such, so one is enough.
         self.data = self.source.view()
         self.data.flags.writeable = False
 

@@ -55,7 +55,7 @@ def _instants(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) 
     nanos[~present] = 0
     damaged = (nanos < 0) | (nanos >= _NANOS_PER_SECOND)
     if type_ is Scalar.SQL_TIMESTAMP:
-        # The milliseconds are written twice. In the first second of the range Java's arithmetic overflows: they differ.
+        # The milliseconds are written twice; they may differ in the first second of the range, by Java's overflow.
         damaged |= (whole % 1000 != nanos // 1_000_000) & (whole >= _LEAST_LONG + 1000)
         whole //= 1000
     else:

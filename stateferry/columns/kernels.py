@@ -161,8 +161,8 @@ def number_runs(
 ) -> int:
     """Numbers the different runs of bytes, each from a start to its end, in the order in which they first occur.
 
-    `slots` is a power of two of -1, more than `firsts` has items. `firsts[n]` becomes the row where run n first occurs.
-    Returns how many different runs there are, or -1 if they are more than `firsts` has room for.
+    `slots` has -1 in every place. Their number is a power of two, and larger than that of `firsts`. `firsts[n]` becomes
+    the row where run n first occurs. Returns how many different runs there are, or -1 if `firsts` has no room for them.
     """
     mask = np.uint64(len(slots) - 1)
     count = 0

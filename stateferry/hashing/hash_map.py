@@ -18,7 +18,7 @@ def order_of_put(keys: Sequence[str], expected_size: int) -> list[str]:
 
 
 def order_of_compute_if_absent(calls: Iterable[str]) -> list[str]:
-    """Returns the keys of a map of default size after these calls of `computeIfAbsent`; keys may be repeated."""
+    """Returns the keys of a map of default size after these calls of `computeIfAbsent`, which may repeat keys."""
     keys: dict[str, None] = {}
     capacity = _DEFAULT_CAPACITY
     for key in calls:

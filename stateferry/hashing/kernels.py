@@ -177,7 +177,7 @@ def _hash_string(data, cursor, end, null_lengths):
 def hash_strings(
     data: Bytes, cursors: Positions, ends: Positions, null_lengths: int, codes: Codes, present: Flags
 ) -> int:
-    """Hashes strings: a length and UTF-16 units, 7 bits a byte. With `null_lengths` = 1 length 0 is null, n+1 is n."""
+    """Hashes strings: a length and UTF-16 units, 7 bits a byte. With `null_lengths` = 1 it is one more, 0 for null."""
     for row in range(len(cursors)):
         code, cursor, is_null = _hash_string(data, cursors[row], ends[row], null_lengths)
         if cursor < 0:

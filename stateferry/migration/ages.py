@@ -1,4 +1,4 @@
-"""Ages of the entries of a state under time to live: exact counts and a histogram, which is added up by chunk.
+"""Ages of the entries of a state under time to live: exact counts and a histogram, made by chunk and added up.
 
 | bin | holds |
 |---|---|

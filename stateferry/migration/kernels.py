@@ -1,4 +1,4 @@
-"""Compiled parts of a migration: they write rows of blobs, and compute the hashes and ages that accounts compare.
+"""Compiled parts of a migration: they write rows of blobs, compute hashes of entries, and count ages.
 
 numba's cache notices changes only in the file that defines a kernel, so all kernels that call each other are in this
 file. They don't check positions; the walks that found these have done so.
@@ -285,7 +285,7 @@ def _bits(_context: Any, number: Any) -> Any:
 
 @_kernel
 def tally_ages(timestamps, weights, ttl, now, bins, totals):  # type: ignore[no-untyped-def]
-    """Adds timestamps to the histograms of `ages.py`, each with its weight, the number of entries; 0 is left out.
+    """Adds timestamps to the histograms of `ages.py`, each with its weight, the number of entries (none if 0).
 
     `totals` are entries, expired entries, timestamps in the future, the least age and the greatest age.
     """

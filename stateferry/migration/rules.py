@@ -162,7 +162,7 @@ class Blobs:
     ends: Positions
 
     def per_entry(self, of_blobs: Flags) -> Flags:
-        """Returns for each entry the flag of its blob."""
+        """Returns for each entry the value that its blob has in `of_blobs`."""
         return np.repeat(of_blobs, self.counts)
 
     def keys(self) -> pa.Array:
@@ -291,7 +291,7 @@ def flags_that_stand(section: Section, flag: KeyedState, rules: Rules) -> Flags:
 
 
 def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: KeyedState | None) -> KeySets:
-    """Finds the keys with which blobs have to be compared, in one key group or several.
+    """Finds the keys that have a blob and also a flag or rows, in one key group or several.
 
     `flag` is the flag state if the savepoint has it. `group` may be iterated twice.
     """

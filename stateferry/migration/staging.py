@@ -102,7 +102,7 @@ class SendTask:
     file: Location
 
     def send(self) -> SentFile:
-        """Writes the file and returns its size."""
+        """Writes the file; returns its size, and what was counted."""
         size = send(self.file, self.rewrite.send(self.key_groups))
         return SentFile(size, counts_of(self.rewrite))
 

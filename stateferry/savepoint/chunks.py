@@ -58,7 +58,7 @@ def plan_chunks(
 ) -> tuple[Chunk, ...]:
     """Returns the wanted key groups with data, in chunks of about `target_bytes`.
 
-    If these were fewer than `at_least` chunks, they are smaller, but not below 4 MiB.
+    If these were fewer than `at_least` chunks, they are smaller, but not below about 4 MiB.
     """
     groups = [group for group in _groups(operator) if wanted(group.key_group)]
     total = sum(group.size for group in groups)

@@ -1,8 +1,9 @@
 """Compiled walks over serialized bytes: they find where values of any type, and the entries of blobs, begin and end.
 
 numba's cache notices changes only in the file that defines a kernel, so all kernels that call each other are in this
-file. Every kernel checks its bounds. On damage it fills `failure` with (code, position, detail) and returns a negative
-number; `walker.py` makes the message. Kernels write to arrays that the caller owns and allocate nothing.
+file. Every kernel checks its bounds. On damage it fills `failure` with (code, position, detail), and returns a negative
+number or how many values it did before; `walker.py` makes the message. Kernels write to arrays that the caller owns and
+allocate nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ BLOCK = 3  # size of a unit: i32 count, that many units
 BIG_INTEGER = 4
 BIG_DECIMAL = 5
 VARIANT = 6
-LOOP = 7  # register, least size of an element, target if there are no elements
+LOOP = 7  # register, least size of an element, target if there are no elements or they have no bytes
 NEXT = 8  # register, target while elements are left: the start of the body
-NULL_FLAG = 9  # padding of a null, target behind it
+NULL_FLAG = 9  # padding of a null, target if it is null
 BRANCH = 10  # target if the flag byte is 0; if it is 1 the program goes on
 ENTRIES = 11  # register with the count, size of keys, size of values (0: String); a whole map of plain types, the usual
 JUMP = 12  # target
@@ -39,7 +40,7 @@ BOOLEAN = 18
 MARK = 19
 REMEMBER = 20  # register that gets the position
 SUFFIX = 21  # register with the position from which the length suffix counts
-UNLESS_END = 22  # target if the value has more bytes
+UNLESS_END = 22  # target if the value has no more bytes
 DELIMITER = 23
 ENUM_IDS = 24  # number of constants, then their ids in ascending order
 AVRO_BLOCK = 25  # register, least size of an item, target behind the last block
@@ -289,7 +290,7 @@ def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-un
 
 @_inlined
 def _skip_plain(data, position, limit, size, failure):  # type: ignore[no-untyped-def]
-    """Skips a value of a fixed size, or a String if `size` is 0; a short ASCII String, the usual one, takes no call."""
+    """Skips a value of a fixed size, or a String if `size` is 0; a short ASCII String is skipped at once."""
     if size > 0:
         if size > limit - position:
             return _fail(failure, TRUNCATED, position, size)

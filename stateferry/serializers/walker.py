@@ -497,7 +497,7 @@ def split_keys(
 
 
 def new_failure() -> Positions:
-    """Returns an empty array for a kernel's failure."""
+    """Returns an array that a kernel fills on failure."""
     return np.zeros(3, np.int64)
 
 

@@ -113,7 +113,7 @@ class TableCleaning:
             yield from self._manifests[path]
 
     def remove(self) -> None:
-        """Removes all that; references go first, so that no reader finds one to a file that is gone."""
+        """Removes these branches, snapshots and files; references go first, so that none names a file that is gone."""
         branches, snapshots, files = self.branches(), self.snapshots(), self.files()
         if branches:
             with self.table.manage_snapshots() as manage:

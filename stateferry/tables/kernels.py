@@ -16,8 +16,8 @@ _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 def number_keys(first, second, slots, numbers, firsts):  # type: ignore[no-untyped-def]
     """Numbers the different keys in the order in which they first occur.
 
-    `slots` is a power of two of -1, more than there are keys. `firsts[n]` becomes the index where key n first occurs.
-    Returns how many different keys there are.
+    `slots` has -1 in every place. Their number is a power of two, and larger than that of the keys. `firsts[n]` becomes
+    the index where key n first occurs. Returns how many different keys there are.
     """
     mask = np.uint64(len(slots) - 1)
     count = np.int64(0)

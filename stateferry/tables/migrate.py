@@ -144,7 +144,10 @@ def tables_of(job: str, operator: Operator, rules: Rules) -> names.StateTables:
 
 
 def _last_run(table: Table) -> int:
-    """Returns the table's last run. Both tables count, in case only one was moved forward: no number is used twice."""
+    """Returns the number of the last run in `main`, or 0.
+
+    A new run takes a number above those of both tables, in case only one of them was moved forward.
+    """
     mark = read_mark(table, table.snapshot_by_name(MAIN))
     return mark.run if mark else 0
 

@@ -1,9 +1,9 @@
-"""Python types for those values of Flink's serializers that Python has no type for.
+"""Classes for those values of Flink's serializers for which Python has no type of its own.
 
-Other values have Python's types. Booleans, numbers and strings are Python's own (a String may have lone surrogates, a
-Character is a string of one UTF-16 unit). `java.util.Date`, `java.sql.Date` and `java.sql.Time` are milliseconds.
-Tuples are tuples. Lists, sets and arrays are lists, but `byte[]` and Bitmap are bytes. A map is a list of pairs,
-because its keys need not be hashable. An enum constant is its name. Null is None.
+Booleans, numbers and strings are Python's own (a String may have lone surrogates, a Character is a string of one UTF-16
+unit). `java.util.Date`, `java.sql.Date` and `java.sql.Time` are milliseconds. Tuples are tuples. Lists, sets and arrays
+are lists, but `byte[]` and Bitmap are bytes. A map is a list of pairs, because its keys need not be hashable. An enum
+constant is its name. Null is None.
 """
 
 from __future__ import annotations
