@@ -22,7 +22,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre programs environments kernels \
+  test-samples test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre programs environments kernels \
   spark
 # If a recipe fails, make deletes its target, so that no stamp says that it was done.
 .DELETE_ON_ERROR:
@@ -35,7 +35,10 @@ setup: environments ## Make both environments: .venv (library, Spark, tools) and
 	  $(MAKE) --no-print-directory kernels spark && touch $(VENV)/.made; }
 
 test: programs check-java environments ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
-	$(MAKE) --no-print-directory -j2 --output-sync=line lint test-airflow
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory -j2 --output-sync=line test-airflow test-samples
+
+test-samples:
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in a minute

@@ -366,7 +366,7 @@ def test_a_fault_of_its_own_is_neither_the_input_s_nor_an_answer(
     monkeypatch.setattr("stateferry.survey.survey", broken)
     code, error = terminal.fails("inspect", LEGACY)
     assert code == cli.INTERNAL
-    assert "RuntimeError: two lines" in error
+    assert "RuntimeError: two; lines" in error
     assert "--debug" in error
 
 
