@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stateferry.errors import RefusedError, StateferryError
 
-FORMAT = 1
+FORMAT = FIRST = 1
 FIELD = "format"
 
 
@@ -16,10 +16,8 @@ class NewerFormatError(RefusedError):
     """A newer version of Stateferry has written this, and this version doesn't know its meaning."""
 
 
-def check_format(found: object, what: str) -> None:
+def check_format(found: object, what: str) -> int:
     """Refuses a format that is newer than this version knows; `what` is the thing that records it, for messages."""
-    if found is None:
-        return
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise StateferryError(f"{what}: expected the version of a format, such as {FORMAT}, found {found!r}")
     if found > FORMAT:
@@ -27,3 +25,4 @@ def check_format(found: object, what: str) -> None:
             f"{what} has format {found}, which a newer version of Stateferry has written; this version knows formats "
             f"up to {FORMAT}. Nothing has been changed. Install the newer version here, or use another home and catalog"
         )
+    return found

@@ -25,7 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not (config.getoption("--all") or any("::" in argument for argument in config.args)):
+    named = config.getoption("-k") or any("::" in argument for argument in config.args)
+    if not (config.getoption("--all") or named):
         out = left_out(items)
         config.hook.pytest_deselected(items=out)
         names = set(map(id, out))

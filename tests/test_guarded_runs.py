@@ -77,7 +77,7 @@ def test_a_wrong_time_to_live_stops_before_anything_is_written(ferry: Ferry, tmp
     assert stopped.state.value == "failed"
     own = {"home", "source"}
     assert {entry.name for entry in tmp_path.iterdir()} == own
-    assert {entry.name for entry in (tmp_path / "home").iterdir()} == {"format.json", "runs", "catalog.db"}
+    assert {entry.name for entry in (tmp_path / "home").iterdir()} == {"runs", "catalog.db"}
     # The same again comes to the same, and the right one is green.
     assert ferry("--ttl", "30m").code == 1
     green = ferry("--ttl", "30d")

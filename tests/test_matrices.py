@@ -37,3 +37,4 @@ def test_a_plain_run_has_the_sample_and_all_has_everything(pytester: pytest.Pyte
     pytester.runpytest().assert_outcomes(passed=6, deselected=6)
     pytester.runpytest("--all").assert_outcomes(passed=12)
     pytester.runpytest(f"{path}::test_full").assert_outcomes(passed=1)
+    pytester.runpytest("-k", "full").assert_outcomes(passed=1, deselected=11)

@@ -79,7 +79,7 @@ def has_modes(folder: Path, of_folder: int, of_files: int, of_metadata: int) -> 
 )
 def test_nobody_else_reads_runs_tables_and_catalog(world: World, further: tuple[str, ...]) -> None:
     assert main(world.night("monday", "target", *further).command) == 0
-    assert {path.name for path in home(world).iterdir()} == {"catalog.db", "format.json", "runs", "warehouse"}
+    assert {path.name for path in home(world).iterdir()} == {"catalog.db", "runs", "warehouse"}
     assert list(home(world).rglob("*.parquet"))
     assert modes(home(world)) == {("folder", 0o700), ("file", 0o600)}
 

@@ -37,7 +37,7 @@ class HeadStart(Generic[Work, Fact]):
                 self.seconds = time.monotonic() - began
 
     def end(self) -> None:
-        """Begins no further piece; the piece in progress doesn't count."""
+        """Begins no further piece; the piece in progress counts if it is done when the facts are asked for."""
         self._ended.set()
 
     def facts_of(self, work: Sequence[Work]) -> dict[int, Fact]:

@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from stateferry.databases import tell
 from stateferry.errors import MissingHereError, UsageError
-from stateferry.formats import FORMAT, check_format
+from stateferry.formats import FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
 from stateferry.savepoint.stores import reaching
 
@@ -84,9 +84,10 @@ standing = Table(
     Column("version", BigInteger, nullable=False),
 )
 
-# One row: the version of these tables, and of the Iceberg tables that the same database names.
+# The largest is the version of these tables, and of the Iceberg tables that the same database names. The table comes
+# with version 2: a role that may not create tables can still use a catalog of version 1.
 format_version = Table(
-    "stateferry_format", _metadata, Column("format", BigInteger, primary_key=True, autoincrement=False)
+    "stateferry_format", MetaData(), Column("format", BigInteger, primary_key=True, autoincrement=False)
 )
 
 
@@ -113,9 +114,7 @@ def engine_to_read(catalog_uri: str) -> Engine | None:
     engine = _engine(catalog_uri, "BEGIN")
     with engine.begin() as connection:
         _check_format(connection)
-        # A database without the version table is of version 1. Reading it must not write that table.
-        asked = _metadata.tables.keys() - {format_version.name}
-        there = [inspect(connection).has_table(name) for name in asked]
+        there = [inspect(connection).has_table(name) for name in _metadata.tables]
     if not any(there):
         return None
     if not all(there):
@@ -177,17 +176,17 @@ def create_tables(engine: Engine) -> None:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _POSTGRES_LOCK})
         recorded = _check_format(connection)
         _metadata.create_all(connection)
-        if recorded is None:
+        if recorded < FORMAT:
+            format_version.create(connection, checkfirst=True)
             connection.execute(upsert_nothing(connection, format_version, format=FORMAT))
 
 
-def _check_format(connection: Connection) -> int | None:
-    """The version that the database records, if any; refuses a newer one than this program knows."""
+def _check_format(connection: Connection) -> int:
+    """The version that the database records, 1 if it records none; refuses a newer one than this program knows."""
     if not inspect(connection).has_table(format_version.name):
-        return None
+        return FIRST
     recorded = connection.execute(select(func.max(format_version.c.format))).scalar_one()
-    check_format(recorded, f"the catalog {connection.engine.url.render_as_string(hide_password=True)}")
-    return int(recorded) if recorded is not None else None
+    return check_format(recorded, f"the catalog {connection.engine.url.render_as_string(hide_password=True)}")
 
 
 def upsert_nothing(connection: Connection, table: Table, **values: object) -> Insert:

@@ -32,7 +32,7 @@ from pydantic import (
 
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, parse_duration
 from stateferry.errors import PlanError, UsageError
-from stateferry.formats import FIELD, FORMAT, check_format
+from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
 from stateferry.runs.plan_problems import problem_lines
 from stateferry.savepoint.chunks import TARGET_BYTES
@@ -271,7 +271,7 @@ class MigrationPlan(_Model):
 
 def plan_of(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:
     """The plan with these values; messages call the plan `origin`."""
-    check_format(values.get(FIELD), origin)
+    check_format(values.get(FIELD, FIRST), origin)
     try:
         return MigrationPlan.model_validate({name: value for name, value in values.items() if name != FIELD})
     except ValidationError as error:

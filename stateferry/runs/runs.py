@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateferry.errors import PassingError, PlanError, StateferryError, UsageError
-from stateferry.formats import FIELD, FORMAT, check_format
+from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
 from stateferry.runs.plan import MigrationPlan, plan_of_json
 from stateferry.runs.run_states import (
@@ -70,7 +70,7 @@ class Run:
     @classmethod
     def create(cls, plan: MigrationPlan, now: int) -> Run:
         """The run of this plan; creates its folder if there is none."""
-        check_home(plan.home)
+        recorded = check_home(plan.home)
         folder = run_folder(plan.home, plan.job, plan.run_id)
         run = cls(plan, folder)
         file = folder.child(_PLAN)
@@ -81,7 +81,8 @@ class Run:
                     "give another run_id, or leave it out"
                 )
         else:
-            _record_format(Location.of(plan.home))
+            if recorded < FORMAT:
+                _write(Location.of(plan.home).child(_FORMAT), f"{json.dumps({FIELD: FORMAT})}\n")
             _write(file, plan.to_json())
         if not run.changes():
             run.enter(RunState.PLANNED, now)
@@ -245,17 +246,10 @@ def _runs(home: str) -> Location:
     return Location.of(home).child("runs")
 
 
-def check_home(home: str) -> None:
-    """Refuses a home that a newer version of Stateferry has worked in."""
+def check_home(home: str) -> int:
+    """The version that the home records, 1 if it records none; refuses a newer one than this program knows."""
     file = Location.of(home).child(_FORMAT)
-    if file.exists():
-        check_format(_read_object(file).get(FIELD, "nothing"), f"the home {file.parent.shown}")
-
-
-def _record_format(home: Location) -> None:
-    file = home.child(_FORMAT)
-    if not file.exists():
-        _write(file, f"{json.dumps({FIELD: FORMAT})}\n")
+    return check_format(_read_object(file).get(FIELD), f"the home {file.parent.shown}") if file.exists() else FIRST
 
 
 def _summary(job_folder: str, folder: Location) -> RunSummary:

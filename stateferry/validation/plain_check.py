@@ -86,12 +86,12 @@ class _Judged:
 
 
 def _judged(expected: KeyAccount, found: KeyAccount) -> _Judged:
+    if found.damage is not None and expected.damage is None:
+        return _Judged([found.damage], [])
     # Plain code may be stricter than the code that converted the source. Such a problem says nothing about the result.
     unread = f"in the source: {expected.damage}" if expected.damage is not None else None
     if refusal := expected.refusal or unread or found.refusal:
         return _Judged([], [], refusal)
-    if found.damage is not None:
-        return _Judged([found.damage], [])
     undecided = set(expected.undecided)
     one, other = (Counter(line for line in of.lines if line[2:4] not in undecided) for of in (expected, found))
     missing, surplus = one - other, other - one

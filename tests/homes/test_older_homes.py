@@ -128,17 +128,25 @@ def test_a_nightly_configuration_goes_on_with_its_second_night(capsys: pytest.Ca
     assert 0 < written[2] < len(keys) == 27
 
 
-def test_a_home_without_a_version_is_of_the_first_and_gets_one_with_its_next_run(home: Path) -> None:
+def test_a_home_without_a_version_is_of_the_first_and_gets_that_of_a_later_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = content(home)
     assert "format.json" not in before
     assert main(["status"]) == main(["runs"]) == 0
     assert content(home) == before, "a question has changed something"
-    night(2)
-    assert json.loads((home / "format.json").read_text()) == {"format": 1}
+    run_of("half-done").enter(RunState.RUNNING, 1)
     Control(CATALOG)
-    assert versions(home) == [(1,)]
-    Control(CATALOG)
-    assert versions(home) == [(1,)]
+    assert not (home / "format.json").exists()
+    for version in (2, 3):
+        with monkeypatch.context() as patch:
+            for module in (formats, plan, runs, control_tables):
+                patch.setattr(module, "FORMAT", version)
+            night(version)
+            Control(CATALOG)
+            Control(CATALOG)
+        assert json.loads((home / "format.json").read_text()) == {"format": version}
+    assert versions(home) == [(2,), (3,)]
 
 
 def versions(home: Path) -> list[tuple[int]]:
