@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 STATEFERRY = Path(sys.executable).with_name("stateferry")
-WRITTEN_AT = 1_800_000_000_000
+# The DAG's run takes the time of its start as now, which timestamps of the savepoint must not be later than.
+WRITTEN_AT = time.time_ns() // 1_000_000
 
 
 def migrated(savepoint: Path, folder: Path, now: int) -> dict[str, bytes]:
