@@ -6,7 +6,7 @@ AIRFLOW_VENV := .venv-airflow
 AIRFLOW_BIN := $(AIRFLOW_VENV)/bin
 # Unless make was told already how much to do at once.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j3)
-# uv installs in a tenth of pip's time.
+# uv installs packages side by side.
 UV := $(BIN)/python constraints/uv_like_pip.py
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
   asyncpg mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
@@ -22,8 +22,8 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre programs environments kernels \
-  spark
+  test-samples test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre \
+  programs environments kernels spark
 # If a recipe fails, make deletes its target, so that no stamp says that it was done.
 .DELETE_ON_ERROR:
 
@@ -41,7 +41,7 @@ test: programs check-java environments ## Lint, then the tests: real Flink, Spar
 test-samples:
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
-test-fast: $(VENV)/.made ## The tests that need neither Flink nor Spark, in a minute
+test-fast: $(VENV)/.made ## The quick tests, which need neither Flink nor Spark
 	$(BIN)/pytest $(SIDE_BY_SIDE) --hypothesis-profile=fast -m "not airflow and not flink and not spark and not slow"
 
 test-all: lint test-airflow test-library test-flink test-spark test-standalone ## Every test there is, whole matrices too, in six parts
