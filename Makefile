@@ -63,11 +63,11 @@ test-standalone: programs $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Part
 	$(BIN)/pytest --all tests/standalone
 
 test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
-	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s --all tests/test_killed.py tests/spark/test_sigkill.py
+	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s --all tests/steps/test_killed.py tests/spark/test_sigkill.py
 
 test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
 	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \
-	  $(BIN)/pytest -s --all tests/test_saboteur.py tests/flink/test_judge_alterations.py
+	  $(BIN)/pytest -s --all tests/validation/test_saboteur.py tests/flink/test_judge_alterations.py
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Check style, format, types and import rules
 	$(BIN)/ruff check .

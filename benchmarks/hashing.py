@@ -19,8 +19,8 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import FlinkType, Scalar, TupleType
 from stateferry.serializers.walker import Bytes, Positions
 from stateferry.values.values import encode
-from tests import naive_java_hash
-from tests.rewriting import rewrite
+from tests.support import naive_java_hash
+from tests.support.rewriting import rewrite
 
 MAX_PARALLELISM = 1024
 _DISTINCT_KEYS = 20_000

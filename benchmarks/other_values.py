@@ -17,7 +17,7 @@ from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.snapshots import SerializerSnapshot, composite_snapshot, map_snapshot, simple_snapshot
 from stateferry.serializers.types import RowType, Scalar
-from tests.rewriting import rewrite
+from tests.support.rewriting import rewrite
 
 Structured = npt.NDArray[np.void]
 Flags = npt.NDArray[np.bool_]

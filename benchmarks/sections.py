@@ -18,7 +18,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import Scalar
 from stateferry.ttl import expired
 from stateferry.values.values import encode
-from tests.rewriting import rewrite
+from tests.support.rewriting import rewrite
 
 ENTRIES_PER_KEY = 100
 GOAL = 15e6

@@ -11,7 +11,7 @@ from stateferry.serializers.types import FlinkType, MapType, RowType, Scalar, Tu
 from stateferry.serializers.walker import Bytes, Positions, walk_entries
 from stateferry.values.java_values import RowValue
 from stateferry.values.values import encode
-from tests import naive
+from tests.support import naive
 
 ENTRIES_PER_BLOB = 100
 GOAL = 20e6

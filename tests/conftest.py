@@ -5,7 +5,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.matrices import left_out
+from tests.support.matrices import left_out
 
 # A first call may compile a kernel or wait for a busy machine: pytest's own timeout ends what hangs.
 settings.register_profile("stateferry", deadline=None)

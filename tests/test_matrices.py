@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from tests.matrices import sample
+from tests.support.matrices import sample
 
 pytest_plugins = ["pytester"]
 

@@ -19,9 +19,9 @@ from stateferry.printable import printable, printable_lines, say
 from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.reader import METADATA, operator_id
 from stateferry.values.value_json import string_json
-from tests import legacy_states
-from tests.in_process import without_spark
-from tests.legacy_states import LegacyState
+from tests.support import legacy_states
+from tests.support.in_process import without_spark
+from tests.support.legacy_states import LegacyState
 
 STEERING = "\x1b[31m\x1b]0;owned\x07\x9b2J\x7f\u202e\u2066\u200b\ufeff\x85"
 READABLE = "日本😀é[red]x[/red]"

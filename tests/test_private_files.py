@@ -18,9 +18,9 @@ from stateferry.runs.control import Control
 from stateferry.runs.runs import Run, runs_of
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import METADATA
-from tests.in_process import do_step, without_spark
-from tests.test_killed import World
-from tests.test_runs import plan_at
+from tests.runs.test_runs import plan_at
+from tests.steps.test_killed import World
+from tests.support.in_process import do_step, without_spark
 
 
 @pytest.fixture(autouse=True)

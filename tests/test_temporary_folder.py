@@ -21,7 +21,7 @@ from stateferry.runs.processes import Process
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 from stateferry.temporary_folder import is_temporary_folder, remove_temporary_folder
-from tests.test_runs import plan_at
+from tests.runs.test_runs import plan_at
 
 _OWN = """
 import os, signal, sys

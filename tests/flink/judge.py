@@ -20,7 +20,7 @@ from stateferry.savepoint.streams import open_stream
 from tests.flink.harness import FlinkHarness, Line, Made, Restored, by_state, restored_by_state
 from tests.flink.jobs import Job, Operator
 from tests.flink.scenarios import windows_read_back
-from tests.rewriting import rewrite
+from tests.support.rewriting import rewrite
 
 NEVER_DUE = 3_000_000_000_000
 """Processing-time timers from here on don't fire while the tests run."""

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlparse
 from stateferry.key_groups import assign_to_key_group
 from tests.flink import jars
 from tests.flink.make_golden import SAVEPOINTS
-from tests.samples import java_hash
+from tests.support.samples import java_hash
 
 VERSION = "1.12.7"
 _HERE = Path(__file__).parent

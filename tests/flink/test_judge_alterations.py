@@ -15,13 +15,13 @@ from random import Random
 
 import pytest
 
-from tests.alterations import HARMFUL, HARMLESS, NotApplicableError
-from tests.altered_results import RESULTS, Result, alter, made_of
 from tests.flink.harness import FlinkError, FlinkHarness
 from tests.flink.jobs import Job, State
 from tests.flink.make_golden import CASES
 from tests.flink.scenarios import SCENARIOS
-from tests.test_checks import FLAG, GOLDEN, LEGACY, NEW, Case
+from tests.support.alterations import HARMFUL, HARMLESS, NotApplicableError
+from tests.support.altered_results import RESULTS, Result, alter, made_of
+from tests.validation.test_checks import FLAG, GOLDEN, LEGACY, NEW, Case
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 

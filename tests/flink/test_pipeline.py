@@ -17,7 +17,7 @@ from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
 from tests.flink.judge import Change, Make, check_restored, with_parallelism
 from tests.flink.scenarios import BACKENDS, SCENARIOS, legacy
-from tests.legacy_states import LegacyState, UserMap
+from tests.support.legacy_states import LegacyState, UserMap
 
 # Making, migrating and restoring a savepoint takes ten seconds, on a busy machine several times as long.
 pytestmark = [pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(600)]

@@ -31,7 +31,7 @@ from tests.flink.judge import (
     with_parallelism,
 )
 from tests.flink.scenarios import BACKENDS, COVERING, SCENARIOS, Case
-from tests.rewriting import rewrite
+from tests.support.rewriting import rewrite
 
 pytestmark = pytest.mark.flink
 Flink = Callable[[str], FlinkHarness]

@@ -26,7 +26,7 @@ from stateferry.savepoint.storage import Location
 from stateferry.tables.commits import TableHome
 from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from tests.homes.make import HERE, OPTIONS, command, night
-from tests.in_process import without_spark
+from tests.support.in_process import without_spark
 
 CATALOG = f"sqlite:///{HERE}/home/catalog.db"
 REFUSED = 3

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from stateferry.cli import INTERRUPTED, MAY_PASS, TERMINATED
-from tests.test_killed import NOW, World
+from tests.steps.test_killed import NOW, World
 
 pytestmark = pytest.mark.spark
 

@@ -20,8 +20,8 @@ from stateferry.runs.report import Report
 from stateferry.runs.runs import run_folder
 from stateferry.serializers.types import Scalar
 from stateferry.values.values import encode
-from tests.in_process import without_spark
-from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.support.in_process import without_spark
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -23,7 +23,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.types import Scalar
 from stateferry.steps import cut_over, migrate, rescale, validate
-from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import Scalar
 from stateferry.values import values
-from tests.expected_columns import SAVEPOINTS, expected_lines, expected_rows, unordered
-from tests.test_columns import plain
+from tests.columns.test_columns import plain
+from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, unordered
 
 pytestmark = pytest.mark.spark
 

@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from stateferry.steps.workers import InProcess
-from tests.in_process import without_spark
-from tests.test_killed import NOW, Night, World
+from tests.steps.test_killed import NOW, Night, World
+from tests.support.in_process import without_spark
 
 pytestmark = pytest.mark.spark
 

@@ -28,8 +28,8 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.steps import migrate, snapshot
 from stateferry.steps.workers import Measure, Progress
-from tests.in_process import do_step
-from tests.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.support.in_process import do_step
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 pytestmark = pytest.mark.spark
 

@@ -21,8 +21,8 @@ from stateferry.tables.commits import TableHome
 from stateferry.tables.reads import read_current
 from stateferry.tables.schemas import StateTables
 from stateferry.tables.versions import chunk_files
-from tests.legacy_states import FLAG, LEGACY, NEW
 from tests.standalone.orders import Entries
+from tests.support.legacy_states import FLAG, LEGACY, NEW
 
 DAG, ROLLBACK = "state_migration", "state_rollback"
 # On a busy machine a step of Spark takes two minutes, and a run waits for the one before it.

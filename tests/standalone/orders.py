@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.reader import Savepoint
-from tests.legacy_states import NEW, LegacyState
+from tests.support.legacy_states import NEW, LegacyState
 
 Entries = dict[tuple[str, str], int]
 

@@ -1,0 +1,154 @@
+"""A flag that the plan doesn't name is found by the keys for which it is true; another Boolean state isn't."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stateferry.migration.inventory import InventoryTask, inventory_tasks, total
+from stateferry.migration.rules import Rules
+from stateferry.migration.unnamed_flags import UnnamedFlagError, possible_flags, unnamed_flag
+from stateferry.savepoint.reader import Savepoint
+from stateferry.serializers.types import Scalar
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+DAY = 86_400_000
+NOW = 1_700_000_000_000
+
+
+def keys(name: str, count: int) -> list[str]:
+    return [f"{name}-{number}" for number in range(count)]
+
+
+def state(
+    *,
+    moved: int = 0,
+    stale: int = 0,
+    emptied: int = 0,
+    cold: int = 0,
+    true_of_cold: int = 0,
+    rows_alone: int = 0,
+) -> LegacyState:
+    """`moved` keys have flag and rows, `stale` ones a blob besides, `emptied` ones a flag alone, `cold` ones a blob."""
+    with_rows = [*keys("moved", moved), *keys("stale", stale), *keys("rows", rows_alone)]
+    with_blob = [*keys("stale", stale), *keys("cold", cold)]
+    true = [*keys("moved", moved), *keys("stale", stale), *keys("emptied", emptied), *keys("cold", true_of_cold)]
+    return LegacyState(
+        blobs={key: ({"a": 1, "b": 2}, 0) for key in with_blob},
+        rows={key: {"a": (3, 0), "c": (4, 0)} for key in with_rows},
+        flags=dict.fromkeys(true, 0),
+    )
+
+
+def tasks(savepoint: Savepoint, flag: str | None = None, *, no_flag: bool = False, now: int = 0) -> list[InventoryTask]:
+    operator = savepoint.operator("main")
+    legacy = savepoint.state(operator, LEGACY)
+    rules = Rules(legacy, NEW, flag, 30 * DAY if legacy.ttl else None, now, no_flag=no_flag)
+    return inventory_tasks(savepoint, operator, (rules,), target_bytes=512)
+
+
+def asked(savepoint: Savepoint, flag: str | None = None, *, now: int = 0) -> UnnamedFlagError | None:
+    taken = tasks(savepoint, flag, now=now)
+    signs = total(task.take() for task in taken).flag_signs
+    (rules,) = taken[0].rules
+    return unnamed_flag(rules, "main", {name: counts for (_, _, name), counts in signs.items()})
+
+
+def test_the_flag_is_found_and_the_question_has_the_figures(tmp_path: Path) -> None:
+    found = asked(state(moved=1200, stale=2, emptied=5, cold=300).write(str(tmp_path / "a")))
+    assert found is not None
+    said = str(found)
+    assert "state mainState of operator main: no flag state is named" in said
+    assert "isMigratedState (ValueState<Boolean>) is true for 1,207 keys, of which 1,200 have rows in newMain" in said
+    assert "2 have a blob and 5 have neither" in said
+    assert "Say --flag-state isMigratedState, or --no-flag-state if" in said
+
+
+@pytest.mark.parametrize(
+    ("made", "asks"),
+    [
+        (state(moved=1, cold=9), True),
+        (state(moved=3, stale=2), True),
+        # As many for it as against it.
+        (state(moved=2, stale=2, cold=5), False),
+        # Some are true by chance: most of those keys have their blob.
+        (state(moved=10, cold=90, true_of_cold=11, rows_alone=30), False),
+        # A map that was empty is moved and leaves nothing; whose the rows are is open.
+        (state(emptied=4, rows_alone=20, cold=3), False),
+        (state(emptied=40, moved=2), True),
+        (state(rows_alone=20, cold=3), False),
+        (state(cold=9, true_of_cold=9), False),
+    ],
+)
+def test_what_makes_a_flag(tmp_path: Path, made: LegacyState, asks: bool) -> None:
+    assert (asked(made.write(str(tmp_path / "a"))) is not None) is asks
+
+
+def test_only_true_counts(tmp_path: Path) -> None:
+    moved = state(moved=20, cold=5)
+    reversed_ = moved.with_changes(flags=dict.fromkeys(keys("cold", 5), 0), false_flags=moved.flags)
+    assert asked(reversed_.write(str(tmp_path / "a"))) is None
+
+
+def test_what_has_expired_counts_as_gone(tmp_path: Path) -> None:
+    old, young = NOW - 31 * DAY, NOW - DAY
+    made = LegacyState(
+        blobs={"stale": ({"a": 1}, young), "expired-blob": ({"a": 1}, old), "cold": ({"a": 1}, young)},
+        rows={key: {"a": (2, young)} for key in ("stale", "expired-blob", "expired-flag")} | {"x": {"a": (2, old)}},
+        flags={"stale": young, "expired-blob": young, "expired-flag": old, "x": young},
+        ttl=True,
+    )
+    savepoint = made.write(str(tmp_path / "a"))
+    assert asked(savepoint, now=NOW) is None
+    again = made.with_changes(blobs={**made.blobs, "stale": ({"a": 1}, old)}).write(str(tmp_path / "b"))
+    said = str(asked(again, now=NOW))
+    assert "is true for 3 keys, of which 2 have rows in newMainState and no blob in mainState, 0 have a blob" in said
+    # Nothing has expired yet at this time: the blobs are there.
+    assert asked(again, now=old) is None
+
+
+def test_nothing_is_looked_at_where_there_is_nothing_to_ask(tmp_path: Path) -> None:
+    savepoint = state(moved=20, cold=5).write(str(tmp_path / "a"))
+    assert not any(task.possible_flags for task in tasks(savepoint, FLAG))
+    assert not any(task.possible_flags for task in tasks(savepoint, no_flag=True))
+    assert all(task.possible_flags == {LEGACY: {FLAG}} for task in tasks(savepoint))
+
+
+def test_a_flag_by_a_name_that_the_savepoint_lacks(tmp_path: Path) -> None:
+    said = str(asked(state(moved=20, cold=5).write(str(tmp_path / "a")), "isMigrated"))
+    assert "main: the savepoint has no flag state isMigrated, but the job seems to mark" in said
+
+
+def test_the_whole_savepoint_decides_not_one_part_of_it(tmp_path: Path) -> None:
+    """In some key groups all true keys are moved ones, in the savepoint most aren't."""
+    savepoint = state(moved=40, cold=60, true_of_cold=60).write(str(tmp_path / "a"))
+    signs = [task.take().flag_signs for task in tasks(savepoint)]
+    assert len(signs) >= 3
+    assert asked(savepoint) is None
+
+
+@pytest.mark.parametrize(
+    "golden", sorted((Path(__file__).parents[1] / "savepoints").glob("legacy-*")), ids=lambda it: it.name
+)
+def test_the_flags_of_flinks_own_savepoints(golden: Path) -> None:
+    """By their figures in what the savepoints are known to hold."""
+    keys_of: dict[str, set[str]] = {LEGACY: set(), NEW: set(), FLAG: set()}
+    for line in (golden / "expected.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if entry["state"] != FLAG or entry["value"]:
+            keys_of[entry["state"]].add(json.dumps(entry["key"]))
+    flagged, moved = keys_of[FLAG], (keys_of[FLAG] & keys_of[NEW]) - keys_of[LEGACY]
+    said = str(asked(Savepoint.open(str(golden))))
+    assert f"{FLAG} (ValueState<Boolean>) is true for {len(flagged)} keys, of which {len(moved)} have rows" in said
+    assert f"{len(flagged & keys_of[LEGACY])} have a blob" in said
+
+
+def test_a_state_of_other_namespaces_is_no_flag(tmp_path: Path) -> None:
+    savepoint = state(moved=2).write(str(tmp_path / "a"))
+    states = {one.name: one for one in savepoint.keyed_states(savepoint.operator("main"))}
+    assert possible_flags(states[LEGACY], states) == {FLAG}
+    other = {**states, FLAG: replace(states[FLAG], namespace=Scalar.STRING)}
+    assert possible_flags(states[LEGACY], other) == set()

@@ -1,0 +1,212 @@
+"""What cleaning removes, and above all what it leaves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stateferry.cli import main
+from stateferry.runs.control import Control
+from stateferry.runs.runs import runs_of
+from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.tables.commits import branch_of
+from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from tests.steps.test_killed import NOW, World
+from tests.support.in_process import without_spark
+from tests.support.kill_points import Picture, watched
+
+EVERYTHING_OLD = ["clean", "--keep", "0", "--older-than", "0s"]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    without_spark(monkeypatch)
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "world" / "home"))
+    return World.of(tmp_path)
+
+
+def runs(world: World) -> list[str]:
+    folder = world.root / "home" / "runs" / "clicks"
+    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+
+
+def published_nights(world: World, count: int) -> list[World]:
+    """Each of more keys than the one before."""
+    nights = []
+    for number in range(count):
+        night = world.night(f"night-{number}", f"target-{number}")
+        night.make_source(NOW, keys=8 + number)
+        assert main(night.command) == 0
+        nights.append(night)
+    return nights
+
+
+def lease_runs_out(world: World) -> None:
+    """As it does a minute after its holder was killed."""
+    with Control(world.home.catalog_uri) as control:
+        if (held := control.lease_of("clicks")) is not None:
+            control.release(held)
+
+
+def killed_before(world: World, effect: str) -> None:
+    """Leaves what a run does that was killed before an effect of this kind."""
+    with watched(world.root) as points:
+        assert main(world.command) == 0
+    next(picture for picture in points.pictures if re.search(effect, picture.effect)).restore(world.root)
+    lease_runs_out(world)
+
+
+def test_what_is_published_stays_and_what_a_rollback_brings_back(world: World) -> None:
+    nights = published_nights(world, 3)
+    savepoints = [night.savepoint() for night in nights]
+    rows, published = nights[2].current_rows(), world.published()
+    all_runs = runs(world)
+    with Control(world.home.catalog_uri) as control:
+        protected = sorted(control.protected_runs("clicks"))
+        history = control.history("clicks")
+    assert main(EVERYTHING_OLD) == 0
+    assert runs(world) == protected
+    assert len(all_runs) == 3
+    assert len(protected) == 2
+    assert [night.savepoint() for night in nights] == savepoints
+    assert nights[2].current_rows() == rows
+    assert world.published() == published
+    catalog = world.home.catalog()
+    for one in history[1:]:
+        for name, snapshot in one.record.tables.items():
+            table = catalog.load_table(tuple(name.split(".")))
+            assert table.scan(snapshot_id=snapshot).to_arrow().num_rows > 0
+    for name in history[0].record.tables:
+        assert branch_of(history[0].record.run_id) not in catalog.load_table(tuple(name.split("."))).refs()
+
+
+def test_rollback_and_the_next_night_work_after_cleaning(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    nights = published_nights(world, 2)
+    assert main(EVERYTHING_OLD) == 0
+    capsys.readouterr()
+    assert main(["rollback", "--job", "clicks"]) == 0
+    assert nights[0].target in capsys.readouterr().out
+    wednesday = world.night("wednesday", "wednesday-target")
+    wednesday.make_source(NOW, keys=12)
+    assert main(wednesday.command) == 0
+    assert len(wednesday.current_rows()) == 24
+    Savepoint.open(str(world.root / "wednesday-target"))
+
+
+def test_state_files_of_a_run_that_never_published_go(world: World) -> None:
+    killed_before(world, r"^open to write .*to-publish")
+    assert world.savepoint() != {}
+    assert METADATA not in world.savepoint()
+    assert main(EVERYTHING_OLD) == 0
+    assert not (world.root / world.target).exists()
+    assert runs(world) == []
+    assert main(world.command) == 0
+    assert METADATA in world.savepoint()
+
+
+def test_state_files_that_are_another_runs_by_now_stay(world: World) -> None:
+    killed_before(world, r"^open to write .*to-publish")
+    # Another command, which may not go on there, but names the same target.
+    other = replace(world, further=("--keep-legacy",))
+    assert main(other.command) == 2
+    assert world.savepoint() != {}
+    assert main([*EVERYTHING_OLD, "--dry-run"]) == 0
+    assert world.savepoint() != {}
+    assert main(["clean", "--keep", "1", "--older-than", "0s"]) == 0
+    assert world.savepoint() != {}
+
+
+def test_files_that_no_snapshot_names_go(world: World) -> None:
+    killed_before(world, r"^create .*key_ledger/metadata/00002")
+    data = world.root / "home" / "warehouse"
+    orphans = set(data.rglob("*.parquet"))
+    assert orphans
+    assert main(world.command) == 0
+    rows = world.all_rows()
+    assert orphans < set(data.rglob("*.parquet"))
+    assert main(EVERYTHING_OLD) == 0
+    assert world.all_rows() == rows
+    catalog, tables = world.home.catalog(), StateTables("clicks", "main", "newMainState")
+    named = {
+        task.file.file_path.removeprefix("file://")
+        for name in (MAP_ENTRY, KEY_LEDGER)
+        for task in catalog.load_table(tables.identifier(name)).scan().plan_files()
+    }
+    assert {str(path) for path in data.rglob("*.parquet")} == named
+
+
+def test_rehearsals_go_with_their_staged_savepoints(world: World) -> None:
+    rehearsal = replace(world, further=("--rehearse",))
+    assert main(rehearsal.command) == 0
+    assert list((world.root / "home" / "runs").rglob(METADATA))
+    assert main(EVERYTHING_OLD) == 0
+    assert runs(world) == []
+    assert main(rehearsal.command) == 0
+
+
+def test_what_is_young_stays(world: World) -> None:
+    published_nights(world, 3)
+    before = Picture.of(world.root).content
+    assert main(["clean", "--keep", "0"]) == 0
+    after = Picture.of(world.root).content
+    assert {name for name, data in after.items() if data != before.get(name)} == {"home/catalog.db"}
+
+
+def test_the_newest_runs_stay(world: World) -> None:
+    published_nights(world, 4)
+    newest = [one.run_id for one in runs_of(str(world.root / "home"), "clicks")][:3]
+    assert main(["clean", "--keep", "3", "--older-than", "0s"]) == 0
+    assert runs(world) == sorted(newest)
+
+
+def test_dry_run_says_all_and_removes_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    published_nights(world, 3)
+    before = Picture.of(world.root).content
+    capsys.readouterr()
+    assert main([*EVERYTHING_OLD, "--dry-run"]) == 0
+    would = capsys.readouterr().out
+    assert Picture.of(world.root).content == before
+    assert main(EVERYTHING_OLD) == 0
+    assert capsys.readouterr().out.count("removed run") == would.count("would remove run") == 1
+
+
+def test_nothing_is_removed_while_a_run_is_at_work(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    published_nights(world, 3)
+    with Control(world.home.catalog_uri) as control:
+        control.acquire("clicks", "at-work")
+        before = Picture.of(world.root).content
+        assert main(EVERYTHING_OLD) == 1
+        assert "run at-work" in capsys.readouterr().err
+    assert Picture.of(world.root).content == before
+
+
+def test_another_jobs_tables_and_runs_stay(world: World) -> None:
+    assert main(world.command) == 0
+    other = [*world.night("monday", "other").command, "--job", "clicks-of-others"]
+    assert main(other) == 0
+    assert main([*other, "--target", str(world.root / "more"), "--keep-legacy"]) == 0
+    before = {name: data for name, data in Picture.of(world.root).content.items() if "clicks-of-others" in name}
+    assert main([*EVERYTHING_OLD, "--job", "clicks"]) == 0
+    after = {name: data for name, data in Picture.of(world.root).content.items() if "clicks-of-others" in name}
+    assert after == before
+
+
+@pytest.mark.slow
+def test_cleaning_killed_before_any_of_its_effects(world: World) -> None:
+    nights = published_nights(world, 3)
+    killed_before(world.night("night-2", "left-behind", "--keep-legacy"), r"^open to write .*to-publish")
+    rows, savepoints = nights[2].current_rows(), [night.savepoint() for night in nights]
+    with watched(world.root) as points:
+        assert main(EVERYTHING_OLD) == 0
+    left = runs(world)
+    assert points.effects["remove"] > 10
+    for picture in points.pictures:
+        picture.restore(world.root)
+        lease_runs_out(world)
+        assert main(EVERYTHING_OLD) == 0
+        assert runs(world) == left
+        assert nights[2].current_rows() == rows
+        assert [night.savepoint() for night in nights] == savepoints

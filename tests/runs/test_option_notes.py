@@ -1,0 +1,204 @@
+"""Options without effect on a savepoint: each is said where it is so, and only there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateferry.errors import PlanError
+from stateferry.migration.inventory import inventory_tasks, total
+from stateferry.runs.option_notes import nothing_to_do_lines, option_notes
+from stateferry.runs.plan import plan_of
+from stateferry.runs.plan_check import ResolvedPlan, resolve
+from stateferry.savepoint.reader import Savepoint
+from stateferry.serializers.types import Scalar
+from stateferry.steps.snapshot import ages
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.support.rewriting import rewrite
+
+DAY = 86_400_000
+NOW = 100 * DAY
+PLAIN = LegacyState(blobs={"cold": ({"a": 1}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
+TIMED = LegacyState(blobs={"cold": ({"a": 1}, NOW - DAY)}, rows={"hot": {"a": (5, NOW)}}, flags={"hot": NOW}, ttl=True)
+OLD = NOW - 31 * DAY
+MOSTLY_EXPIRED = TIMED.with_changes(blobs={"cold": ({f"a{number}": 1 for number in range(150)}, OLD)})
+STATE = {"legacy": LEGACY, "new": NEW}
+WITH_TTL = {"ttl_ms": "30d"}
+
+
+def resolved(source: str, state: dict[str, Any], **options: object) -> ResolvedPlan:
+    operators = [{"operator": "main", "states": [STATE | state]}]
+    target = f"{source}-target"
+    places = {"source": source, "target": target, "home": f"{source}-home"}
+    return resolve(
+        plan_of({"job": "j", "now": NOW, "operators": operators, **places, **options}), Savepoint.open(source)
+    )
+
+
+def notes(plan: ResolvedPlan) -> list[str]:
+    """As after the snapshot, which says all that was said before it."""
+    (one,) = plan.operators
+    tasks = inventory_tasks(plan.source, one.operator, one.rules, target_bytes=1 << 20)
+    inventory = total(task.take() for task in tasks)
+    found = option_notes(plan, inventory, ages(plan, inventory))
+    assert set(option_notes(plan)) <= set(found)
+    return found
+
+
+FLAGGED = {"flag": FLAG}
+
+
+@pytest.mark.parametrize(
+    ("made", "state", "options", "said"),
+    [
+        (PLAIN, FLAGGED, {}, None),
+        (PLAIN, {"flag": "isMoved"}, {}, "--flag-state isMoved had no effect: main has no state of that name"),
+        (
+            PLAIN.with_changes(flags={}),
+            FLAGGED,
+            {},
+            f"--flag-state {FLAG} had no effect: this state of main has no entry",
+        ),
+        (PLAIN, {"no_flag": True}, {}, None),
+        (
+            PLAIN.with_changes(rows={}),
+            {"no_flag": True},
+            {},
+            f"--no-flag-state had no effect on {LEGACY}: {NEW} has no rows",
+        ),
+        (PLAIN, FLAGGED, {"parallelism": 1}, "--parallelism 1 had no effect: it is that of main already"),
+        (PLAIN, FLAGGED, {"parallelism": 2}, None),
+        (PLAIN, FLAGGED, {"max_parallelism": 128}, "--max-parallelism 128 had no effect: it is that of every operator"),
+        (PLAIN, FLAGGED, {"max_parallelism": 256}, None),
+        (PLAIN, FLAGGED, {"on_contradiction": "rows"}, "--on-contradiction rows had no effect: no key is flagged"),
+        (PLAIN.with_changes(flags={"cold": 0}), FLAGGED, {"on_contradiction": "blob"}, None),
+        (TIMED, FLAGGED | WITH_TTL, {"keep_expired": True}, "--keep-expired had no effect: nothing has expired"),
+        (TIMED.with_changes(blobs={"c": ({"a": 1}, OLD)}), FLAGGED | WITH_TTL, {"keep_expired": True}, None),
+        (TIMED.with_changes(rows={"hot": {"a": (1, OLD)}}), FLAGGED | WITH_TTL, {"keep_expired": True}, None),
+        (
+            TIMED,
+            FLAGGED | WITH_TTL,
+            {"drop_unrepresentable_nulls": True},
+            "--drop-unrepresentable-nulls had no effect: no entry has a null value that its new state can't hold",
+        ),
+        (
+            TIMED.with_changes(blobs={"cold": ({"a": None}, NOW)}),
+            FLAGGED | WITH_TTL,
+            {"drop_unrepresentable_nulls": True},
+            None,
+        ),
+        (
+            LegacyState(blobs={"cold": ({"a": "x", "b": None}, NOW)}, ttl=True, value=Scalar.STRING),
+            WITH_TTL,
+            {"drop_unrepresentable_nulls": True},
+            "--drop-unrepresentable-nulls had no effect: each new state can hold null values",
+        ),
+        (
+            PLAIN.with_changes(blobs={"cold": ({"a": None}, 0)}),
+            FLAGGED,
+            {"drop_unrepresentable_nulls": True},
+            "--drop-unrepresentable-nulls had no effect: each new state can hold null values",
+        ),
+        (PLAIN, FLAGGED, {"keep_legacy": True}, None),
+        (TIMED.with_changes(flags={"hot": OLD}), FLAGGED | WITH_TTL, {"keep_expired": True}, None),
+        (
+            TIMED,
+            FLAGGED | WITH_TTL,
+            {"accept_expired": "60%"},
+            "--accept-expired had no effect: without it the run would",
+        ),
+        (MOSTLY_EXPIRED, FLAGGED | WITH_TTL, {"accept_expired": "60%"}, None),
+        (
+            MOSTLY_EXPIRED,
+            FLAGGED | WITH_TTL,
+            {"accept_expired": "60%", "keep_expired": True},
+            "--accept-expired had no effect: without it the run would not have stopped either",
+        ),
+        (
+            PLAIN,
+            FLAGGED,
+            {"accept_expired": "60%"},
+            "--accept-expired had no effect: no legacy state with a time to live",
+        ),
+        (
+            PLAIN,
+            FLAGGED,
+            {"clock_tolerance_ms": "1h"},
+            "--clock-tolerance had no effect: no legacy state with a time to",
+        ),
+        (TIMED, FLAGGED | WITH_TTL, {"clock_tolerance_ms": "1h"}, "--clock-tolerance had no effect: without it"),
+        (
+            TIMED.with_changes(blobs={"cold": ({"a": 1}, NOW + DAY // 48)}),
+            FLAGGED | WITH_TTL,
+            {"clock_tolerance_ms": "1h"},
+            None,
+        ),
+    ],
+)
+def test_an_option_is_said_to_have_no_effect_where_it_has_none(
+    tmp_path: Path, made: LegacyState, state: dict[str, Any], options: dict[str, Any], said: str | None
+) -> None:
+    source = str(tmp_path / "source")
+    made.write(source)
+    found = notes(resolved(source, state, **options))
+    if said is None:
+        assert found == []
+    else:
+        (note,) = found
+        assert note.startswith(said)
+
+
+def test_a_flag_that_is_not_there_contradicts_nothing(tmp_path: Path) -> None:
+    source = str(tmp_path / "source")
+    PLAIN.write(source)
+    missing, contradiction = notes(resolved(source, {"flag": "isMoved"}, on_contradiction="rows"))
+    assert missing.startswith("--flag-state isMoved had no effect")
+    assert contradiction == "--on-contradiction rows had no effect: no legacy state with a flag is there"
+
+
+def migrated(source: Path, made: LegacyState, **state: object) -> str:
+    made.write(str(source))
+    plan = resolved(str(source), {**FLAGGED, **state})
+    transforms = {one.old.id: one.transform for one in plan.rewrites()}
+    rewrite(plan.source, f"{source}-migrated", plan.layout, transforms=transforms)
+    return f"{source}-migrated"
+
+
+def test_what_is_migrated_already_needs_no_option(tmp_path: Path) -> None:
+    done = migrated(tmp_path / "source", PLAIN)
+    bare = resolved(done, {})
+    assert nothing_to_do_lines(bare) == [
+        f"nothing to do: {LEGACY} of main is already migrated: the savepoint has {NEW} alone"
+    ]
+    told = resolved(done, FLAGGED, keep_legacy=True, on_contradiction="rows", drop_unrepresentable_nulls=True)
+    assert [line.split(" had no effect")[0] for line in nothing_to_do_lines(told)[1:]] == [
+        "note: --flag-state",
+        "note: --keep-legacy",
+        "note: --on-contradiction rows",
+        "note: --drop-unrepresentable-nulls",
+    ]
+    # Another layout is something to do, and that this is all of it is worth saying.
+    assert option_notes(resolved(done, {}, max_parallelism=300)) == [
+        f"{LEGACY} of main is already migrated: the savepoint has {NEW} alone"
+    ]
+    (note,) = option_notes(resolved(done, {"no_flag": True}))
+    assert note == f"--no-flag-state had no effect: {LEGACY} of main is already migrated, the savepoint has {NEW} alone"
+
+
+def test_a_time_to_live_for_a_migrated_state_without_one_is_refused(tmp_path: Path) -> None:
+    without = migrated(tmp_path / "without", PLAIN)
+    with pytest.raises(PlanError) as caught:
+        resolved(without, WITH_TTL)
+    assert str(caught.value).startswith(
+        f"state {NEW} of operator main has no TTL, its values bear no timestamps, but the plan has a ttl_ms of 30d"
+    )
+    stamped = migrated(tmp_path / "stamped", TIMED, ttl_ms="30d")
+    notes_ = option_notes(resolved(stamped, WITH_TTL, keep_expired=True))
+    assert notes_ == [
+        f"--ttl had no effect: {LEGACY} of main is already migrated, the savepoint has {NEW} alone",
+        "--keep-expired had no effect: no legacy state with a time to live is there",
+    ]
+    # Nothing is migrated, so nobody has to know it.
+    assert nothing_to_do_lines(resolved(stamped, {}))[0].startswith("nothing to do")

@@ -1,0 +1,250 @@
+"""A plan held against savepoints: what it comes to, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.errors import PlanError, RefusedError, UsageError
+from stateferry.key_groups import KeyGroupRange
+from stateferry.migration.rules import Contradiction
+from stateferry.migration.staging import file_tasks
+from stateferry.runs.plan import plan_of
+from stateferry.runs.plan_check import ResolvedPlan, TargetContent, contradictions, planned, resolve, target_content
+from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
+from stateferry.savepoint.reader import Savepoint
+from tests.support.rewriting import rewrite
+
+GOLDEN = Path(__file__).parents[1] / "savepoints"
+MAIN_ID = "075411a2d1ef617c7b2ad2770050b24f"
+STATE: dict[str, Any] = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState"}
+
+
+def values(source: Path, *states: dict[str, Any], operator: str = "main", **more: object) -> dict[str, Any]:
+    target = str(source.parent / "the target")
+    operators = [{"operator": operator, "states": list(states or (STATE,))}]
+    return {"source": str(source), "target": target, "operators": operators, **more}
+
+
+def resolved(source: Path, *states: dict[str, Any], operator: str = "main", **more: object) -> ResolvedPlan:
+    plan = plan_of({"job": "orders", **values(source, *states, operator=operator, **more)})
+    return resolve(plan, Savepoint.open(plan.source))
+
+
+def demo(folder: Path, *, ttl: int | None = None) -> Path:
+    state = DemoState(keys=40, entries=3, migrated=0.4, ttl=ttl, now=10**12, parallelism=3, max_parallelism=128, seed=7)
+    write_demo_savepoint(str(folder), state)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["main", MAIN_ID, MAIN_ID.upper()])
+def test_the_rules_say_what_the_plan_says(name: str) -> None:
+    state = {**STATE, "ttl_ms": "30d"}
+    told = {"now": 5, "keep_expired": True, "drop_unrepresentable_nulls": True, "on_contradiction": "rows"}
+    (operator,) = resolved(GOLDEN / "legacy-ttl-2.3-rocksdb", state, operator=name, **told).operators
+    assert operator.operator.hex_id == MAIN_ID
+    assert set(operator.states) == {"mainState", "newMainState", "isMigratedState"}
+    (rules,) = operator.rules
+    assert (rules.legacy.name, rules.new_name, rules.flag_name) == ("mainState", "newMainState", "isMigratedState")
+    assert (rules.ttl, rules.now, rules.keep_expired) == (30 * 86_400_000, 5, True)
+    assert (rules.drop_unrepresentable_nulls, rules.on_contradiction) == (True, Contradiction.ROWS)
+
+
+def test_the_layout_is_the_plan_s() -> None:
+    plan = resolved(GOLDEN / "several-operators-2.3-hashmap", parallelism=5, max_parallelism=300)
+    by_label = {one.old.label: one.new for one in plan.rewrites()}
+    assert (by_label["main"].parallelism, by_label["main"].max_parallelism) == (5, 300)
+    assert (by_label["gate"].parallelism, by_label["gate"].max_parallelism) == (1, 300)
+    same = {one.old: one.new for one in resolved(GOLDEN / "several-operators-2.3-hashmap").rewrites()}
+    assert all(old == new for old, new in same.items())
+
+
+def test_several_states_and_operators_in_one_plan() -> None:
+    source = GOLDEN / "composites-2.3-rocksdb"
+    states = [
+        {"legacy": "value-8-Map-String-Long", "new": "one"},
+        {"legacy": "value-11-Map-Color-Address", "new": "two"},
+    ]
+    (operator,) = resolved(source, *states, operator="values").operators
+    assert [rules.new_name for rules in operator.rules] == ["one", "two"]
+
+
+def test_states_that_the_job_has_not_begun_to_use_are_normal() -> None:
+    (operator,) = resolved(GOLDEN / "kinds-2.3-rocksdb", {**STATE, "legacy": "value-state"}, operator="kinds").operators
+    assert [rules.legacy.name for rules in operator.rules] == ["value-state"]
+
+
+def problems(source: Path, *states: dict[str, Any], operator: str = "main", **more: object) -> list[str]:
+    with pytest.raises(PlanError) as caught:
+        resolved(source, *states, operator=operator, **more)
+    return str(caught.value).splitlines()
+
+
+def test_ttl_must_be_told_if_and_only_if_there_are_timestamps() -> None:
+    (line,) = problems(GOLDEN / "legacy-ttl-2.3-rocksdb")
+    assert "has TTL" in line
+    assert "tell the duration" in line
+    (line,) = problems(GOLDEN / "legacy-2.3-rocksdb", {**STATE, "ttl_ms": "30d"})
+    assert "has no TTL" in line
+    assert "ttl_ms of 30d: leave it out" in line
+    assert "TTL on one side only is the commonest way to make Flink reject the restore" in line
+
+
+def test_a_new_state_with_ttl_on_one_side_only() -> None:
+    plan = resolved(GOLDEN / "legacy-2.3-rocksdb")
+    (operator,) = plan.operators
+    states = {**operator.states, "newMainState": replace(operator.states["newMainState"], ttl=True)}
+    said = list(said_of(plan, states))
+    assert len(said) == 1
+    assert said[0].startswith("state newMainState of operator main has TTL, mainState has none: TTL on one side only")
+
+
+def said_of(plan: ResolvedPlan, states: dict[str, Any]) -> list[str]:
+    (operator,) = plan.operators
+    return list(contradictions(plan.plan.operators[0].states[0], states, operator.operator))
+
+
+def test_a_flag_in_another_namespace() -> None:
+    plan = resolved(GOLDEN / "legacy-2.3-rocksdb")
+    (operator,) = plan.operators
+    flag = replace(operator.states["isMigratedState"], namespace=operator.states["mainState"].key)
+    (line,) = said_of(plan, {**operator.states, "isMigratedState": flag})
+    assert "is per String, mainState per VoidNamespace" in line
+
+
+def test_states_that_are_something_else_than_the_plan_says() -> None:
+    source = GOLDEN / "kinds-2.3-rocksdb"
+    (line,) = problems(source, {"legacy": "map-state", "new": "n"}, operator="kinds")
+    assert line.startswith("state map-state of operator kinds can't be migrated: it is already a MapState.")
+    assert line.endswith("Can be migrated: value-state")
+    (line,) = problems(source, {"legacy": "reducing-state", "new": "n"}, operator="kinds")
+    assert "REDUCING state, not a ValueState" in line
+    (line,) = problems(source, {"legacy": "value-state", "new": "list-state"}, operator="kinds")
+    assert "list-state of operator kinds is LIST state: the new state is a MapState" in line
+    (line,) = problems(source, {"legacy": "value-state", "new": "n", "flag": "map-state"}, operator="kinds")
+    assert "flag map-state of operator kinds is MAP state: a flag is a ValueState" in line
+    (line,) = problems(source, {"legacy": "value-state", "new": "map-state"}, operator="kinds")
+    assert "state map-state is in the savepoint, but not as Map<String,Long> without TTL" in line
+
+
+def test_all_problems_are_said_at_once() -> None:
+    states = [{"legacy": "map-state", "new": "a"}, {"legacy": "nowhere", "new": "b"}]
+    first, second = problems(GOLDEN / "kinds-2.3-rocksdb", *states, operator="kinds")
+    assert "map-state" in first
+    assert second.startswith("operator kinds has no keyed state 'nowhere', and no MapState 'b'")
+    assert "value-state, " in second
+
+
+def test_an_operator_by_two_names_is_one() -> None:
+    operators = [{"operator": name, "states": [{"legacy": "mainState", "new": "n"}]} for name in ("main", MAIN_ID)]
+    (line,) = problems(GOLDEN / "legacy-2.3-rocksdb", operators=operators)
+    assert line.startswith("operator main is there more than once")
+
+
+def test_an_operator_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match=r"no operator has the id, uid or name 'nobody'\. There are: .*main"):
+        resolved(GOLDEN / "legacy-2.3-rocksdb", operator="nobody")
+
+
+@pytest.mark.parametrize("state", ["opaque-in-map", "opaque"])
+def test_kryo_inside_the_blob_is_refused_by_name_and_elsewhere_let_through(state: str) -> None:
+    with pytest.raises(RefusedError, match=r"stateferry\.flink\.pojo\.Opaque"):
+        resolved(GOLDEN / "kryo-2.3-rocksdb", {"legacy": state, "new": "n"}, operator="kryo")
+    assert resolved(GOLDEN / "kryo-2.3-rocksdb", {"legacy": "plain", "new": "n"}, operator="kryo").rewrites()
+
+
+def test_raw_keyed_state_beside_the_legacy_state_is_refused(tmp_path: Path) -> None:
+    source = Savepoint.open(str(demo(tmp_path / "demo")))
+    raw = KeyedHandle(KeyGroupRange(0, 0), (0,), InlineBytes("raw", b"?"))
+    plan = plan_of({"job": "orders", **values(tmp_path / "demo")})
+
+    def with_raw(operator: Operator) -> Operator:
+        return replace(operator, subtasks=(replace(operator.subtasks[0], raw_keyed=raw), *operator.subtasks[1:]))
+
+    operators = tuple(with_raw(operator) for operator in source.metadata.operators)
+    with pytest.raises(RefusedError, match="operator main has raw keyed state"):
+        resolve(plan, replace(source, metadata=replace(source.metadata, operators=operators)))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"parallelism": 129}, "parallelism 129 does not fit max parallelism 128"),
+        ({"max_parallelism": 2}, "does not fit"),
+    ],
+)
+def test_a_parallelism_above_the_savepoint_s_max(more: dict[str, Any], said: str) -> None:
+    (line,) = problems(GOLDEN / "legacy-2.3-rocksdb", **more)
+    assert said in line
+
+
+def test_keys_without_a_stable_hash_keep_their_max_parallelism() -> None:
+    source = GOLDEN / "since-flink-2-2.3-hashmap"
+    state = {"legacy": "value-5-Map-String-Set-Long", "new": "n"}
+    assert resolved(source, state, operator="values", max_parallelism=256).operators
+    pojo_keys = [folder for folder in GOLDEN.iterdir() if folder.name.startswith("legacy-pojo-list-ttl")]
+    with pytest.raises(RefusedError, match="can't move to another max parallelism"):
+        resolved(pojo_keys[0], {**STATE, "ttl_ms": 1}, max_parallelism=256)
+    assert resolved(pojo_keys[0], {**STATE, "ttl_ms": 1}, parallelism=7).operators
+
+
+def test_after_the_cut_over_there_is_nothing_to_do(tmp_path: Path) -> None:
+    source = demo(tmp_path / "demo")
+    plan = resolved(source)
+    assert not plan.nothing_to_do
+    done = tmp_path / "done" / "savepoint"
+    transforms = {one.old.id: one.transform for one in plan.rewrites()}
+    rewrite(plan.source, str(done), plan.layout, transforms=transforms)
+    again = resolved(done)
+    assert again.nothing_to_do
+    assert again.what_was_done_before == "mainState of main is already migrated: the savepoint has newMainState alone"
+    assert [state.legacy for state in again.operators[0].migrated_before] == ["mainState"]
+    assert resolved(done, parallelism=3, max_parallelism=128).nothing_to_do
+    # Another layout is something to do all the same.
+    wider = resolved(done, parallelism=4)
+    assert not wider.nothing_to_do
+    assert len(file_tasks(wider.rewrites(), str(tmp_path / "wider"))) == 4
+
+
+def test_the_job_is_called_after_the_operator(tmp_path: Path) -> None:
+    assert planned(values(GOLDEN / "several-operators-2.3-hashmap", operator=MAIN_ID)).job == "main"
+    assert planned(values(GOLDEN / "several-operators-2.3-hashmap", operator="gate")).job == "Source: gate"
+    assert planned(values(GOLDEN / "legacy-enum-1.20-rocksdb")).job == "main"
+    assert planned(values(tmp_path / "not there", job="told")).job == "told"
+    with pytest.raises(PlanError, match=r"^mine: nwo: unknown field: did you mean now\?$"):
+        planned(values(GOLDEN / "legacy-2.3-rocksdb", nwo=5), "mine")
+
+
+STATE_FILE = f"{MAIN_ID}-keyed-00000"
+
+
+def test_a_target_may_be_empty_or_this_run_s(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    assert target_content(str(target), claimed=False) is TargetContent.NOTHING
+    target.mkdir()
+    assert target_content(str(target), claimed=False) is TargetContent.NOTHING
+    (target / STATE_FILE).write_bytes(b"")
+    assert target_content(str(target), claimed=True) is TargetContent.FILES_OF_THIS_RUN
+    with pytest.raises(UsageError, match="state files of another run that never was published"):
+        target_content(str(target), claimed=False)
+    (target / "_metadata").write_bytes(b"mine")
+    assert target_content(str(target), claimed=False, published_metadata=b"mine") is TargetContent.THIS_PUBLICATION
+    for metadata in (None, b"other"):
+        with pytest.raises(UsageError, match="already holds another savepoint"):
+            target_content(str(target), claimed=True, published_metadata=metadata)
+
+
+def test_a_target_with_anything_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "notes.txt").write_text("mine")
+    (target / STATE_FILE).write_bytes(b"")
+    with pytest.raises(UsageError, match=r"it holds notes\.txt: choose another target"):
+        target_content(str(target), claimed=True)
+    with pytest.raises(UsageError, match="is a file; a savepoint is a folder"):
+        target_content(str(target / "notes.txt"), claimed=False)
+    assert sorted(file.name for file in target.iterdir()) == [STATE_FILE, "notes.txt"]

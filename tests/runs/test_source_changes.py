@@ -1,0 +1,248 @@
+"""A source that changes under a run, in place and to the same size: what was converted is what the snapshot read, or
+the run says which file changed."""
+
+# A fixture that comes from another module is imported, and an argument has its name.
+# ruff: noqa: F401, F811
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateferry.cli import main
+from stateferry.errors import DamagedError, RefusedError, RejectedError
+from stateferry.migration.inventory import CarriedTask, InventoryTask, carried_tasks, inventory_tasks, take, total
+from stateferry.runs.report import Report
+from stateferry.runs.run_states import RunState
+from stateferry.runs.source_check import NAME, check_source, note_metadata
+from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
+from stateferry.savepoint.operator_rewrite import Layout
+from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.steps import migrate
+from stateferry.validation.check_result import Check, Outcome
+from stateferry.validation.checks import CheckSpec, run_check, validate
+from stateferry.validation.keyed_check import READ, Facts
+from stateferry.validation.promise import Promise
+from tests.runs.test_transitions import World, asked, world
+
+GOLDEN = Path(__file__).parents[1] / "savepoints"
+CASES = (
+    "legacy-files-and-inlined-1.20-rocksdb",
+    "legacy-snappy-2.3-rocksdb",
+    "legacy-ttl-1.20-rocksdb",
+    "kinds-2.3-rocksdb",
+    "operator-state-1.20-hashmap",
+    "operator-state-2.3-rocksdb",
+    "several-operators-2.3-hashmap",
+    "windows-2.3-hashmap",
+)
+
+
+def snapshot_of(source: Savepoint) -> BytesRead:
+    tasks: list[InventoryTask | CarriedTask] = [
+        task
+        for operator in source.keyed_operators()
+        for task in inventory_tasks(source, operator, (), target_bytes=4096, at_least=3)
+    ]
+    read = total(map(take, [*tasks, *carried_tasks(source)])).read
+    note_metadata(source, read)
+    return read
+
+
+def validated(source: Savepoint, staged: Savepoint) -> tuple[list[Check], BytesRead]:
+    read = BytesRead()
+
+    def run(specs: Sequence[CheckSpec]) -> Iterator[Facts]:
+        for facts in map(run_check, specs):
+            if facts.get(READ) is not None:
+                read.take(BytesRead.of_facts(facts[READ]))
+            yield facts
+
+    checks = validate(source, staged, Promise(Layout(), {}, False), run=run, target_bytes=10_000)
+    note_metadata(source, read)
+    return checks, read
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_snapshot_and_validation_read_the_same_bytes_all_of_them(case: str) -> None:
+    source = Savepoint.open(str(GOLDEN / case))
+    before = snapshot_of(source)
+    checks, now = validated(source, source)
+    check = check_source(json.loads(json.dumps(before.to_facts())), now)
+    assert check.outcome is Outcome.PASSED
+    assert {one.outcome for one in checks} == {Outcome.PASSED}
+    assert before == now == BytesRead.of_facts(before.to_facts())
+    files = {path.name for path in (GOLDEN / case).iterdir() if path.name != "expected.jsonl"}
+    # One of a subtask without any key has nothing but a header, which nobody reads for its key groups.
+    empty = {
+        str(getattr(task.managed_keyed.stream, "path", ""))
+        for operator in source.metadata.operators
+        for task in operator.subtasks
+        if task.managed_keyed is not None and not any(task.managed_keyed.offsets)
+    }
+    assert {name.rpartition("/")[2] for name in before.files} == files - empty
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bit_that_changes_anywhere_is_found_by_its_file(case: str, tmp_path: Path) -> None:
+    folder = tmp_path / case
+    shutil.copytree(GOLDEN / case, folder)
+    source = Savepoint.open(str(folder))
+    facts = snapshot_of(source).to_facts()
+    chosen = random.Random(case)
+    found = 0
+    for name in sorted(facts)[:6]:
+        path = folder / name
+        whole = path.read_bytes()
+        for place in chosen.sample(range(len(whole)), min(8, len(whole))):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << chosen.randrange(8)]) + whole[place + 1 :])
+            try:
+                changed = Savepoint.open(str(folder))
+                check = check_source(facts, validated(changed, source)[1])
+            except (DamagedError, RefusedError, RejectedError):
+                continue
+            finally:
+                path.write_bytes(whole)
+            assert check.outcome is Outcome.FAILED, f"{name}, byte {place}"
+            assert name in check.actual
+            assert "the source changed since the snapshot" in check.actual
+            found += 1
+    assert found
+
+
+def change(path: Path, old: bytes, new: bytes) -> bytes:
+    """In place, to the same size and with the same times; returns what was there."""
+    whole, times = path.read_bytes(), path.stat()
+    assert whole.count(old) == 1
+    assert len(old) == len(new)
+    with path.open("r+b") as file:
+        file.seek(whole.index(old))
+        file.write(new)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return whole
+
+
+# One entry of the map {"a": 1, "b": 2}: a text, whether it is null, a number.
+ENTRY, OTHER = b"\x02b\0" + (2).to_bytes(8, "big"), b"\x02b\0" + (9).to_bytes(8, "big")
+
+
+@pytest.fixture
+def source(world: World) -> Iterator[Path]:
+    """The state file, which is as it was when the test is over."""
+    (file,) = (world.root.parent / "source").glob("*-keyed-*")
+    whole = file.read_bytes()
+    yield file
+    file.write_bytes(whole)
+
+
+@pytest.mark.parametrize("after", ["snapshot", "migrate", "rescale"])
+def test_a_source_that_changes_between_two_steps_turns_the_report_red(
+    world: World, source: Path, after: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.pictures[RunState.PLANNED].restore(world.root)
+    steps = ("snapshot", "migrate", "rescale")
+    world.do(*steps[: steps.index(after) + 1])
+    change(source, ENTRY, OTHER)
+    world.do(*steps[steps.index(after) + 1 :])
+    capsys.readouterr()
+    assert asked(world, "validate") == 1
+    said = capsys.readouterr().err
+    assert f"the source changed since the snapshot, in 1 place; the first is {source.name}, key group" in said
+    assert "start a run of its own" in said
+    report = Report.read(world.run.report)
+    (check,) = (one for one in report.failed if one.name == NAME)
+    assert len(check.key_groups) == 1
+    assert f"key group {check.key_groups[0]}" in check.samples[0]
+    if after == "snapshot":
+        # All else fits: the result is what the source is by now.
+        assert report.failed == (check,)
+    assert world.run.state is RunState.FAILED
+    assert asked(world, "cut_over") == 1
+    assert asked(world, "run") == 1
+    assert not (world.root / "target" / METADATA).exists()
+
+
+def test_of_a_change_that_was_taken_back_only_the_tables_know(world: World, source: Path) -> None:
+    world.pictures[RunState.RUNNING].restore(world.root)
+    whole = change(source, ENTRY, OTHER)
+    world.do("migrate", "rescale")
+    assert asked(world, "validate") == 1
+    source.write_bytes(whole)
+    assert asked(world, "run") == 1
+    assert [one.name for one in Report.read(world.run.report).failed] == ["main/newMainState: as the tables say"]
+
+
+def test_a_change_in_the_middle_of_one_command_is_found_too(
+    world: World, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the snapshot was taken while Spark started."""
+    world.pictures[RunState.PLANNED].restore(world.root)
+    run = migrate.run
+
+    def changed(*arguments: Any) -> Any:
+        change(source, ENTRY, OTHER)
+        return run(*arguments)
+
+    monkeypatch.setattr(migrate, "run", changed)
+    assert main(["run", "--plan", world.plan]) == 1
+    assert "the source changed since the snapshot" in capsys.readouterr().err
+    assert not (world.root / "target" / METADATA).exists()
+
+
+def test_metadata_that_changes_between_two_steps_turns_the_report_red(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.pictures[RunState.RUNNING].restore(world.root)
+    file = world.root.parent / "source" / METADATA
+    whole = file.read_bytes()
+    checkpoint = Savepoint.open(str(file.parent)).metadata.checkpoint_id
+    place = whole.index(checkpoint.to_bytes(8, "big"))
+    try:
+        file.write_bytes(whole[:place] + (checkpoint + 1).to_bytes(8, "big") + whole[place + 8 :])
+        world.do("migrate", "rescale")
+        assert asked(world, "validate") == 1
+    finally:
+        file.write_bytes(whole)
+    assert "the source changed since the snapshot, in 1 place; the first is _metadata" in capsys.readouterr().err
+
+
+def test_a_run_whose_snapshot_is_of_an_earlier_version_goes_on_and_says_what_it_can_t_tell(world: World) -> None:
+    world.pictures[RunState.RUNNING].restore(world.root)
+    facts = world.run.facts("snapshot")
+    assert facts is not None
+    world.run.finish("snapshot", {name: value for name, value in facts.items() if name != "read"})
+    world.do("migrate", "rescale", "validate", "cut_over")
+    (check,) = (one for one in Report.read(world.run.report).checks if one.name == NAME)
+    assert check.outcome is Outcome.COULD_NOT_TELL
+    assert world.run.state is RunState.PUBLISHED
+
+
+def test_the_report_has_the_check_and_not_the_digests(world: World) -> None:
+    world.pictures[RunState.PUBLISHED].restore(world.root)
+    report = Report.read(world.run.report)
+    (check,) = (one for one in report.checks if one.name == NAME)
+    assert (check.outcome, check.expected) == (
+        Outcome.PASSED,
+        "2 files with 2 key groups as the snapshot read them",
+    )
+    assert "read" not in report.facts["snapshot"]
+
+
+def test_what_is_read_twice_must_be_the_same() -> None:
+    read, other = BytesRead({"a": {HEADER: "1", 5: "2"}}), BytesRead({"a": {5: "2"}, "b": {WHOLE: "3"}})
+    read.take(other)
+    assert read.files == {"a": {HEADER: "1", 5: "2"}, "b": {WHOLE: "3"}}
+    with pytest.raises(DamagedError, match="a, key group 5: expected the same bytes when it is read again"):
+        read.add("a", 5, "4")
+    unread = check_source(read.to_facts(), BytesRead({"a": {HEADER: "1"}, "b": {WHOLE: "3"}}))
+    assert (unread.outcome, unread.actual) == (
+        Outcome.COULD_NOT_TELL,
+        "1 place was not read again; the first is a, key group 5",
+    )

@@ -1,0 +1,68 @@
+"""Room for what will be written: an estimate that is near the truth, and a refusal that says how much is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.errors import PlanError
+from stateferry.runs.plan import plan_of
+from stateferry.runs.plan_check import ResolvedPlan, resolve
+from stateferry.runs.space import check_room, estimate, free_bytes
+from stateferry.savepoint.reader import Savepoint
+from tests.support.rewriting import rewrite
+
+
+def resolved(source: Path, ttl: int | None = None, **more: object) -> ResolvedPlan:
+    state = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": ttl}
+    operators = [{"operator": "main", "states": [state]}]
+    values = {"job": "j", "source": str(source), "target": f"{source}-target", "operators": operators, **more}
+    plan = plan_of({**values, "now": 10**12, "keep_expired": ttl is not None})
+    return resolve(plan, Savepoint.open(plan.source))
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir() if file.name != "_metadata")
+
+
+@pytest.mark.parametrize("ttl", [None, 30 * 86_400_000])
+@pytest.mark.parametrize("migrated", [0.0, 0.5])
+def test_the_estimate_is_near_what_is_written(tmp_path: Path, ttl: int | None, migrated: float) -> None:
+    state = DemoState(
+        keys=5000, entries=20, migrated=migrated, ttl=ttl, now=10**12, parallelism=3, max_parallelism=128, seed=7
+    )
+    write_demo_savepoint(str(tmp_path / "demo"), state)
+    plan = resolved(tmp_path / "demo", ttl)
+    room = estimate(plan)
+    rewrite(
+        plan.source, str(tmp_path / "new"), plan.layout, transforms={o.old.id: o.transform for o in plan.rewrites()}
+    )
+    truth = size_of(tmp_path / "new")
+    assert truth > 1.3 * size_of(tmp_path / "demo")
+    assert truth * 0.9 < room.bytes < truth * 1.15
+    assert "main grows" in room.how
+
+
+def test_nothing_grows_where_nothing_is_converted(tmp_path: Path) -> None:
+    state = DemoState(keys=0, entries=2, migrated=0, ttl=None, now=0, parallelism=3, max_parallelism=128, seed=7)
+    write_demo_savepoint(str(tmp_path / "demo"), state)
+    assert estimate(resolved(tmp_path / "demo")).bytes == size_of(tmp_path / "demo")
+
+
+def test_free_space_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    assert (free_bytes(str(tmp_path / "a" / "b")) or 0) > 0
+    assert free_bytes("s3://bucket/a") is None
+
+
+def test_too_little_room_is_refused_for_all_of_a_disk_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    check_room({one: 500, two: 500, "s3://bucket/a": 10**18}, "guesses")
+    with pytest.raises(
+        PlanError, match=r"expected 1,001 bytes free for .*one and .*two, found 1,000: make room"
+    ) as caught:
+        check_room({one: 500, two: 501}, "guesses")
+    assert str(caught.value).endswith("estimated from guesses")

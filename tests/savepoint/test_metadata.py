@@ -1,0 +1,212 @@
+"""`_metadata`: read, built again to the same bytes, and refused where it isn't a canonical savepoint's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stateferry.binary import ByteWriter
+from stateferry.errors import DamagedError, RefusedError
+from stateferry.key_groups import KeyGroupRange
+from stateferry.operator_state import DistributionMode
+from stateferry.savepoint.metadata import (
+    MAGIC,
+    AbsoluteFile,
+    InlineBytes,
+    KeyedHandle,
+    Metadata,
+    Operator,
+    OperatorHandle,
+    PartitionedState,
+    RelativeFile,
+    StreamHandle,
+    Subtask,
+    build_metadata,
+    parse_metadata,
+)
+from stateferry.savepoint.reader import operator_id
+
+GOLDEN = sorted((Path(__file__).parents[1] / "savepoints").glob("*/_metadata"))
+NOT_CANONICAL = ("native-", "checkpoint-")
+PROPERTIES = b"\xac\xed\x00\x05p"
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.parent.name)
+def test_what_flink_wrote_is_built_again_to_the_same_bytes(file: Path) -> None:
+    data = file.read_bytes()
+    if file.parent.name.startswith(NOT_CANONICAL):
+        with pytest.raises(RefusedError, match=r"--type canonical"):
+            parse_metadata(data, str(file))
+        return
+    metadata = parse_metadata(data, str(file))
+    assert build_metadata(metadata) == data
+    for operator in metadata.operators:
+        if operator.uid is not None:
+            assert operator.id == operator_id(operator.uid)
+
+
+names = st.text(st.characters(exclude_categories=()), max_size=8)
+streams: st.SearchStrategy[StreamHandle] = st.one_of(
+    st.builds(InlineBytes, names, st.binary(max_size=20)),
+    st.builds(AbsoluteFile, names, st.integers(0, 2**63 - 1)),
+    st.builds(RelativeFile, names.filter(lambda name: "/" not in name and name != ".."), st.integers(0, 2**63 - 1)),
+)
+offsets = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple)
+operator_handles = st.builds(
+    OperatorHandle,
+    st.lists(st.builds(PartitionedState, names, st.sampled_from(DistributionMode), offsets), max_size=3).map(tuple),
+    streams,
+)
+
+
+@st.composite
+def keyed_handles(draw: st.DrawFn, max_parallelism: int, raw: bool) -> KeyedHandle:
+    start = draw(st.integers(0, max_parallelism - 1))
+    end = draw(st.integers(start, min(start + 4, max_parallelism - 1)))
+    places = tuple(draw(st.lists(st.integers(0, 2**63 - 1), min_size=end - start + 1, max_size=end - start + 1)))
+    kind = draw(st.sampled_from((7, 3, 12) if raw else (7, 3)))
+    id_ = draw(names) if kind == 12 else None
+    return KeyedHandle(KeyGroupRange(start, end), places, draw(streams), kind, id_)
+
+
+@st.composite
+def operators(draw: st.DrawFn, number: int, named: bool) -> Operator:
+    max_parallelism = draw(st.integers(1, 32768))
+    parallelism = draw(st.integers(1, max_parallelism))
+    name, uid = (draw(names.map(lambda name: name or None)) if named else None for _ in range(2))
+    coordinator = draw(st.none() | st.builds(InlineBytes, names, st.binary(max_size=9)))
+    described = Operator(bytes([number]) * 16, parallelism, max_parallelism, name, uid, coordinator)
+    if draw(st.integers(0, 9)) == 0:
+        return replace(described, fully_finished=True)
+    indexes = draw(st.lists(st.integers(0, parallelism - 1), max_size=3, unique=True))
+    subtasks = [
+        Subtask(
+            index,
+            managed_operator=draw(st.none() | operator_handles),
+            raw_operator=draw(st.none() | operator_handles),
+            managed_keyed=draw(st.none() | keyed_handles(max_parallelism, raw=False)),
+            raw_keyed=draw(st.none() | keyed_handles(max_parallelism, raw=True)),
+        )
+        if draw(st.booleans())
+        else Subtask(index, finished=True)
+        for index in indexes
+    ]
+    return replace(described, subtasks=tuple(subtasks))
+
+
+@st.composite
+def metadatas(draw: st.DrawFn) -> Metadata:
+    version = draw(st.sampled_from((3, 4, 5, 6)))
+    count = draw(st.integers(0, 3))
+    return Metadata(
+        version,
+        draw(st.integers(0, 2**63 - 1)),
+        tuple(draw(operators(number, version >= 5)) for number in range(count)),
+        tuple(draw(st.lists(st.binary(max_size=9), max_size=2))),
+        PROPERTIES if version >= 4 else b"",
+    )
+
+
+@given(metadatas())
+def test_every_version_and_handle_is_read_as_it_was_built(metadata: Metadata) -> None:
+    data = build_metadata(metadata)
+    assert parse_metadata(data, "_metadata") == metadata
+    assert build_metadata(parse_metadata(data, "_metadata")) == data
+
+
+@given(metadatas(), st.data())
+def test_a_cut_is_damage(metadata: Metadata, data: st.DataObject) -> None:
+    whole = build_metadata(metadata)
+    cut = data.draw(st.integers(0, len(whole) - len(metadata.properties) - 1))
+    with pytest.raises(DamagedError) as caught:
+        parse_metadata(whole[:cut], "_metadata")
+    assert (caught.value.file, caught.value.offset is not None) == ("_metadata", True)
+
+
+def start(version: int, operators: int = 1) -> ByteWriter:
+    return ByteWriter().i32(MAGIC).i32(version).i64(1).i32(0).i32(operators)
+
+
+def test_version_2_is_read_and_not_written() -> None:
+    writer = start(2).raw(b"i" * 16).i32(2).i32(128).i32(-1).i32(1)
+    writer.i32(1).i64(77).i32(0).i32(0).i32(0).i8(7).i32(64).i32(1).i64(99).i8(2).i64(5).utf("file:/s").i8(0)
+    metadata = parse_metadata(writer.bytes(), "_metadata")
+    handle = KeyedHandle(KeyGroupRange(64, 64), (99,), AbsoluteFile("file:/s", 5))
+    assert metadata == Metadata(2, 1, (Operator(b"i" * 16, 2, 128, subtasks=(Subtask(1, managed_keyed=handle),)),))
+    with pytest.raises(RefusedError, match="version 2 can be read, not written"):
+        build_metadata(metadata)
+
+
+def keyed(kind: int, *, raw: bool = False) -> ByteWriter:
+    writer = start(4).raw(b"i" * 16).i32(1).i32(4).i8(0).i32(1).i32(0).i32(0).i32(0)
+    return (writer.i8(0) if raw else writer).i8(kind).i32(0).i32(4)
+
+
+@pytest.mark.parametrize("kind", [5, 8, 9, 10, 11, 12, 13, 14])
+def test_other_keyed_handles_are_refused_with_the_way_to_a_canonical_savepoint(kind: int) -> None:
+    with pytest.raises(RefusedError, match=rf"\(type {kind}\).*flink savepoint --type canonical"):
+        parse_metadata(keyed(kind).bytes(), "_metadata")
+    if kind != 12:
+        with pytest.raises(RefusedError, match=rf"\(type {kind}\)"):
+            parse_metadata(keyed(kind, raw=True).bytes(), "_metadata")
+
+
+def one(operator: Operator) -> Metadata:
+    return Metadata(6, 1, (operator,), properties=PROPERTIES)
+
+
+GOOD = Operator(b"i" * 16, 2, 4, subtasks=(Subtask(0),))
+FILE = RelativeFile("f", 9)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (one(replace(GOOD, parallelism=0)), "1 <= parallelism <= max parallelism"),
+        (one(replace(GOOD, parallelism=5)), "1 <= parallelism <= max parallelism"),
+        (one(replace(GOOD, max_parallelism=32769)), "1 <= parallelism <= max parallelism"),
+        (one(replace(GOOD, subtasks=(Subtask(2),))), "a subtask below 2"),
+        (one(replace(GOOD, subtasks=(Subtask(0), Subtask(0)))), "each subtask once"),
+        (one(replace(GOOD, subtasks=tuple(map(Subtask, range(3))))), "0 to 2 subtasks"),
+        (
+            one(replace(GOOD, subtasks=(Subtask(0, managed_keyed=KeyedHandle(KeyGroupRange(2, 4), (0,) * 3, FILE)),))),
+            "a non-empty range of key groups below 4",
+        ),
+        (
+            one(
+                replace(
+                    GOOD,
+                    subtasks=(
+                        Subtask(0, managed_keyed=KeyedHandle(KeyGroupRange(0, 0), (0,), RelativeFile("../f", 1))),
+                    ),
+                )
+            ),
+            "a path inside the savepoint's folder",
+        ),
+        (replace(one(GOOD), checkpoint_id=-1), "a checkpoint id >= 0"),
+        (replace(one(GOOD), properties=b"PK"), "Java-serialized properties"),
+        (replace(one(GOOD), version=3, properties=b"x"), "the end of _metadata"),
+    ],
+)
+def test_contradictions_are_damage(metadata: Metadata, expected: str) -> None:
+    with pytest.raises(DamagedError) as caught:
+        parse_metadata(build_metadata(metadata), "_metadata")
+    assert expected in caught.value.expected
+    assert caught.value.offset is not None
+
+
+def test_an_operator_twice_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"69696969.* is described more than once"):
+        parse_metadata(build_metadata(Metadata(6, 1, (GOOD, GOOD), properties=PROPERTIES)), "_metadata")
+
+
+def test_an_unaligned_checkpoint_is_refused() -> None:
+    data = build_metadata(one(GOOD))
+    channels = len(data) - len(PROPERTIES) - 8
+    for at in (channels, channels + 4):
+        with pytest.raises(RefusedError, match=r"channel state: an unaligned checkpoint"):
+            parse_metadata(data[: at + 3] + b"\1" + data[at + 4 :], "_metadata")

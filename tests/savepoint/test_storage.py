@@ -1,0 +1,212 @@
+"""Where savepoints lie: names of every kind, and stores that are no local disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import fsspec
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+
+from stateferry.errors import DamagedError, PassingError, StateferryError, UsageError
+from stateferry.exit_codes import MISSING_HERE
+from stateferry.savepoint.entries import read_entries
+from stateferry.savepoint.metadata import AbsoluteFile
+from stateferry.savepoint.operator_rewrite import Layout
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.streams import open_stream
+from stateferry.survey import survey
+from tests.support.rewriting import rewrite
+from tests.support.samples import UID, files_of, write_sample
+
+NAMES = ["plain", "with space", "per%20cent", "50%", "Größe 日本", "a+b#c?d"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_path_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    location = Location.of(str(tmp_path / name))
+    assert location.is_folder()
+    assert location.is_local
+    assert (location.name, location.shown) == (name, str(tmp_path / name))
+    assert location.parent.path == str(tmp_path)
+    location.child("file").write_atomically(b"content")
+    assert (tmp_path / name / "file").read_bytes() == b"content"
+    assert [entry.name for entry in location.entries()] == ["file"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("form", ["file:{}", "file://{}"])
+def test_a_uri_is_unquoted(tmp_path: Path, name: str, form: str) -> None:
+    (tmp_path / name).mkdir()
+    quoted = (tmp_path / name).as_uri().removeprefix("file://")
+    assert Location.of(form.format(quoted)).path == str(tmp_path / name)
+
+
+def test_a_relative_path_is_one_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.of("here").path == str(tmp_path / "here")
+
+
+def test_what_cannot_be_reached_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="nope://somewhere/else is on a filesystem that can't be reached"):
+        Location.of("nope://somewhere/else")
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    nothing = Location.of(str(tmp_path / "nothing"))
+    assert (nothing.exists(), nothing.is_file(), nothing.is_folder(), nothing.entries()) == (False, False, False, [])
+    nothing.remove()
+    with pytest.raises(DamagedError, match="nothing: expected a file, found none"):
+        nothing.read()
+
+
+def test_an_atomic_write_replaces_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = Location.of(str(tmp_path / "file"))
+    location.write_atomically(b"first")
+    location.write_atomically(b"second")
+    assert files_of(tmp_path) == {"file": b"second"}
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    for step in ("os.fsync", "os.replace"):
+        with monkeypatch.context() as patched:
+            patched.setattr(step, fail)
+            with pytest.raises(PassingError, match=f"{location.shown} can't be written: no room"):
+                location.write_atomically(b"third")
+        assert files_of(tmp_path) == {"file": b"second"}
+
+
+def test_a_file_elsewhere_is_found_by_its_uri(tmp_path: Path) -> None:
+    (tmp_path / "else where").mkdir()
+    (tmp_path / "else where" / "state").write_bytes(b"content")
+    uri = (tmp_path / "else where" / "state").as_uri()
+    file, name, size = open_stream(Location.of(str(tmp_path)), AbsoluteFile(uri, 7))
+    with file:
+        assert (file.read(), name, size) == (b"content", str(tmp_path / "else where" / "state"), 7)
+
+
+def in_memory(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A store that has no disk beneath it; all of them in a process are one."""
+    store = fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem("memory", skip_instance_cache=True)))
+    found = Location.of
+
+    def of(name: str) -> Location:
+        if name.startswith("store://"):
+            return Location(store, name.removeprefix("store:/"), name)
+        return found(name)
+
+    monkeypatch.setattr(Location, "of", staticmethod(of))
+    return of(f"store://{bucket}/area")
+
+
+def below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A store whose paths are none of the disk's."""
+    store = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+    monkeypatch.setattr(Location, "of", staticmethod(lambda name: Location(store, name.removeprefix("store://"), name)))
+    return Location.of("store://area")
+
+
+@pytest.mark.parametrize("kind", ["memory", "below"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_savepoints_on_other_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, compressed: bool
+) -> None:
+    sample = write_sample(tmp_path / "local", compressed=compressed)
+    truth = [
+        repr(entry)
+        for state in sample.keyed_states(sample.operator(UID))
+        for entry in read_entries(sample, sample.operator(UID), state)
+    ]
+    area = in_memory(tmp_path.name, monkeypatch) if kind == "memory" else below(tmp_path, monkeypatch)
+    assert not area.is_local
+    source = area.child("source")
+    source.make_folder()
+    for name, data in files_of(tmp_path / "local").items():
+        source.child(name).write_atomically(data)
+    savepoint = Savepoint.open(source.shown)
+    assert survey(savepoint)[0].keyed is not None
+    rewrite(savepoint, area.child("target").shown, Layout(max_parallelism=200))
+    back = area.child("back").shown
+    rewrite(Savepoint.open(area.child("target").shown), back, Layout(max_parallelism=8))
+    found = Savepoint.open(f"{back}/_metadata")
+    operator = found.operator(UID)
+    lines = [repr(entry) for state in found.keyed_states(operator) for entry in read_entries(found, operator, state)]
+    assert sorted(lines) == sorted(truth)
+    with pytest.raises(UsageError, match="already holds a savepoint"):
+        rewrite(savepoint, back, Layout())
+    area.child("source").remove()
+    with pytest.raises(UsageError, match="no such folder"):
+        Savepoint.open(source.shown)
+
+
+def test_a_file_uri_says_a_path_as_flink_writes_it_or_as_people_escape_it(tmp_path: Path) -> None:
+    literal, spaced = tmp_path / "a%20b", tmp_path / "c d"
+    for folder in (literal, spaced):
+        folder.mkdir()
+    assert Location.of(f"file:{literal}").path == str(literal)
+    assert Location.of(f"file://{tmp_path}/c%20d").path == str(spaced)
+    assert Location.of(f"file:{spaced}").path == str(spaced)
+    assert Location.of(f"file://localhost{spaced}").path == str(spaced)
+
+
+def test_no_name_is_no_place() -> None:
+    with pytest.raises(UsageError, match="found nothing"):
+        Location.of("")
+
+
+def test_a_store_without_its_driver_is_told_in_one_clear_line() -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "HADOOP_HOME")}
+    command = [sys.executable, "-m", "stateferry.cli", "inspect", "hdfs://127.0.0.1:1/savepoint"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == MISSING_HERE
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("stateferry: hdfs://127.0.0.1:1/savepoint")
+    assert "can't be reached: " in last
+    assert len(last) < 500
+
+
+@pytest.mark.parametrize("library", ["libjvm", "libhdfs"])
+def test_what_hdfs_needs_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_uri(_: str) -> None:
+        raise OSError(f"Unable to load {library}\n" + f"dlopen(/somewhere/{library}.so) failed: no such file\n" * 99)
+
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    with pytest.raises(StateferryError, match=rf"^hdfs://h/x can't be reached: .*{library} wasn't found.*HADOOP_HOME"):
+        Location.of("hdfs://h/x")
+
+
+def test_what_a_driver_says_is_said_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_uri(_: str) -> None:
+        raise pa.ArrowException("no token\n" * 999)
+
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    with pytest.raises(StateferryError, match=r"^gs://b/x can't be reached: no token no token [^\n]*\.\.\.$") as caught:
+        Location.of("gs://b/x")
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.slow
+def test_a_store_that_does_not_answer_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    # Nothing listens there any more.
+    name = f"s3://key:secret@bucket/x?endpoint_override=127.0.0.1:{port}&scheme=http"
+    location = Location.of(name)
+    with pytest.raises(PassingError, match=r"^s3://bucket/x.*can't be reached: .*bucket 'bucket'") as caught:
+        location.exists()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_store_alone_is_no_place() -> None:
+    with pytest.raises(UsageError, match="expected a folder in it"):
+        Location.of("s3://")

@@ -1,0 +1,237 @@
+"""Steps as applications of their own: the lease that spans them, and what they leave for the next one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import runpy
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, TERMINATED, THE_ANSWER_IS_NO, USAGE, engine, main
+from stateferry.errors import PassingError
+from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError, LeaseLostError
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import ADVANCE, Run
+from stateferry.savepoint.storage import Location
+from stateferry.steps import pipeline, snapshot
+from stateferry.steps.workers import InProcess
+from tests.support.in_process import do_step
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
+
+PlanOf = Callable[..., str]
+
+
+@pytest.fixture
+def plan_of(tmp_path: Path) -> PlanOf:
+    """The file of a plan for job orders."""
+    STATE.write(str(tmp_path / "source"))
+
+    def made(run_id: str, **others: object) -> str:
+        values = {
+            "job": "orders",
+            "run_id": run_id,
+            "now": 0,
+            "source": str(tmp_path / "source"),
+            "target": str(tmp_path / run_id),
+            "home": str(tmp_path / "home"),
+            "operators": [{"operator": "main", "states": [{"legacy": LEGACY, "new": NEW, "flag": FLAG}]}],
+        }
+        file = tmp_path / f"{run_id}.json"
+        file.write_text(json.dumps(values | others))
+        return str(file)
+
+    return made
+
+
+def control_of(tmp_path: Path) -> Control:
+    return Control(f"sqlite:///{tmp_path}/home/catalog.db")
+
+
+def the_run(tmp_path: Path, run_id: str) -> Run:
+    return Run.open(Location.of(str(tmp_path / "home" / "runs" / "orders" / run_id)))
+
+
+@pytest.mark.parametrize("step", ["snapshot", "migrate", "rescale"])
+def test_no_other_run_comes_between_two_steps(
+    tmp_path: Path, plan_of: PlanOf, step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for before in ("snapshot", "migrate", "rescale"):
+        assert do_step(before, "--plan", plan_of("one")) == 0
+        if before == step:
+            break
+    with control_of(tmp_path) as control:
+        held = control.lease_of("orders")
+        assert held is not None
+        assert held.run_id == "one"
+        assert held.expires_at - held.since >= BETWEEN_STEPS_MS
+        with pytest.raises(LeaseHeldError):
+            control.acquire("orders", "two")
+    assert do_step("snapshot", "--plan", plan_of("two")) == 1
+    assert "is being worked on by run one" in capsys.readouterr().err
+    # To wait is no failure.
+    assert the_run(tmp_path, "two").state is RunState.PLANNED
+
+
+def test_the_jobs_for_spark_submit_do_one_step_each(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("spark_jobs.engine.submitted_workers", lambda *_: nullcontext(InProcess()))
+    for step in ("snapshot", "migrate", "rescale", "validate", "cut_over"):
+        job = Path(__file__).parents[2] / "spark_jobs" / f"{step}.py"
+        monkeypatch.setattr("sys.argv", [str(job), "--plan", plan_of("one")])
+        with pytest.raises(SystemExit, match=r"^0$"):
+            runpy.run_path(str(job), run_name="__main__")
+        assert f"{step} of run one is done" in capsys.readouterr().out
+    assert the_run(tmp_path, "one").state is RunState.PUBLISHED
+
+
+def test_nobody_has_the_lease_while_people_think(tmp_path: Path, plan_of: PlanOf) -> None:
+    for step in ("snapshot", "migrate", "rescale", "validate"):
+        assert do_step(step, "--plan", plan_of("one")) == 0
+    with control_of(tmp_path) as control:
+        assert control.lease_of("orders") is None
+
+
+def test_a_step_that_fails_lets_the_lease_go(tmp_path: Path, plan_of: PlanOf) -> None:
+    assert do_step("snapshot", "--plan", plan_of("one")) == 0
+    assert do_step("validate", "--plan", plan_of("one")) == 1
+    with control_of(tmp_path) as control:
+        assert control.lease_of("orders") is None
+
+
+def test_a_plan_that_contradicts_the_savepoint_fails_the_run_in_words(tmp_path: Path, plan_of: PlanOf) -> None:
+    wrong = [{"operator": "main", "states": [{"legacy": "no such state", "new": "nor this"}]}]
+    assert do_step("snapshot", "--plan", plan_of("one", operators=wrong)) == 2
+    last = the_run(tmp_path, "one").changes()[-1]
+    assert last.state is RunState.FAILED
+    assert "has no keyed state 'no such state'" in last.reason
+    with control_of(tmp_path) as control:
+        assert control.lease_of("orders") is None
+
+
+def test_a_green_rehearsal_moves_the_tables_on_unless_it_looks_back(tmp_path: Path, plan_of: PlanOf) -> None:
+    def rehearse(run_id: str, **others: object) -> Run:
+        plan = plan_of(run_id, rehearse=True, **others)
+        for step in ("snapshot", "migrate", "rescale", "validate"):
+            assert do_step(step, "--plan", plan) == 0
+        return the_run(tmp_path, run_id)
+
+    def rows_written(run: Run) -> int:
+        counts = (run.facts("migrate") or {})["counts"]
+        return sum(of_state.get("rows written", 0) for of_state in counts.values())
+
+    for checkpoint in (1, 3):
+        replace(STATE, checkpoint_id=checkpoint).write(str(tmp_path / f"night-{checkpoint}"))
+    first = rehearse("first", source=str(tmp_path / "night-3"))
+    assert (first.facts(ADVANCE), rows_written(first)) == ({"moved": True}, 3)
+    same = rehearse("same", source=str(tmp_path / "night-3"))
+    assert (same.facts(ADVANCE), rows_written(same)) == ({"moved": True}, 0)
+    older = rehearse("older", source=str(tmp_path / "night-1"))
+    assert older.facts(ADVANCE) == {"moved": False}
+    assert older.state is RunState.VERIFIED
+
+
+def test_what_may_pass_is_no_failure_of_the_run(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(error: Exception) -> Callable[..., None]:
+        def step(*_: object) -> None:
+            raise error
+
+        return step
+
+    for error in (OSError(errno.EIO, "Input/output error", "/data/x"), PassingError("/data/x is away")):
+        with monkeypatch.context() as patch:
+            patch.setattr(snapshot, "run", fails(error))
+            assert do_step("snapshot", "--plan", plan_of("one")) == MAY_PASS
+        said = capsys.readouterr().err
+        assert said.startswith("stateferry: /data/x ")
+        assert said.count("\n") == 1
+        assert the_run(tmp_path, "one").state is RunState.RUNNING
+        with control_of(tmp_path) as control:
+            assert control.lease_of("orders") is None
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "run", fails(PermissionError(errno.EACCES, "Permission denied", "/data/x")))
+        assert do_step("snapshot", "--plan", plan_of("one")) == DAMAGED_OR_REFUSED
+    last = the_run(tmp_path, "one").changes()[-1]
+    assert (last.state, last.reason) == (RunState.FAILED, "/data/x can't be reached: Permission denied")
+    assert do_step("snapshot", "--plan", plan_of("one")) == 0
+
+
+def test_what_goes_wrong_without_the_lease_is_its_loss(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def overtaken(*_: object) -> None:
+        with control_of(tmp_path) as control:
+            control.acquire("orders", "one", force=True)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/data/x.draft")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "run", overtaken)
+        assert do_step("snapshot", "--plan", plan_of("one")) == MAY_PASS
+    assert "run one has lost the lease of job orders" in capsys.readouterr().err
+    assert the_run(tmp_path, "one").state is RunState.RUNNING
+
+
+def test_who_ends_a_step_is_told_that_it_goes_on(
+    plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(snapshot, "run", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    assert do_step("snapshot", "--plan", plan_of("one")) == TERMINATED
+    assert signal.getsignal(signal.SIGTERM) == before
+    said = capsys.readouterr().err
+    assert said == "stateferry: ended by SIGTERM: run one goes on where it was when snapshot is started again\n"
+
+
+def test_a_renewal_that_does_not_come_through_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [PassingError("the catalog is away"), PassingError("it still is"), None, LeaseLostError("another has it")]
+    asked: list[Exception | None] = []
+    gone = threading.Event()
+
+    def renew(_: object) -> None:
+        asked.append(answers[len(asked)])
+        if isinstance(asked[-1], LeaseLostError):
+            gone.set()
+        if asked[-1] is not None:
+            raise asked[-1]
+
+    monkeypatch.setattr(pipeline, "LEASE_MS", 15)
+    at_work: Any = SimpleNamespace(control=SimpleNamespace(renew=renew), lease=None, _lost=[])
+    with pipeline._Renewed(at_work):
+        assert gone.wait(30)
+    assert asked == answers
+    assert at_work._lost == answers[-1:]
+
+
+def test_verify_looks_for_the_result_before_spark_starts(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan_of("one")
+
+    def starts(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(engine, "local_workers", starts)
+    states = ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
+    nowhere = tmp_path / "nowhere"
+    assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == USAGE
+    assert f"there is no savepoint at {nowhere}" in capsys.readouterr().err
+    nowhere.mkdir()
+    assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == THE_ANSWER_IS_NO
+    assert "failed" in capsys.readouterr().out

@@ -1,0 +1,334 @@
+"""The check by plain code sees faults that conversion and compiled validation share, and raises no false alarm."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from hypothesis import example, given, reject
+from hypothesis import strategies as st
+
+from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.errors import DamagedError
+from stateferry.hashing.java_hash import unstable_reason
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.key_groups import assign_to_key_group
+from stateferry.migration import rules
+from stateferry.migration.map_migration import MigrateMaps
+from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.savepoint.operator_rewrite import Layout
+from stateferry.savepoint.reader import Savepoint, operator_id
+from stateferry.serializers.types import (
+    SCALA_EITHER,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    OpaqueType,
+    OptionType,
+    Scalar,
+    TupleType,
+)
+from stateferry.serializers.walker import MapEntries, walk_entries
+from stateferry.ttl import expired_array
+from stateferry.validation import content, expectation, plain_reader, sampling
+from stateferry.validation.check_result import Check, Outcome
+from stateferry.validation.checks import run_here, validate
+from stateferry.validation.plain_reader import holds_null
+from stateferry.validation.promise import Promise
+from stateferry.values.hash_codes import hash_code, key_group_of
+from stateferry.values.java_values import EitherValue
+from stateferry.values.values import decode_whole, decoder
+from tests.hashing.test_java_hash import TYPES, values_of
+from tests.support.naive import flink_types
+from tests.support.naive_java_hash import hash_code as naive_hash_code
+from tests.support.naive_java_hash import value_bytes
+from tests.support.rewriting import rewrite
+from tests.support.saboteur import Saboteur
+from tests.validation.test_checks import GOLDEN, LAYOUTS, NEW, PLAIN, Case, expiring, migrated
+
+
+def outcomes(checks: list[Check], outcome: Outcome) -> dict[str, Check]:
+    return {check.name: check for check in checks if check.outcome is outcome}
+
+
+def plain_of(checks: list[Check]) -> Check:
+    return next(check for check in checks if check.name.endswith(PLAIN))
+
+
+# Faults that both legs share.
+
+
+def without_last_entries(type_: MapType, data: Any, starts: Any, limits: Any) -> MapEntries:
+    found = walk_entries(type_, data, starts, limits)
+    lasts = np.cumsum(found.counts)[found.counts > 1] - 1
+    keep = np.setdiff1d(np.arange(len(found.starts)), lasts)
+    counts = found.counts - (found.counts > 1)
+    return MapEntries(counts, found.starts[keep], found.key_ends[keep], found.ends[keep], found.stops)
+
+
+def an_hour_early(stamps: Any, ttl: int, now: int) -> Any:
+    return expired_array(stamps, ttl - 3_600_000, now)
+
+
+def zero_for_null(value: object) -> bytes:
+    return bytes(8)
+
+
+def shifted(codes: Any, max_parallelism: int) -> Any:
+    found = assign_to_key_groups(codes, max_parallelism)
+    return (found + 1) % max_parallelism if max_parallelism == 300 else found
+
+
+def of_two_bytes(hashes: Callable[..., Any]) -> Callable[..., Any]:
+    """Takes keys for the same that begin alike."""
+
+    def hashed(data: Any, starts: Any, ends: Any, *seeds: Any) -> Any:
+        return hashes(data, starts, ends if seeds else np.minimum(starts + 2, ends), *seeds)
+
+    return hashed
+
+
+FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
+    "the walk over maps": (
+        "legacy-2.3-rocksdb",
+        "same",
+        {},
+        dict.fromkeys(("migration.rules.walk_entries", "validation.content.walk_entries"), without_last_entries),
+    ),
+    "expiry": (
+        "legacy-ttl-2.3-rocksdb",
+        "same",
+        {},
+        dict.fromkeys(
+            (f"{module}.expired_array" for module in ("migration.rules", "validation.expectation")), an_hour_early
+        ),
+    ),
+    "nulls under time to live": (
+        "legacy-ttl-2.3-rocksdb",
+        "same",
+        {"keep_expired": True},
+        dict.fromkeys(
+            (f"{module}.null_under_ttl" for module in ("migration.rules", "validation.expectation")), zero_for_null
+        ),
+    ),
+    "key groups": (
+        "legacy-2.3-rocksdb",
+        "max300",
+        {},
+        dict.fromkeys(
+            (f"{module}.assign_to_key_groups" for module in ("savepoint.grouped", "validation.content")), shifted
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_conversion_and_validation_share_is_seen(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, layout, settings, places = FAULTS[fault]
+    if "-ttl" in case:
+        settings = {**settings, "now": expiring(case)}
+    for place, function in places.items():
+        monkeypatch.setattr(f"stateferry.{place}", function)
+    made = migrated(GOLDEN / case, tmp_path / "new", "main", LAYOUTS[layout], **settings)  # type: ignore[arg-type]
+    checks = made.checks(made.folder)
+    assert outcomes(checks, Outcome.FAILED).keys() == {f"main/{NEW}{PLAIN}"}
+    plain = plain_of(checks)
+    assert plain.key_groups
+    assert all(sample.startswith("key group ") and "expected" in sample for sample in plain.samples)
+
+
+def test_keys_that_are_taken_for_the_same_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag of one key decides about the blob of another one."""
+    write_demo_savepoint(str(tmp_path / "source"), DemoState(100, 5, 0.3, None, 0, 2, 16, 1))
+    monkeypatch.setattr(rules, "key_lanes", of_two_bytes(rules.key_lanes))
+    for module in (content, expectation):
+        monkeypatch.setattr(module, "hash_runs", of_two_bytes(content.hash_runs))
+    settings = {"on_contradiction": Contradiction.ROWS}
+    made = migrated(tmp_path / "source", tmp_path / "new", "main", Layout(), **settings)  # type: ignore[arg-type]
+    assert outcomes(made.checks(made.folder), Outcome.FAILED).keys() == {f"main/{NEW}{PLAIN}"}
+
+
+# Other keys, namespaces, sizes.
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(max_parallelism=200)], ids=["same", "max200"])
+@pytest.mark.parametrize("case", ["kinds-in-windows-1.20-rocksdb", "kinds-in-strings-2.3-rocksdb"])
+def test_keys_with_a_namespace(case: str, layout: Layout, tmp_path: Path) -> None:
+    source = Savepoint.open(str(GOLDEN / case))
+    operator = source.operator("kinds")
+    states = {state.name: state for state in source.keyed_states(operator)}
+    of_windows = Rules(states["value-state"], "new", None, None, 0)
+    layout = replace(layout, compressed=False)
+    rewrite(source, str(tmp_path / "new"), layout, transforms={operator.id: MigrateMaps([of_windows], states)})
+    made = Case(source, Promise(layout, {operator.id: (of_windows,)}), tmp_path / "new", "kinds")
+    checks = made.checks(made.folder)
+    assert not outcomes(checks, Outcome.FAILED)
+    assert plain_of(checks).outcome is Outcome.PASSED
+    assert plain_of(checks).expected.startswith("all keys (seed ")
+    saboteur = Saboteur(made.folder, tmp_path / "sabotaged")
+
+    def change(groups: Any) -> None:
+        place, group, row = next(
+            (place, group, row)
+            for group in groups.values()
+            for place, row in enumerate(group)
+            if row.state == "new" and row.value[0] == 0
+        )
+        group[place] = replace(row, value=row.value[:-1] + bytes([row.value[-1] ^ 1]))
+
+    saboteur.change_rows("kinds", change)
+    found = plain_of(made.checks(saboteur.folder))
+    assert found.outcome is Outcome.FAILED
+    assert "namespace" in found.samples[0]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    folder = tmp_path_factory.mktemp("large")
+    state = DemoState(3000, 20, 0.3, 30 * 86_400_000, 1_790_000_000_000, 4, 128, 1)
+    write_demo_savepoint(str(folder / "source"), state)
+    return migrated(folder / "source", folder / "new", "main", Layout({operator_id("main"): 3}), now=1_790_000_000_000)
+
+
+@pytest.mark.parametrize("target_bytes", [64 << 20, 200_000])
+def test_a_large_state_is_sampled(large: Case, target_bytes: int) -> None:
+    staged = Savepoint.open(str(large.folder))
+
+    def through_json(specs: Any) -> Iterator[dict[str, Any]]:
+        return (json.loads(json.dumps(facts)) for facts in run_here(specs))
+
+    checks = validate(large.source, staged, large.promise, run=through_json, target_bytes=target_bytes)
+    assert not outcomes(checks, Outcome.FAILED)
+    plain = plain_of(checks)
+    assert plain.outcome is Outcome.PASSED
+    assert plain.expected.startswith("a sample (seed ")
+    assert plain.expected.endswith(plain.actual)
+    entries, _, _, keys, _ = plain.actual.split()
+    assert 1000 < int(entries) < 12_000
+    assert 50 < int(keys) < 600
+    assert plain == plain_of(validate(large.source, staged, large.promise, target_bytes=target_bytes))
+
+
+def test_a_fault_in_every_key_is_in_the_sample(large: Case, tmp_path: Path) -> None:
+    saboteur = Saboteur(large.folder, tmp_path / "sabotaged")
+
+    def change(groups: Any) -> None:
+        for group in groups.values():
+            for place, row in enumerate(group):
+                (stamp,) = struct.unpack_from(">q", row.value, 1)
+                group[place] = replace(row, value=row.value[:1] + struct.pack(">q", stamp + 1) + row.value[9:])
+
+    saboteur.change_rows("main", change)
+    plain = plain_of(large.checks(saboteur.folder))
+    assert plain.outcome is Outcome.FAILED
+    assert len(plain.samples) == 10
+
+
+def test_a_key_that_is_too_large_is_left_out_by_number(large: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "_MOST_OF_A_KEY", 10)
+    plain = plain_of(validate(large.source, Savepoint.open(str(large.folder)), large.promise))
+    assert plain.outcome is not Outcome.FAILED
+    assert "keys too large to be read so" in plain.expected
+
+
+def test_what_plain_code_cannot_decode_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
+    opaque = OpaqueType("com.acme.Value", "Kryo")
+    monkeypatch.setattr(plain_reader, "decoder", lambda type_: decoder(opaque if type_ is Scalar.LONG else type_))
+    plain = plain_of(made.checks(made.folder))
+    assert plain.outcome is Outcome.COULD_NOT_TELL
+    assert "com.acme.Value (Kryo)" in plain.actual
+
+
+@pytest.mark.parametrize("result_too", [False, True])
+def test_a_source_that_plain_code_takes_for_damaged_cannot_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result_too: bool
+) -> None:
+    """The compiled walk has read it: whether the result is right is for the other checks to say."""
+    made = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
+
+    def stricter(*_: object) -> NoReturn:
+        raise DamagedError("a stricter map", "this one")
+
+    monkeypatch.setattr(plain_reader.PlainReader, "_expected_lines", stricter)
+    if result_too:
+        monkeypatch.setattr(plain_reader.PlainReader, "_found_lines", stricter)
+    plain = plain_of(made.checks(made.folder))
+    assert plain.outcome is Outcome.COULD_NOT_TELL
+    assert "in the source: key group" in plain.actual
+    assert "expected a stricter map, found this one" in plain.actual
+
+
+def test_a_result_that_plain_code_takes_for_damaged_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
+
+    def stricter(*_: object) -> NoReturn:
+        raise DamagedError("a stricter row", "this one")
+
+    monkeypatch.setattr(plain_reader.PlainReader, "_found_lines", stricter)
+    assert plain_of(made.checks(made.folder)).outcome is Outcome.FAILED
+
+
+def test_nulls_of_types_that_are_not_known_here_are_left_to_the_other_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = migrated(GOLDEN / "legacy-ttl-2.3-rocksdb", tmp_path / "new", "main", Layout(), keep_expired=True, now=0)
+    monkeypatch.setattr(plain_reader, "holds_null", lambda type_: None)
+    assert plain_of(made.checks(made.folder)).outcome is Outcome.PASSED
+    monkeypatch.setattr(plain_reader, "holds_null", lambda type_: True)
+    assert plain_of(made.checks(made.folder)).outcome is Outcome.FAILED
+
+
+# Hashes.
+
+
+@given(st.data())
+def test_plain_hashes_of_decoded_values(data: st.DataObject) -> None:
+    type_ = data.draw(TYPES)
+    value = data.draw(values_of(type_, nullable=False))
+    try:
+        decoded = decode_whole(type_, value_bytes(type_, value))
+    except DamagedError:
+        # Drawn with parts that contradict each other, as those of a Timestamp can.
+        reject()
+    assert hash_code(type_, decoded) == naive_hash_code(type_, value)
+    assert key_group_of(type_, decoded, 300) == assign_to_key_group(naive_hash_code(type_, value), 300)
+
+
+@pytest.mark.parametrize(
+    ("type_", "key"),
+    [
+        (OpaqueType("com.acme.Key", "Kryo"), b""),
+        (EitherType(Scalar.LONG, Scalar.LONG, SCALA_EITHER), EitherValue(1, True)),
+        (TupleType((Scalar.LONG,), "com.acme.CaseClass"), (1,)),
+        (ListType(OptionType(Scalar.LONG)), [None]),
+        (EnumType("com.acme.Color", ("RED",)), "RED"),
+    ],
+)
+def test_a_key_of_unknown_hash_has_no_group(type_: FlinkType, key: object) -> None:
+    assert unstable_reason(type_)
+    assert key_group_of(type_, key, 128) is None
+
+
+@example(Scalar.BOOLEAN)
+@example(Scalar.BOOLEAN_VALUE)
+@given(flink_types())
+def test_nulls_of_known_types_are_those_of_the_conversion(type_: FlinkType) -> None:
+    assert holds_null(type_) in (None, null_under_ttl(type_) is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "group"), [("", 94), ("a", 81), ("hello", 35), ("Flink", 127), ("polygenelubricants", 108), ("日本", 95)]
+)
+def test_key_groups_that_flink_told(text: str, group: int) -> None:
+    assert key_group_of(Scalar.STRING, text, 128) == group
