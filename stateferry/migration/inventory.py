@@ -16,19 +16,10 @@ import numpy as np
 
 from stateferry.file_hash import hasher_of
 from stateferry.migration.ages import Ages, Integers
-from stateferry.migration.rules import (
-    Contradiction,
-    KeySets,
-    Rules,
-    kept_entries,
-    key_sets_of,
-    null_under_ttl,
-    read_blobs,
-    read_rows,
-    read_timestamps,
-    standing,
-)
+from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.migration.sections import parse_blobs, parse_rows, read_timestamps
 from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
+from stateferry.migration.who_wins import KeySets, kept_entries, kept_rows, key_sets_of
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.chunks import Chunk, plan_chunks
 from stateferry.savepoint.grouped import GroupSections
@@ -112,9 +103,9 @@ class InventoryTask:
                 if state.name == rules.legacy.name:
                     _examine(section, rules, sets[rules.legacy.name], met, aged)
                 elif state.name == rules.new_name:
-                    rows = read_rows(section, rules)
+                    rows = parse_rows(section, rules)
                     aged(rows.timestamps)
-                    standing(rows, rules, sets[rules.legacy.name], met)
+                    kept_rows(rows, rules, sets[rules.legacy.name], met)
                 elif state.name == rules.flag_name and state.ttl:
                     with section.locating():
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
@@ -173,7 +164,7 @@ def _examine(
     section: Section, rules: Rules, sets: KeySets, met: Counter[str], aged: Callable[[Integers, Integers], None]
 ) -> None:
     """Counts what the conversion would meet, and where that would refuse something counts it instead."""
-    blobs = read_blobs(section, rules)
+    blobs = parse_blobs(section, rules)
     aged(blobs.timestamps, blobs.counts)
     stops = rules.on_contradiction is Contradiction.STOP
     keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)

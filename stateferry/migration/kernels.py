@@ -19,7 +19,7 @@ _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 _intrinsic: Any = intrinsic
 
-_LONG = 128  # a run of at least so many bytes is hashed at the same time as the next one
+_LONG = 128  # a range of at least so many bytes is hashed at the same time as the next one
 SLACK = 16  # the number of bytes that a copy may write behind its end
 
 _K1 = np.uint64(0x9E3779B97F4A7C15)
@@ -101,7 +101,7 @@ def _copy(out, position, data, start, end):  # type: ignore[no-untyped-def]
 @_kernel
 def write_rows(  # type: ignore[no-untyped-def]
     data, key_starts, key_ends, stamps, firsts, counts, order, targets, prefix, entries, flags, ends, keep, stamped,
-    null, out, piece_ends, last_rows,
+    null, out, ends_of_rows, last_rows,
 ):  # fmt: skip
     """Writes the kept entries of blobs as rows of a map state, in the given order of the blobs.
 
@@ -144,7 +144,7 @@ def write_rows(  # type: ignore[no-untyped-def]
                     out[position] = 0
                     _store64(out, position + 1, _load64(data, stamps[blob]))
                     position = _copy(out, position + 9, null, 0, len(null))
-        piece_ends[turn] = position
+        ends_of_rows[turn] = position
     return rows
 
 
@@ -199,21 +199,21 @@ def _ends_of_hashes(data, start, end, one, other):  # type: ignore[no-untyped-de
 
 @_kernel
 def hash_each(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
-    """Computes a hash of each run of bytes, starting from its seed."""
+    """Computes a hash of each range of bytes, starting from its seed."""
     for index in range(len(starts)):
         out[index] = _hash(data, starts[index], ends[index], seeds[index])
 
 
 @_kernel
 def hash_twice(data, starts, ends, first_seed, second_seed, first, second):  # type: ignore[no-untyped-def]
-    """Computes for each run the hashes of `hash_each` with two seeds, and reads the bytes only once for both."""
+    """Computes for each range the hashes of `hash_each` with two seeds, and reads the bytes only once for both."""
     index = np.int64(0)
     while index < len(starts):
         start, end = starts[index], ends[index]
         size = np.uint64(end - start) * _K1
         one, other = first_seed ^ size, second_seed ^ size
         if end - start >= _LONG and index + 1 < len(starts):
-            # Each step of a run waits for the one before. Meanwhile the processor takes a step of the next run.
+            # Each step of a range waits for the one before. Meanwhile the processor takes a step of the next range.
             after, limit = starts[index + 1], ends[index + 1]
             size = np.uint64(limit - after) * _K1
             third, fourth = first_seed ^ size, second_seed ^ size
@@ -236,8 +236,8 @@ def hash_twice(data, starts, ends, first_seed, second_seed, first, second):  # t
 
 
 @_kernel
-def find_runs(data, starts, ends, runs):  # type: ignore[no-untyped-def]
-    """Finds the index of each run of bytes that differs from the run before it; returns how many there are."""
+def find_first_of_each(data, starts, ends, firsts):  # type: ignore[no-untyped-def]
+    """Finds the index of each range of bytes that differs from the one before it; returns how many there are."""
     count = np.int64(0)
     for index in range(len(starts)):
         start, size = starts[index], ends[index] - starts[index]
@@ -251,14 +251,14 @@ def find_runs(data, starts, ends, runs):  # type: ignore[no-untyped-def]
                 done += 1
             is_new = done < size
         if is_new:
-            runs[count] = index
+            firsts[count] = index
             count += 1
     return count
 
 
 @_kernel
 def spread_hash(data, starts, ends, counts, seeds, out):  # type: ignore[no-untyped-def]
-    """Hashes as `hash_each`; the first `counts[0]` runs start from `seeds[0]`, the next `counts[1]` from `seeds[1]`."""
+    """Hashes as `hash_each`; the first `counts[0]` ranges start from `seeds[0]`, and so on."""
     index = np.int64(0)
     for group in range(len(counts)):
         for _ in range(counts[group]):

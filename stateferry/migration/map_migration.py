@@ -6,9 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from stateferry.errors import PlanError
-from stateferry.migration.rules import Rules, convert, kept_rows, key_sets_of
-from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections
+from stateferry.migration import kernels
+from stateferry.migration.rules import Rules, null_under_ttl
+from stateferry.migration.sections import STAMP, Blobs, parse_blobs, parse_rows
+from stateferry.migration.who_wins import KeySets, kept_entries, kept_rows, key_sets_of, refuse_or_drop
+from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections, grouped
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
@@ -17,9 +22,11 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
+from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
 from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, ttl_snapshot
+from stateferry.serializers.walker import Positions
 
 
 @dataclass(slots=True)
@@ -73,7 +80,7 @@ class MigrateMaps:
         sets = key_sets_of(group, rules, self.states)
         for state, section in group:
             if state.name == rules.new_name:
-                kept = kept_rows(section, rules, sets, counts)
+                kept = kept_rows(parse_rows(section, rules), rules, sets, counts)
                 if len(kept) == len(section):
                     yield destination.send(section, state, new_id)
                 elif len(kept):
@@ -103,3 +110,37 @@ def _map_of_stamped(value: SerializerSnapshot) -> SerializerSnapshot:
     _, map_ = value.nested
     user_key, user_value = map_.nested
     return map_snapshot(user_key, ttl_snapshot(user_value))
+
+
+def convert(
+    section: Section, rules: Rules, sets: KeySets, new_id: int, targets: Positions, prefix: int, counts: Counter[str]
+) -> GroupedEntries:
+    """Returns the rows that a section of blobs becomes; `targets` are the key groups to which the blobs go."""
+    blobs = parse_blobs(section, rules)
+    keep = kept_entries(blobs, rules, sets, counts)
+    stamped = rules.legacy.ttl
+    null = null_under_ttl(rules.map_type.value) if stamped else b""
+    if stamped and null is None:
+        nulls = keep & blobs.nulls()
+        refuse_or_drop(int(nulls.sum()), rules, counts)
+        keep = keep & ~nulls
+    order = np.argsort(targets, kind="stable")
+    out = np.empty(_most_bytes(blobs, prefix, len(null or b"")) + kernels.SLACK, np.uint8)
+    ends_of_rows, last_rows = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    null_bytes = np.array(bytearray(null or b""), np.uint8)
+    written = kernels.write_rows(
+        section.data, blobs.key_starts, blobs.key_ends, blobs.stamps, blobs.firsts, blobs.counts, order, targets,
+        prefix, blobs.entries, blobs.flags, blobs.ends, keep, stamped, null_bytes, out, ends_of_rows, last_rows,
+    )  # fmt: skip
+    counts["rows written"] += int(written)
+    return grouped(new_id, out[: ends_of_rows[-1]], targets[order], ends_of_rows, last_rows)
+
+
+def _most_bytes(blobs: Blobs, prefix: int, null: int) -> int:
+    """Returns the most bytes that the rows of all entries can take, without looking at the entries.
+
+    An estimate that is too large costs nothing, because memory that isn't written to isn't used.
+    """
+    stamp = STAMP + null if len(blobs.timestamps) else 0
+    each = 8 + prefix + stamp + blobs.key_ends - blobs.key_starts
+    return int((blobs.counts * each).sum() + (blobs.section.ends - blobs.stamps).sum())

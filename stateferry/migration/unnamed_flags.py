@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from stateferry.errors import RejectedError
-from stateferry.migration.rules import NO_HASHES, Rules, live_blob_keys, members, read_flags, read_rows
+from stateferry.migration.key_hashes import NO_HASHES, members
+from stateferry.migration.rules import Rules
+from stateferry.migration.sections import live_blob_keys, parse_rows, set_flag_keys
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import Scalar
@@ -60,11 +62,11 @@ class FlagSigns:
     def meet(self, state: KeyedState, section: Section) -> None:
         """Notes a section of a state."""
         if state.name == self.rules.new_name:
-            self._rows.append(read_rows(section, self.rules).live_keys())
+            self._rows.append(parse_rows(section, self.rules).live_keys())
         elif state.name == self.rules.legacy.name:
             self._blobs.append(live_blob_keys(section, self.rules))
         elif state.name in self.flags:
-            self._true.setdefault(state.name, []).append(read_flags(section, state, self.rules))
+            self._true.setdefault(state.name, []).append(set_flag_keys(section, state, self.rules))
 
     def counts(self) -> dict[str, Counter[str]]:
         """Returns the counts of each possible flag that is true for any key of the group, by its name."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from stateferry.errors import PlanError
 from stateferry.key_groups import key_group_prefix_bytes
-from stateferry.migration.rules import Rules, read_blobs
+from stateferry.migration.rules import Rules
+from stateferry.migration.sections import parse_blobs
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.survey import stream_size
@@ -65,7 +66,7 @@ def _growth(resolved: ResolvedPlan, one: ResolvedOperator) -> float:
 
 
 def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
-    blobs = read_blobs(section, rules)
+    blobs = parse_blobs(section, rules)
     per_row = _LENGTHS + key_group_prefix_bytes(new_max) + (_STAMP if rules.legacy.ttl else 0)
     keys = int((blobs.counts * (per_row + blobs.key_ends - blobs.key_starts)).sum())
     return keys + int((blobs.ends - blobs.entries).sum())

@@ -19,19 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stateferry.migration.rules import (
-    NO_KEYS,
-    KeySets,
-    is_live,
-    kept_entries,
-    key_lanes,
-    key_sets,
-    null_under_ttl,
-    read_blobs,
-    read_rows,
-    refuse_or_drop,
-    standing,
-)
+from stateferry.migration.key_hashes import key_lanes
+from stateferry.migration.rules import null_under_ttl
+from stateferry.migration.sections import is_live, parse_blobs, parse_rows
+from stateferry.migration.who_wins import NO_KEYS, KeySets, kept_entries, kept_rows, key_sets, refuse_or_drop
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.storage import Location
@@ -213,7 +204,7 @@ class _ChunkWork:
 
     def _section(self, section: Section, kind: int, unit: _Unit) -> None:
         starts = section.key_starts + section.file.prefix
-        ends = read_rows(section, self._lasting).key_ends if kind == ROWS else section.key_ends
+        ends = parse_rows(section, self._lasting).key_ends if kind == ROWS else section.key_ends
         numbers = unit.keys.index.find(key_lanes(section.data, starts, ends))
         wanted = unit.wanted[numbers]
         if not wanted.any():
@@ -231,7 +222,7 @@ class _ChunkWork:
             self._rows(section, numbers, unit)
 
     def _blobs(self, section: Section, numbers: Positions, unit: _Unit) -> None:
-        blobs = read_blobs(section, self.rules)
+        blobs = parse_blobs(section, self.rules)
         counts: Counter[str] = Counter()
         keep = kept_entries(blobs, self._lasting, unit.sets, counts)
         if self._null is None and (nulls := keep & blobs.nulls()).any():
@@ -248,8 +239,8 @@ class _ChunkWork:
             self._add(piece, numbers, unit)
 
     def _rows(self, section: Section, numbers: Positions, unit: _Unit) -> None:
-        rows = read_rows(section, self._lasting)
-        kept = standing(rows, self._lasting, unit.sets, Counter())
+        rows = parse_rows(section, self._lasting)
+        kept = kept_rows(rows, self._lasting, unit.sets, Counter())
         unit.counts["rows read"] += len(section)
         np.add.at(unit.entries, numbers[kept], 1)
         if len(kept):

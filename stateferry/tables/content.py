@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from stateferry.columns.arrays import running_sum
-from stateferry.migration.rules import Hashes, Rules, null_under_ttl
+from stateferry.migration.key_hashes import Hashes
+from stateferry.migration.rules import Rules, null_under_ttl
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.walker import Positions
 from stateferry.tables import schemas as names

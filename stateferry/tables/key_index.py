@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stateferry.migration.rules import Hashes, Lanes, key_lanes
+from stateferry.migration.key_hashes import Hashes, Lanes, key_lanes
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import Scalar
 from stateferry.serializers.walker import Flags, Positions

@@ -15,17 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stateferry.migration.rules import (
-    Contradiction,
-    Lanes,
-    Rules,
-    flags_that_stand,
-    hash_lanes,
-    is_live,
-    key_lanes,
-    read_rows,
-    read_timestamps,
-)
+from stateferry.migration.key_hashes import Lanes, hash_lanes, key_lanes
+from stateferry.migration.rules import Contradiction, Rules
+from stateferry.migration.sections import is_live, parse_rows, read_timestamps, set_flags
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.walker import Flags, Positions
@@ -113,7 +105,7 @@ class _Parts:
 
     def flags(self, section: Section, source: Source) -> None:
         assert source.flag is not None
-        stand = flags_that_stand(section, source.flag, source.rules)
+        stand = set_flags(section, source.flag, source.rules)
         kinds = np.where(stand, FLAG | LIVE_FLAG, FLAG)
         self._add_whole(section, source, FLAG, kinds, stand, np.full(len(section), NO_TIMESTAMP))
 
@@ -135,7 +127,7 @@ class _Parts:
         self.timestamps.append(timestamps)
 
     def rows(self, section: Section, source: Source) -> None:
-        rows = read_rows(section, source.rules)
+        rows = parse_rows(section, source.rules)
         first, second = key_lanes(section.data, rows.key_starts, rows.key_ends)
         contents = _hashes(section, rows.key_ends, section.ends, source, ROWS)
         timestamps = rows.timestamps if len(rows.timestamps) else np.full(len(section), NO_TIMESTAMP)

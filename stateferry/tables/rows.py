@@ -12,7 +12,9 @@ import pyarrow as pa
 from stateferry.columns import columns, kernels
 from stateferry.columns.scalars import blocks_array
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.migration.rules import Blobs, MapRows, Rules, key_lanes, null_under_ttl
+from stateferry.migration.key_hashes import key_lanes
+from stateferry.migration.rules import Rules, null_under_ttl
+from stateferry.migration.sections import Blobs, MapRows
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.key_group_file import Section
 from stateferry.serializers.types import FlinkType, Scalar

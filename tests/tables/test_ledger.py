@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.migration import kernels
-from stateferry.migration.rules import Lanes, hash_lanes, key_lanes
+from stateferry.migration.key_hashes import Lanes, hash_lanes, key_lanes
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import Scalar
 from stateferry.tables.key_index import KeyIndex, lanes_of_parts

@@ -19,7 +19,7 @@ from stateferry.errors import DamagedError
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import assign_to_key_group
-from stateferry.migration import rules
+from stateferry.migration import key_hashes, sections
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
 from stateferry.savepoint.operator_rewrite import Layout
@@ -101,14 +101,14 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "legacy-2.3-rocksdb",
         "same",
         {},
-        dict.fromkeys(("migration.rules.walk_entries", "validation.content.walk_entries"), without_last_entries),
+        dict.fromkeys(("migration.sections.walk_entries", "validation.content.walk_entries"), without_last_entries),
     ),
     "expiry": (
         "legacy-ttl-2.3-rocksdb",
         "same",
         {},
         dict.fromkeys(
-            (f"{module}.expired_array" for module in ("migration.rules", "validation.expectation")), an_hour_early
+            (f"{module}.expired_array" for module in ("migration.sections", "validation.expectation")), an_hour_early
         ),
     ),
     "nulls under time to live": (
@@ -116,7 +116,8 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "same",
         {"keep_expired": True},
         dict.fromkeys(
-            (f"{module}.null_under_ttl" for module in ("migration.rules", "validation.expectation")), zero_for_null
+            (f"{module}.null_under_ttl" for module in ("migration.map_migration", "validation.expectation")),
+            zero_for_null,
         ),
     ),
     "key groups": (
@@ -149,8 +150,10 @@ def test_a_fault_that_conversion_and_validation_share_is_seen(
 
 def test_keys_that_are_taken_for_the_same_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flag of one key decides about the blob of another one."""
+    hash_keys = key_hashes.key_lanes
     write_demo_savepoint(str(tmp_path / "source"), DemoState(100, 5, 0.3, None, 0, 2, 16, 1))
-    monkeypatch.setattr(rules, "key_lanes", of_two_bytes(rules.key_lanes))
+    for place in (key_hashes, sections):
+        monkeypatch.setattr(place, "key_lanes", of_two_bytes(hash_keys))
     for module in (content, expectation):
         monkeypatch.setattr(module, "hash_runs", of_two_bytes(content.hash_runs))
     settings = {"on_contradiction": Contradiction.ROWS}

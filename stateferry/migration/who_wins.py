@@ -1,0 +1,150 @@
+"""Who wins if a job has migrated some keys itself: which blobs become rows, and which rows stay.
+
+Flags, blobs and rows are those of the savepoint that have not expired:
+
+| flag | blob | rows | what the new state gets |
+|---|---|---|---|
+| set | - | any | the rows |
+| - | there | none | the blob's entries |
+| - | there | some | the rows, and those entries of the blob whose user key has no row |
+| set | there | any | a contradiction: the plan's rule chooses the blob's entries (`blob`) or the rows (`rows`) |
+| - | - | some | the rows |
+
+All contradictions are counted. Every entry of a blob inherits the blob's timestamp. The functions here work on one key
+group at a time. They keep 16 bytes for each key with a flag, a blob or rows, and for each row of a key that has a blob.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from stateferry.migration.key_hashes import NO_HASHES, members
+from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
+from stateferry.migration.sections import Blobs, MapRows, is_live, live_blob_keys, parse_rows, set_flag_keys
+from stateferry.nouns import noun
+from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.state import KeyedState
+from stateferry.serializers.types import type_name
+from stateferry.serializers.walker import Flags, Positions
+
+
+@dataclass(frozen=True, slots=True)
+class KeySets:
+    """Keys of one key group: those with a flag and a blob, and the rows (key and user key) that win over a blob."""
+
+    contradictory: pa.Array
+    superseding: pa.Array
+
+
+NO_KEYS = KeySets(NO_HASHES, NO_HASHES)
+
+
+def key_sets_of(group: GroupSections, rules: Rules, states: Mapping[str, KeyedState]) -> KeySets:
+    """Returns the key sets of a key group, which will be read again; without flags and rows it isn't read for this.
+
+    `states` are all states of the operator by name.
+    """
+    here = {state.name for state in group.states}
+    if rules.legacy.name not in here or not here & {rules.new_name, rules.flag_name}:
+        return NO_KEYS
+    group.keep()
+    return key_sets(group, rules, states.get(rules.flag_name) if rules.flag_name else None)
+
+
+def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: KeyedState | None) -> KeySets:
+    """Finds the keys that have a blob and also a flag or rows, in one key group or several.
+
+    `flag` is the flag state if the savepoint has it. `group` may be iterated twice.
+    """
+    flagged, with_rows, blobs = [NO_HASHES], [NO_HASHES], [NO_HASHES]
+    for state, section in group:
+        if flag is not None and state.name == rules.flag_name:
+            flagged.append(set_flag_keys(section, flag, rules))
+        elif state.name == rules.new_name:
+            with_rows.append(parse_rows(section, rules).live_keys())
+        elif state.name == rules.legacy.name:
+            blobs.append(live_blob_keys(section, rules))
+    all_blobs = pa.concat_arrays(blobs)
+    contradictory = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(flagged))))
+    both = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(with_rows))))
+    both = both.filter(pa.array(~members(both, contradictory)))
+    superseding = [NO_HASHES]
+    if len(both):
+        for state, section in group:
+            if state.name == rules.new_name:
+                rows = parse_rows(section, rules)
+                superseding.append(rows.pairs().filter(pa.array(members(rows.keys(), both) & rows.live)))
+    return KeySets(contradictory, pa.concat_arrays(superseding))
+
+
+def kept_rows(rows: MapRows, rules: Rules, sets: KeySets, counts: Counter[str]) -> Positions:
+    """Returns the indices of the rows that stay, and counts what happened."""
+    keep = rows.live
+    counts["rows read"] += len(keep)
+    counts["rows expired"] += int((~keep).sum())
+    _count_future(rows.timestamps, rules, counts)
+    if rules.on_contradiction is Contradiction.BLOB:
+        replaced = members(rows.keys(), sets.contradictory) & keep
+        counts["rows replaced by a blob"] += int(replaced.sum())
+        keep = keep & ~replaced
+    kept: Positions = np.flatnonzero(keep)
+    counts["rows kept"] += len(kept)
+    return kept
+
+
+def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
+    """Whether each entry of the blobs becomes a row; counts what happened."""
+    live = is_live(blobs.timestamps, rules, len(blobs.counts))
+    counts["blobs"] += len(blobs.counts)
+    counts["blob entries"] += len(blobs.entries)
+    counts["empty maps"] += int((live & (blobs.counts == 0)).sum())
+    counts["blobs expired"] += int((~live).sum())
+    counts["blob entries expired"] += int(blobs.counts[~live].sum())
+    _count_future(blobs.timestamps, rules, counts)
+    live = live & _against_flags(blobs, live, rules, sets, counts)
+    keep = blobs.per_entry(live)
+    if len(sets.superseding):
+        superseded = members(blobs.pairs(), sets.superseding) & keep
+        counts["blob entries superseded"] += int(superseded.sum())
+        keep = keep & ~superseded
+    return keep
+
+
+def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
+    """Returns which blobs stay in spite of the flags of their keys."""
+    if len(sets.contradictory) == 0:
+        return live
+    contradictory = members(blobs.keys(), sets.contradictory) & live
+    counts["contradictions"] += int(contradictory.sum())
+    if rules.on_contradiction is Contradiction.BLOB:
+        return live
+    if rules.on_contradiction is Contradiction.STOP and contradictory.any():
+        met = int(contradictory.sum())
+        raise ContradictionsError(
+            f"state {rules.legacy.name}: {met} {noun(met, 'key')} of key group {blobs.section.key_group} "
+            f"{noun(met, 'is', 'are')} flagged as migrated and still {noun(met, 'has', 'have')} a blob; choose a rule: "
+            "on-contradiction blob or rows"
+        )
+    counts["blob entries dropped for rows"] += int(blobs.counts[contradictory].sum())
+    return live & ~contradictory
+
+
+def _count_future(timestamps: Positions, rules: Rules, counts: Counter[str]) -> None:
+    counts["timestamps in the future"] += int((timestamps > rules.now).sum())
+
+
+def refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
+    """Counts nulls that are dropped, or refuses them if the plan doesn't drop them."""
+    if nulls and not rules.drop_unrepresentable_nulls:
+        raise NullsCannotBeKeptError(
+            f"state {rules.legacy.name}: {nulls} {noun(nulls, 'entry has', 'entries have')} a null that "
+            f"{type_name(rules.map_type.value)} with TTL can't hold in a MapState; drop them "
+            "(drop-unrepresentable-nulls), or make the value nullable in both jobs"
+        )
+    counts["unrepresentable nulls dropped"] += nulls
