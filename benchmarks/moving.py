@@ -20,7 +20,8 @@ import numpy.typing as npt
 from benchmarks.measuring import Duration, Scale, Subject, expect
 from benchmarks.sections import demo, made_up
 from stateferry.hashing.java_hash import hash_codes
-from stateferry.key_group_arrays import assign_to_key_groups, operator_indexes_for_key_groups
+from stateferry.key_group_arrays import assign_to_key_groups
+from stateferry.key_groups import ranges
 from stateferry.rescale_plan import RescalePlan, plan_rescale
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.metadata import Operator
@@ -48,7 +49,7 @@ Way = Callable[[int], Share]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OldFiles:
     """The old files, opened by the library, and as file descriptors for direct reads."""
 
     operator: Operator
@@ -80,11 +81,12 @@ class Source:
     def subtasks_of(self, section: Section) -> npt.NDArray[np.int32]:
         """The new subtask of each entry, by the hash of its key."""
         codes = hash_codes(self.key, section.data, section.key_starts + section.file.prefix, section.key_ends - 1)
-        most = self.operator.max_parallelism
-        return operator_indexes_for_key_groups(most, NEW_PARALLELISM, assign_to_key_groups(codes, most))
+        owned = ranges(self.operator.max_parallelism, NEW_PARALLELISM)
+        owners = np.repeat(np.arange(NEW_PARALLELISM, dtype=np.int32), [len(key_groups) for key_groups in owned])
+        return owners[assign_to_key_groups(codes, self.operator.max_parallelism)]
 
 
-def open_source(savepoint: Savepoint, opened: ExitStack) -> Source:
+def open_old_files(savepoint: Savepoint, opened: ExitStack) -> OldFiles:
     """Opens the files of a savepoint with one keyed operator."""
     (operator,) = savepoint.keyed_operators()
     files = savepoint.open_all(operator, opened)
@@ -92,15 +94,15 @@ def open_source(savepoint: Savepoint, opened: ExitStack) -> Source:
     for file in files:
         descriptors.append(os.open(savepoint.folder.child(file.name.rpartition("/")[2]).path, os.O_RDONLY))
         opened.callback(os.close, descriptors[-1])
-    return Source(operator, files, tuple(descriptors))
+    return OldFiles(operator, files, tuple(descriptors))
 
 
-def by_ranges(source: Source, plan: RescalePlan, subtask: int) -> Share:
+def by_ranges(old: OldFiles, plan: RescalePlan, subtask: int) -> Share:
     """Reads the ranges of the old files that hold the subtask's key groups, and finds the rows in them."""
-    files = {file.subtask_file.subtask: file for file in source.files}
+    files = {file.subtask_file.subtask: file for file in old.files}
     window = np.empty(WINDOW, np.uint8)
     rows = row_bytes = 0
-    reads = plan.reads_of(subtask)
+    reads = [read for read in plan.reads if read.new_subtask == subtask]
     for read in reads:
         for key_group in read.key_groups:
             for section in files[read.file.subtask].sections(key_group, window):
@@ -109,35 +111,35 @@ def by_ranges(source: Source, plan: RescalePlan, subtask: int) -> Share:
     return Share(rows, row_bytes, len(reads), sum(read.size for read in reads))
 
 
-def scan_and_filter(source: Source, subtask: int) -> Share:
+def scan_and_filter(old: OldFiles, subtask: int) -> Share:
     """Reads everything and keeps the rows whose keys belong to the subtask."""
     rows = row_bytes = 0
-    for _, section in source.sections():
-        kept = source.subtasks_of(section) == subtask
+    for _, section in old.sections():
+        kept = old.subtasks_of(section) == subtask
         rows += int(kept.sum())
         row_bytes += int((section.ends - section.starts)[kept].sum())
-    return Share(rows, row_bytes, len(source.files), sum(file.size - file.header_end for file in source.files))
+    return Share(rows, row_bytes, len(old.files), sum(file.size - file.header_end for file in old.files))
 
 
-def by_index(source: Source, index: Numbers, subtask: int) -> Share:
+def by_index(old: OldFiles, index: Numbers, subtask: int) -> Share:
     """Looks up the subtask's keys and reads one row at a time."""
     first, last = np.searchsorted(index[0], (subtask, subtask + 1)).tolist()
     size = sum(
-        len(os.pread(source.descriptors[file], size, position))
+        len(os.pread(old.descriptors[file], size, position))
         for file, position, size in index[1:, first:last].T.tolist()
     )
     return Share(last - first, size, last - first, size)
 
 
-def index_of(source: Source) -> Numbers:
+def index_of(old: OldFiles) -> Numbers:
     """The new subtask, file, position and size of each row, in the order of an index by key.
 
     That is the order of hashes, which is independent of the rows' positions.
     """
     parts = []
-    for number, section in source.sections():
+    for number, section in old.sections():
         starts = section.base + section.starts
-        columns = (source.subtasks_of(section), np.full(len(section), number), starts, section.ends - section.starts)
+        columns = (old.subtasks_of(section), np.full(len(section), number), starts, section.ends - section.starts)
         parts.append(np.stack([column.astype(np.int64) for column in columns]))
     index = np.concatenate(parts, axis=1)
     shuffled = np.random.default_rng(1).permutation(index.shape[1])
@@ -147,18 +149,18 @@ def index_of(source: Source) -> Numbers:
 def measure(scale: Scale) -> Iterator[Duration]:
     """One duration for each way, and one for building the index."""
     with ExitStack() as opened:
-        source = open_source(made_up(scale, "blobs-0", demo(scale)), opened)
-        files = [file.subtask_file for file in source.files]
-        plan = plan_rescale(files, source.operator.max_parallelism, source.operator.parallelism, NEW_PARALLELISM)
+        old = open_old_files(made_up(scale, "blobs-0", demo(scale)), opened)
+        files = [file.subtask_file for file in old.files]
+        plan = plan_rescale(files, old.operator.max_parallelism, old.operator.parallelism, NEW_PARALLELISM)
         begin = time.perf_counter()
-        index = index_of(source)
+        index = index_of(old)
         building = time.perf_counter() - begin
         ways: tuple[tuple[str, Way], ...] = (
-            ("ranges of key groups", partial(by_ranges, source, plan)),
-            ("scan everything and filter", partial(scan_and_filter, source)),
-            ("index by key, random reads", partial(by_index, source, index)),
+            ("ranges of key groups", partial(by_ranges, old, plan)),
+            ("scan everything and filter", partial(scan_and_filter, old)),
+            ("index by key, random reads", partial(by_index, old, index)),
         )
-        measured = [(what, *_timed(way, source, min(scale.rounds, _ROUNDS))) for what, way in ways]
+        measured = [(what, *_timed(way, old, min(scale.rounds, _ROUNDS))) for what, way in ways]
         fastest = statistics.median(measured[0][1])
         for what, seconds, shares in measured:
             expect([given(share) for share in shares], [given(share) for share in measured[0][2]], "(rows, bytes)")
@@ -174,14 +176,14 @@ def given(share: Share) -> tuple[int, int]:
     return share.rows, share.row_bytes
 
 
-def _timed(way: Way, source: Source, rounds: int) -> tuple[tuple[float, ...], list[Share]]:
+def _timed(way: Way, old: OldFiles, rounds: int) -> tuple[tuple[float, ...], list[Share]]:
     """Measures all new subtasks, each as if on its own machine, which hasn't read the savepoint before."""
     seconds: list[float] = []
     shares: list[Share] = []
     for _ in range(rounds):
         shares, taken = [], 0.0
         for subtask in range(NEW_PARALLELISM):
-            source.forget()
+            old.forget()
             begin = time.perf_counter()
             shares.append(way(subtask))
             taken += time.perf_counter() - begin

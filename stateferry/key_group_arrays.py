@@ -1,4 +1,4 @@
-"""The functions of `stateferry.key_groups` for whole columns of hash codes and key groups."""
+"""The functions of `stateferry.key_groups` for whole columns of hash codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stateferry.hashing import kernels as hash_kernels
-from stateferry.key_groups import check_layout, check_parallelism
+from stateferry.key_groups import check_parallelism
 
 
 def murmur(codes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -21,15 +21,6 @@ def assign_to_key_groups(codes: NDArray[np.int32], max_parallelism: int) -> NDAr
     check_parallelism(max_parallelism, "max parallelism")
     mixed = murmur(codes)
     return np.remainder(mixed, np.int32(max_parallelism), out=mixed)
-
-
-def operator_indexes_for_key_groups(
-    max_parallelism: int, parallelism: int, key_groups: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    """Returns the subtask that owns each key group."""
-    check_layout(max_parallelism, parallelism)
-    # The largest product, 32767 * 32768, fits into 31 bits.
-    return key_groups * np.int32(parallelism) // np.int32(max_parallelism)
 
 
 def _shared(codes: NDArray[np.int32]) -> NDArray[np.int32]:

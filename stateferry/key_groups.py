@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from stateferry.errors import UsageError
 
-DEFAULT_LOWER_BOUND_MAX_PARALLELISM = 128
 UPPER_BOUND_MAX_PARALLELISM = 32768
 LAST_MAX_PARALLELISM_WITH_ONE_BYTE_PREFIX = 128
 
@@ -130,13 +129,6 @@ def range_for_operator_index(max_parallelism: int, parallelism: int, index: int)
 def ranges(max_parallelism: int, parallelism: int) -> tuple[KeyGroupRange, ...]:
     """Returns the key groups of every subtask, in the order of the subtasks."""
     return tuple(range_for_operator_index(max_parallelism, parallelism, index) for index in range(parallelism))
-
-
-def default_max_parallelism(parallelism: int) -> int:
-    """Returns the max parallelism that Flink gives to an operator without one of its own."""
-    check_parallelism(parallelism, "parallelism")
-    rounded_up = 1 << (parallelism + parallelism // 2 - 1).bit_length()
-    return min(max(rounded_up, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
 
 
 def key_group_prefix_bytes(max_parallelism: int) -> int:

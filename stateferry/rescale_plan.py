@@ -68,10 +68,6 @@ class RescalePlan:
     def staying_bytes(self) -> int:
         return sum(read.size for read in self.reads if read.stays)
 
-    def reads_of(self, new_subtask: int) -> tuple[Read, ...]:
-        """Returns the reads of one new subtask."""
-        return tuple(read for read in self.reads if read.new_subtask == new_subtask)
-
 
 def plan_rescale(
     files: Sequence[SubtaskFile], max_parallelism: int, old_parallelism: int, new_parallelism: int

@@ -11,13 +11,12 @@ import numpy.typing as npt
 from stateferry.errors import DamagedError
 from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
-from stateferry.savepoint.metadata import InlineBytes, Operator, StreamHandle
+from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.operator_file import broadcast_entries
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import FlinkType
 
-BytesRead = Callable[[int], None]
 Counts = npt.NDArray[np.int64]
 
 
@@ -101,12 +100,12 @@ class OperatorSurvey:
     def raw_bytes(self) -> int:
         """The bytes of raw state, whose content only the operator itself understands."""
         handles = [handle for task in self.operator.subtasks for handle in (task.raw_operator, task.raw_keyed)]
-        return sum(stream_size(handle.stream) for handle in handles if handle is not None)
+        return sum(handle.stream.size for handle in handles if handle is not None)
 
     @property
     def coordinator_bytes(self) -> int:
         """The bytes of a source's coordinator state."""
-        return stream_size(self.operator.coordinator) if self.operator.coordinator is not None else 0
+        return self.operator.coordinator.size if self.operator.coordinator is not None else 0
 
     @property
     def finished_subtasks(self) -> int:
@@ -116,7 +115,7 @@ class OperatorSurvey:
         return sum(subtask.finished for subtask in self.operator.subtasks)
 
 
-def survey(savepoint: Savepoint, bytes_read: BytesRead = lambda count: None) -> tuple[OperatorSurvey, ...]:
+def survey(savepoint: Savepoint, bytes_read: Callable[[int], None] = lambda count: None) -> tuple[OperatorSurvey, ...]:
     """Reads all keyed state once and counts it; `bytes_read` gets the size of each part that has been read."""
     return tuple(_survey_operator(savepoint, operator, bytes_read) for operator in savepoint.metadata.operators)
 
@@ -124,15 +123,10 @@ def survey(savepoint: Savepoint, bytes_read: BytesRead = lambda count: None) -> 
 def bytes_to_read(savepoint: Savepoint) -> int:
     """Returns how many bytes `survey` will read."""
     handles = [task.managed_keyed for operator in savepoint.metadata.operators for task in operator.subtasks]
-    return sum(stream_size(handle.stream) for handle in handles if handle is not None)
+    return sum(handle.stream.size for handle in handles if handle is not None)
 
 
-def stream_size(stream: StreamHandle) -> int:
-    """Returns the number of bytes of a state file or of inlined state."""
-    return len(stream.data) if isinstance(stream, InlineBytes) else stream.size
-
-
-def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: BytesRead) -> OperatorSurvey:
+def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: Callable[[int], None]) -> OperatorSurvey:
     keyed: _KeyedCount | None = None
     for file in savepoint.open_files(operator):
         if keyed is None:
@@ -151,7 +145,7 @@ class _KeyedCount:
     counts: dict[str, Counts] = field(default_factory=dict)
     subtasks: dict[int, int] = field(default_factory=dict)
 
-    def count(self, file: KeyGroupFile, bytes_read: BytesRead) -> None:
+    def count(self, file: KeyGroupFile, bytes_read: Callable[[int], None]) -> None:
         for name in self.states:
             self.counts.setdefault(name, np.zeros((2, self.max_parallelism), np.int64))
         names = [state.name for state in file.header.states]

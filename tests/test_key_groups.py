@@ -72,15 +72,9 @@ def test_columns_equal_single_values(codes: list[int], layout: tuple[int, int]) 
     groups = arrays.assign_to_key_groups(np.array(codes, dtype=np.int32), max_parallelism)
     assert groups.dtype == np.int32
     assert groups.tolist() == [key_groups.assign_to_key_group(code, max_parallelism) for code in codes]
-    subtasks = arrays.operator_indexes_for_key_groups(max_parallelism, parallelism, groups)
-    assert subtasks.tolist() == [
+    assert [key_groups.operator_index_for_key_group(max_parallelism, parallelism, group) for group in groups] == [
         key_groups.assign_key_to_parallel_operator(code, max_parallelism, parallelism) for code in codes
     ]
-
-
-def test_the_largest_key_group_overflows_nothing() -> None:
-    largest = np.array([32767], dtype=np.int32)
-    assert arrays.operator_indexes_for_key_groups(32768, 32768, largest).tolist() == [32767]
 
 
 def test_few_integer_keys_leave_subtasks_empty() -> None:
@@ -98,16 +92,8 @@ def test_ranges_partition_all_key_groups_by_owner(layout: tuple[int, int]) -> No
     owned = key_groups.ranges(max_parallelism, parallelism)
     assert [group for part in owned for group in part] == list(range(max_parallelism))
     for subtask, part in enumerate(owned):
-        owners = arrays.operator_indexes_for_key_groups(max_parallelism, parallelism, np.array(list(part), np.int32))
-        assert set(owners.tolist()) == {subtask}
-
-
-@pytest.mark.parametrize(
-    ("parallelism", "expected"),
-    [(1, 128), (85, 128), (86, 256), (128, 256), (171, 256), (1000, 2048), (30000, 32768), (32768, 32768)],
-)
-def test_default_max_parallelism(parallelism: int, expected: int) -> None:
-    assert key_groups.default_max_parallelism(parallelism) == expected
+        owners = {key_groups.operator_index_for_key_group(max_parallelism, parallelism, group) for group in part}
+        assert owners == {subtask}
 
 
 @pytest.mark.parametrize(("max_parallelism", "expected"), [(1, 1), (128, 1), (129, 2), (32768, 2)])
@@ -152,7 +138,7 @@ def test_impossible_ranges_are_refused(start: int, end: int) -> None:
 @pytest.mark.parametrize("value", [-1, 0, 32769])
 def test_parallelism_has_bounds(value: int) -> None:
     with pytest.raises(UsageError, match=f"found {value}"):
-        key_groups.default_max_parallelism(value)
+        key_groups.ranges(value, 1)
     with pytest.raises(UsageError, match=f"found {value}"):
         key_groups.assign_to_key_group(1, value)
     with pytest.raises(UsageError, match=f"found {value}"):

@@ -25,7 +25,7 @@ from stateferry.columns.dates import date_column
 from stateferry.columns.reads import damaged_where, raise_if_damaged, read_flags, read_numbers, read_offsets
 from stateferry.errors import DamagedError
 from stateferry.serializers.types import FlinkType, Scalar, type_name
-from stateferry.values.big_numbers import decimal_text, integer_text
+from stateferry.values.java_text import big_decimal_text, integer_text
 
 _MOST_VARIANT = 1 << 24
 
@@ -186,7 +186,7 @@ def _big_numbers(type_: Scalar, data: Bytes, starts: Positions, limits: Position
     scales[present] = read_numbers(type_, data, stops[present], limits[present], np.int32)
     triples = zip(integers, scales.tolist(), present.tolist(), strict=True)
     texts = pa.array(
-        (decimal_text(unscaled, scale) if there else None for unscaled, scale, there in triples), pa.string()
+        (big_decimal_text(unscaled, scale) if there else None for unscaled, scale, there in triples), pa.string()
     )
     return texts, np.where(present, stops + 4, stops)
 

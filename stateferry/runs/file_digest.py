@@ -23,12 +23,7 @@ class DigestTask:
         """The file's name, and the size and checksum of its content."""
         file, _, size = open_stream(self.folder, self.stream)
         with file:
-            return self.name, FileFingerprint(size, digest_of(hasher_of(file)))
-
-    @property
-    def name(self) -> str:
-        """The file's name as `_metadata` has it."""
-        return self.stream.path if isinstance(self.stream, RelativeFile) else self.stream.uri
+            return self.stream.name, FileFingerprint(size, digest_of(hasher_of(file)))
 
     @property
     def uri(self) -> str:

@@ -20,7 +20,6 @@ from stateferry.migration.rules import Rules
 from stateferry.migration.sections import parse_blobs
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
-from stateferry.survey import stream_size
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
@@ -43,8 +42,8 @@ def estimate(resolved: ResolvedPlan) -> Room:
     total = 0.0
     for operator in resolved.source.metadata.operators:
         for subtask in operator.subtasks:
-            size = sum(stream_size(stream) for stream in subtask.streams())
-            keyed = 0 if subtask.managed_keyed is None else stream_size(subtask.managed_keyed.stream)
+            size = sum(stream.size for stream in subtask.streams())
+            keyed = 0 if subtask.managed_keyed is None else subtask.managed_keyed.stream.size
             total += size - keyed + keyed * growths.get(operator.id, 1.0)
     said = ", ".join(
         f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in resolved.operators if one.rules

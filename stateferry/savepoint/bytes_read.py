@@ -12,7 +12,7 @@ from typing import Any
 
 from stateferry.errors import DamagedError
 from stateferry.file_hash import digest_of
-from stateferry.savepoint.metadata import InlineBytes, RelativeFile, StreamHandle
+from stateferry.savepoint.metadata import InlineBytes, StreamHandle
 
 # These take the place of a key group's number.
 HEADER, WHOLE = -1, -2
@@ -27,7 +27,7 @@ class BytesRead:
     def note(self, stream: StreamHandle, part: int, hasher: Any) -> None:
         """Notes the digest of a part, all of whose bytes were given to the hasher."""
         if not isinstance(stream, InlineBytes):
-            self.add(stream.path if isinstance(stream, RelativeFile) else stream.uri, part, digest_of(hasher))
+            self.add(stream.name, part, digest_of(hasher))
 
     def add(self, file: str, part: int, digest: str) -> None:
         """Notes a digest. Raises `DamagedError` if the part had other bytes when it was read before."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from stateferry.errors import DamagedError
 from stateferry.rescale_plan import SubtaskFile, key_group_extents
-from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Operator, RelativeFile
+from stateferry.savepoint.metadata import KeyedHandle, Operator
 
 TARGET_BYTES = 64 << 20
 # With fewer bytes, starting a task takes longer than reading.
@@ -76,7 +76,8 @@ def _groups(operator: Operator) -> list[_Group]:
     groups = []
     for subtask in operator.subtasks:
         if (handle := subtask.managed_keyed) is not None:
-            for extent in key_group_extents(_file(subtask.index, handle)):
+            file = SubtaskFile(subtask.index, handle.stream.name, handle.range, handle.offsets, handle.stream.size)
+            for extent in key_group_extents(file):
                 groups.append(_Group(subtask.index, handle, extent.key_group, extent.end - extent.start))
     groups.sort(key=lambda group: group.key_group)
     for one, next_one in pairwise(groups):
@@ -87,15 +88,6 @@ def _groups(operator: Operator) -> list[_Group]:
                 key_group=one.key_group,
             )
     return groups
-
-
-def _file(subtask: int, handle: KeyedHandle) -> SubtaskFile:
-    match handle.stream:
-        case InlineBytes(name, data):
-            size = len(data)
-        case RelativeFile(name, size) | AbsoluteFile(name, size):
-            pass
-    return SubtaskFile(subtask, name, handle.range, handle.offsets, size)
 
 
 def _chunk(max_parallelism: int, run: list[_Group]) -> Chunk:

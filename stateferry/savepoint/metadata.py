@@ -60,6 +60,10 @@ class InlineBytes:
     name: str
     data: bytes
 
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
 
 @dataclass(frozen=True, slots=True)
 class AbsoluteFile:
@@ -68,6 +72,10 @@ class AbsoluteFile:
     uri: str
     size: int
 
+    @property
+    def name(self) -> str:
+        return self.uri
+
 
 @dataclass(frozen=True, slots=True)
 class RelativeFile:
@@ -75,6 +83,10 @@ class RelativeFile:
 
     path: str
     size: int
+
+    @property
+    def name(self) -> str:
+        return self.path
 
 
 StreamHandle = InlineBytes | AbsoluteFile | RelativeFile

@@ -33,7 +33,7 @@ def fingerprint(
     """
     known = written or {}
     tasks = digest_tasks(savepoint)
-    files = {task.name: known[task.uri] for task in tasks if task.uri in known}
+    files = {task.stream.name: known[task.uri] for task in tasks if task.uri in known}
     unknown = [task for task in tasks if task.uri not in known]
     files |= dict(workers.do("fingerprint", unknown, DigestTask.take, _BYTES))
     return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, files)

@@ -49,7 +49,7 @@ class CarriedSpec:
     def size(self) -> int:
         """The bytes of operator state and raw state in the source."""
         streams = (stream for subtask in self.old.subtasks for stream in _carried_streams(subtask))
-        return sum(stream.size if hasattr(stream, "size") else len(stream.data) for stream in streams)
+        return sum(stream.size for stream in streams)
 
     def run(self) -> Facts:
         """Reads both and returns the differences as facts."""

