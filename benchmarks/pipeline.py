@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -18,14 +17,16 @@ from benchmarks.measuring import Comparison, Duration, Execution, Scale, Subject
 from benchmarks.other_values import Values, with_other_values
 from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
+from stateferry.runs.facts import FACTS_OF, MigrateFacts, Step
+from stateferry.runs.runs import Run
 from stateferry.savepoint.key_group_file import WINDOW
 from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
 from stateferry.survey import survey
 
 _ROUNDS = 3
 _TIMES_PEER, _MOST_MEMORY = {500_000: 3.0, 5_000_000: 5.0}, 4e9
 _CHANGED_EVERY = 100
-_STEPS = ("snapshot", "migrate", "rescale", "validate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Night:
     """One run, with the seconds of its steps and the rows that it wrote."""
 
     execution: Execution
-    steps: dict[str, float]
+    steps: dict[Step, float]
     rows_written: int
 
 
@@ -93,13 +94,15 @@ class Bench:
         command += [*options, *(["--rehearse"] if rehearse else [])]
         done = execute(command, self.folder / "run.log", cores=cores, environment={"STATEFERRY_HOME": str(path)})
         newest = max((path / "runs").glob("*/*"), key=os.path.getmtime)
-        facts = {step: json.loads((newest / "steps" / f"{step}.json").read_text())["facts"] for step in _STEPS}
-        written = sum(state.get("rows written", 0) for state in facts["migrate"]["counts"].values())
+        stored = Run.open(Location.of(str(newest)))
+        facts = {step: stored.facts(FACTS_OF[step]) or FACTS_OF[step]() for step in Step.CUT_OVER.earlier}
+        migrated = stored.facts(MigrateFacts) or MigrateFacts()
+        written = sum(state.get("rows written", 0) for state in migrated.counts.values())
         result = newest / "staged" if rehearse else target
         if "--ttl" not in options:
             self._expect_entries(result)
         shutil.rmtree(path if rehearse else result)
-        return Night(done, {step: float(facts[step]["seconds"]) for step in _STEPS}, written)
+        return Night(done, {step: found.seconds or 0.0 for step, found in facts.items()}, written)
 
     def _expect_entries(self, result: Path) -> None:
         found = 0
@@ -196,7 +199,7 @@ def _size(savepoint: Path) -> int:
 
 
 def _steps(nights: list[Night]) -> Iterator[Duration]:
-    for step in _STEPS:
+    for step in Step.CUT_OVER.earlier:
         yield Duration(f"of the plain run: {step}", tuple(night.steps[step] for night in nights))
     rest = tuple(night.execution.seconds - sum(night.steps.values()) for night in nights)
     yield Duration("of the plain run: starting, stopping, and between the steps", rest)
@@ -206,10 +209,10 @@ def _next_night(bench: Bench, source: Path) -> Iterator[Duration]:
     first = bench.night(source, home="nights", rehearse=False)
     changed, count = bench.next_night(source)
     second = bench.night(changed, home="nights", rehearse=False)
-    share = first.steps["migrate"] / 5
+    share = first.steps[Step.MIGRATE] / 5
     for what, night, at_most in (("first night", first, None), ("second night, 1 % changed", second, share)):
         note = f"{night.rows_written:,} rows written, the whole run {night.execution.seconds:.1f} seconds"
-        yield Duration(f"{what}: migrate", (night.steps["migrate"],), at_most, note)
+        yield Duration(f"{what}: {Step.MIGRATE}", (night.steps[Step.MIGRATE],), at_most, note)
     expect(second.rows_written, count * ENTRIES_PER_KEY, "rows written in the second night")
     shutil.rmtree(bench.folder / "nights")
     shutil.rmtree(changed)

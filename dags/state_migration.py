@@ -14,6 +14,8 @@ from state_migration.plan_task import PlanOperator
 from state_migration.return_task import ReturnToOldJob
 from state_migration.steps import StepOperator
 
+from stateferry.runs.facts import Step
+
 with DAG(
     dag_id="state_migration",
     description="Ferry the state of a Flink job into a new savepoint, with proof before the cut-over",
@@ -29,14 +31,12 @@ with DAG(
     unless_skipped = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     plan = PlanOperator(task_id="plan")
     take_savepoint = TakeSavepoint(task_id="take_savepoint")
-    snapshot = StepOperator(task_id="snapshot", step="snapshot", trigger_rule=unless_skipped)
-    migrate = StepOperator(task_id="migrate", step="migrate")
-    rescale = StepOperator(task_id="rescale", step="rescale")
-    validate = StepOperator(task_id="validate", step="validate", outlets=[TABLES_IF_MOVED])
+    snapshot = StepOperator.of(Step.SNAPSHOT, trigger_rule=unless_skipped)
+    migrate = StepOperator.of(Step.MIGRATE)
+    rescale = StepOperator.of(Step.RESCALE)
+    validate = StepOperator.of(Step.VALIDATE, outlets=[TABLES_IF_MOVED])
     approve = ApproveRun(task_id="approve")
-    cut_over = StepOperator(
-        task_id="cut_over", step="cut_over", trigger_rule=unless_skipped, outlets=[PUBLISHED_SAVEPOINT, STATE_TABLES]
-    )
+    cut_over = StepOperator.of(Step.CUT_OVER, trigger_rule=unless_skipped, outlets=[PUBLISHED_SAVEPOINT, STATE_TABLES])
     start_job = StartJob(task_id="start_job")
     return_to_old_job = ReturnToOldJob(task_id="return_to_old_job", trigger_rule=TriggerRule.ONE_FAILED)
     conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)

@@ -16,6 +16,7 @@ import sys
 
 from spark_jobs.engine import submitted_workers
 from stateferry.cli.step import main
+from stateferry.runs.facts import Step
 
 if __name__ == "__main__":
-    sys.exit(main("migrate", submitted_workers))
+    sys.exit(main(Step.MIGRATE, submitted_workers))

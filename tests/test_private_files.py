@@ -15,6 +15,7 @@ import pytest
 from spark_jobs.workers import _Task
 from stateferry.cli import main, step
 from stateferry.runs.control import Control
+from stateferry.runs.facts import Claim, SnapshotFacts
 from stateferry.runs.runs import Run, runs_of
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import METADATA
@@ -102,7 +103,7 @@ def test_a_wrong_umask_is_wrong_usage(
 def test_airflow_s_processes_write_no_more_openly(tmp_path: Path) -> None:
     """They call the library, and have a umask of their own."""
     run = Run.create(plan_at(tmp_path / "home"), 1)
-    run.finish("snapshot", {})
+    run.keep(SnapshotFacts())
     with Control(f"sqlite:///{tmp_path}/home/catalog.db"):
         pass
     assert modes(tmp_path / "home") == {("folder", 0o700), ("file", 0o600)}
@@ -184,7 +185,7 @@ def test_a_publication_of_an_earlier_version_is_rolled_forward(world: World, mon
     (one,) = runs_of(str(home(world)), "clicks")
     assert one.plan is not None
     run = Run(one.plan, one.folder)
-    run.finish("claim", {"target": run.plan.target})
+    run.keep(Claim(run.plan.target))
     set_modes(world.root / world.target, 0o755, 0o644, 0o644)
     assert main(world.command) == 0
     assert has_modes(world.root / world.target, 0o755, 0o644, 0o644)

@@ -9,9 +9,10 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from state_migration.request import MigrationRequest
-from state_migration.the_run import PLAN_TASK, RETURNED, planned_by, skip
+from state_migration.the_run import PLAN_TASK, planned_by, skip
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
+from stateferry.runs.facts import JobStarted, Returned, Step
 from stateferry.runs.prediction import part_times
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report, time_line
@@ -38,7 +39,7 @@ class Conclude(BaseOperator):
             raise AirflowFailException("no savepoint, no run: see the task take_savepoint") from None
         self._show_report(run)
         last = run.changes()[-1]
-        if run.state is RunState.PLANNED and _task_state(context, "snapshot") == "skipped":
+        if run.state is RunState.PLANNED and _task_state(context, Step.SNAPSHOT.value) == "skipped":
             skip(self.log, "nothing was to be done: see the task snapshot")
         times = part_times(run)
         self.log.info("%s", time_line(times))
@@ -71,13 +72,13 @@ def _task_state(context: Context, task: str) -> str | None:
 
 def _problem(run: Run, request: MigrationRequest) -> str:
     last = run.changes()[-1]
-    returned = run.facts(RETURNED)
+    returned = run.facts(Returned)
     name = f"run {run.plan.run_id} of job {run.plan.job}"
-    back = f". The old job was started again from {returned['savepoint']}" if returned else ""
+    back = f". The old job was started again from {returned.savepoint}" if returned else ""
     wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
     if run.state is not wanted:
         reason = f": {last.reason}" if last.reason else ""
         return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
-    if request.start_job and run.facts("start_job") is None:
+    if request.start_job and run.facts(JobStarted) is None:
         return f"{name} is published, but the new job is not up: see the tasks start_job and return_to_old_job{back}"
     return ""

@@ -14,14 +14,12 @@ from state_migration.request import Program
 from state_migration.sources import check_operators, completed_at, read_metadata
 from state_migration.the_run import check_not_returned, check_published, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
+from stateferry.runs.facts import JobStarted, NewJob, SavepointTaken
 from stateferry.runs.runs import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-START_JOB = "start_job"
-NEW_JOB = "new_job"
-"""A step of the run: which job is started from its publication, said before it is."""
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
@@ -52,7 +50,7 @@ class TakeSavepoint(FlinkSavepointOperator):
             plan = plan_for(request, occasion, taken["savepoint"])
             check_operators(read_metadata(plan.source), [one.operator for one in plan.operators], plan.source)
             run = Run.create(plan, occasion.now)
-            run.finish("take_savepoint", taken)
+            run.keep(SavepointTaken(**taken))
         return taken
 
 
@@ -84,10 +82,10 @@ class StartJob(StartingJob):
         self.flink_conn_id = request.flink_conn_id
         self.timeout = parse_duration(request.start_timeout) / 1000
         # Recorded before the start: a job that isn't up in time may still run, and the way back must know its id.
-        run.finish(NEW_JOB, {"job_id": self._run(context).job_id})
+        run.keep(NewJob(self._run(context).job_id))
         try:
             started = self.start(context, request.new_program(), run.plan.target)
         except FlinkTimeoutError as error:
             raise AirflowFailException(str(error)) from None
-        run.finish(START_JOB, started)
+        run.keep(JobStarted(**started))
         return started

@@ -11,10 +11,11 @@ from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
 
-from state_migration.flink_tasks import START_JOB, STOPPED, StartingJob
+from state_migration.flink_tasks import STOPPED, StartingJob
 from state_migration.request import MigrationRequest
-from state_migration.the_run import RETURNED, planned_by, refused_in_words, request_of, skip
+from state_migration.the_run import planned_by, refused_in_words, request_of, skip
 from stateferry.runs.control import Control
+from stateferry.runs.facts import JobStarted, Returned, SavepointTaken
 from stateferry.runs.publication import Publication
 from stateferry.runs.rolling_back import WayBack
 from stateferry.runs.runs import Run
@@ -23,7 +24,6 @@ from stateferry.savepoint.storage import Location
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-TAKE_SAVEPOINT = "take_savepoint"
 _CANCELLED_WITHIN = 300.0
 
 
@@ -35,12 +35,12 @@ class ReturnToOldJob(StartingJob):
             skip(self.log, "nothing was planned, so nothing was done")
         request, ti = request_of(context), context["ti"]
         self.flink_conn_id = request.flink_conn_id
-        stopped_with = ti.xcom_pull(task_ids=TAKE_SAVEPOINT, key=STOPPED)
+        stopped_with = ti.xcom_pull(task_ids=SavepointTaken.name, key=STOPPED)
         run = _run(context)
         published = _publication(run) if run is not None else None
         if stopped_with is None and (published is None or not request.start_job):
             skip(self.log, _nothing_happened(request))
-        new_job = ti.xcom_pull(task_ids=START_JOB, key="job_id")
+        new_job = ti.xcom_pull(task_ids=JobStarted.name, key="job_id")
         if new_job is not None:
             self._end(new_job)
         with refused_in_words():
@@ -52,7 +52,7 @@ class ReturnToOldJob(StartingJob):
                 f"the job as it was is not running, and old_jar doesn't say how to start it: start it from {savepoint}"
             )
         if run is not None:
-            run.finish(RETURNED, {"reason": "it went back to the old job", "savepoint": savepoint})
+            run.keep(Returned("it went back to the old job", savepoint))
         started = self.start(context, request.old_program(), savepoint)
         self.log.warning("went back: the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}

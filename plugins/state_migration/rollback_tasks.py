@@ -11,13 +11,14 @@ from flink_provider.jobs import TERMINAL
 from flink_provider.operators import FlinkCancelJobOperator
 
 from state_migration.approval import Asking
-from state_migration.flink_tasks import NEW_JOB, StartingJob
+from state_migration.flink_tasks import StartingJob
 from state_migration.planning import default_catalog
 from state_migration.request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
 from state_migration.the_run import PLAN_TASK, refused_in_words, skip
 from stateferry.errors import RejectedError
 from stateferry.runs.control import Control
+from stateferry.runs.facts import NewJob
 from stateferry.runs.publication import Publication
 from stateferry.runs.rolling_back import WayBack
 from stateferry.runs.to_publish import published_run
@@ -130,8 +131,8 @@ def _request(context: Context) -> RollbackRequest:
 def _new_job(undo: Publication) -> str | None:
     """The id of the job that was, or was to be, started from the publication."""
     run = published_run(home_folder(), undo)
-    said = run.facts(NEW_JOB) if run is not None else None
-    return said["job_id"] if said is not None else None
+    new_job = run.facts(NewJob) if run is not None else None
+    return new_job.job_id if new_job is not None else None
 
 
 def _control() -> Control:

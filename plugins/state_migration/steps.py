@@ -13,7 +13,6 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowFailException
 
 from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED
-from state_migration.step_facts import figures
 from state_migration.the_run import (
     check_not_rejected,
     check_not_returned,
@@ -25,8 +24,8 @@ from state_migration.the_run import (
 from stateferry.exit_codes import DAMAGED_OR_REFUSED, THE_ANSWER_IS_NO, USAGE
 from stateferry.printable import printable
 from stateferry.runs.control import BEING_WORKED_ON, Control
+from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step, TimedFacts
 from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import ADVANCE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -56,9 +55,14 @@ class StepOperator(SparkSubmitOperator):
         super().__init__(name=f"stateferry-{step}", **kwargs)
         self.step = step
 
+    @classmethod
+    def of(cls, step: Step, **kwargs: Any) -> StepOperator:
+        """The operator of the step, as a task that has the step's name."""
+        return cls(task_id=step.value, step=step.value, **kwargs)
+
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its facts become an XCom
         run = run_of(context)
-        if self.step == "cut_over" and run.plan.rehearse:
+        if self.step == Step.CUT_OVER and run.plan.rehearse:
             skip(self.log, "a rehearsal publishes nothing")
         check_not_returned(run)
         check_not_rejected(run)
@@ -86,16 +90,17 @@ class StepOperator(SparkSubmitOperator):
             wait_for_lease(reason)
 
     def _done(self, context: Context, run: Run) -> dict[str, Any]:
-        if self.step == "cut_over":
+        if self.step == Step.CUT_OVER:
             return self._published(context, run)
-        facts = run.facts(self.step)
+        facts = run.facts(FACTS_OF[Step(self.step)])
         if facts is None:
             self._nothing_to_do(context)
         assert facts is not None
-        said = figures(self.step, facts)
-        for note in facts.get("notes", ()):
+        said = _figures(facts)
+        for note in facts.notes if isinstance(facts, SnapshotFacts) else ():
             self.log.warning("note: %s", note)
-        if self.step == "validate" and (run.facts(ADVANCE) or {}).get("moved"):
+        advance = run.facts(Advance)
+        if self.step == Step.VALIDATE and advance is not None and advance.moved:
             told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
             context["outlet_events"][TABLES_IF_MOVED].add(STATE_TABLES, extra=told)
         self.log.info("%s", ", ".join(f"{name} {value}" for name, value in said.items()))
@@ -119,6 +124,17 @@ class StepOperator(SparkSubmitOperator):
             # The job was stopped for this run. A failure makes a later task start it again.
             raise AirflowFailException(why)
         skip(self.log, why)
+
+
+def _figures(facts: TimedFacts) -> dict[str, Any]:
+    """The step's figures; `rate` is in bytes per second if the step counts bytes, else in rows per second."""
+    seconds = facts.seconds or 0.0
+    found: dict[str, Any] = {"step": facts.name, "seconds": seconds}
+    found |= {name: amount for name, amount in (("rows", facts.rows), ("bytes", facts.size)) if amount}
+    amount = facts.size or facts.rows
+    if amount and seconds:
+        found["rate"] = round(amount / seconds)
+    return found
 
 
 def _refusal(said: str) -> str:

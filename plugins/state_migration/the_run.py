@@ -16,6 +16,7 @@ from state_migration.request import MigrationRequest
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
 from stateferry.runs.control import Control, LeaseHeldError
+from stateferry.runs.facts import Returned
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
@@ -27,8 +28,6 @@ _LOOK_AGAIN = timedelta(seconds=20)
 _log = logging.getLogger(__name__)
 
 PLAN_TASK = "plan"
-RETURNED = "returned"
-"""A step of the run: the job as it was is running again, so this run's savepoint is out of date."""
 
 
 def planned_by(context: Context) -> dict[str, Any] | None:
@@ -64,10 +63,10 @@ def skip(log: Any, reason: str) -> NoReturn:
 
 def check_not_returned(run: Run) -> None:
     """Refuses to continue after the old job was started again: a person may clear a task later."""
-    returned = run.facts(RETURNED)
+    returned = run.facts(Returned)
     if returned is not None:
         raise AirflowFailException(
-            f"run {run.plan.run_id} is over: {returned['reason']}. The old job has gone on since, so this run's "
+            f"run {run.plan.run_id} is over: {returned.reason}. The old job has gone on since, so this run's "
             "savepoint is out of date: trigger a new run"
         )
 

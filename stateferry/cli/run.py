@@ -93,12 +93,13 @@ def _stands(run: Run, control: Control) -> bool:
 
 
 def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
+    from stateferry.runs.facts import Claim
     from stateferry.runs.plan_check import target_content
     from stateferry.runs.to_publish import ToPublish
 
     if resolved.plan.rehearse:
         return
-    claimed = before is not None and before.facts("claim") is not None
+    claimed = before is not None and before.facts(Claim) is not None
     kept = ToPublish(before) if before is not None else None
     metadata = kept.metadata() if kept is not None and kept.exists() else None
     target_content(resolved.plan.target, claimed=claimed, published_metadata=metadata)
@@ -117,13 +118,14 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from stateferry.cli import engine
     from stateferry.cli.progress_lines import ProgressLines
     from stateferry.exit_codes import if_interrupted
+    from stateferry.runs.facts import Step
     from stateferry.runs.left_behind import TemporaryFolders
 
     goes_on = f"run {run.plan.run_id} goes on where it was when the same command is given again"
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
-        comes_first = resolved if run.facts("snapshot") is None else None
+        comes_first = None if run.has_done(Step.SNAPSHOT) else resolved
         opened = engine.local_workers(f"stateferry {run.plan.run_id}", ProgressLines(sys.stderr), comes_first)
         # The import runs while the engine starts.
         threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()

@@ -23,6 +23,7 @@ from stateferry.exit_codes import exit_code_of, if_interrupted
 from stateferry.printable import say
 from stateferry.private_files import private_files
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, Lease
+from stateferry.runs.facts import Step
 from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import plan_of_json
@@ -37,20 +38,20 @@ from stateferry.savepoint.stores import reaching
 from stateferry.steps.pipeline import Pipeline, now_ms
 from stateferry.steps.workers import Watch, Workers
 
-_AT_ONCE_FOLLOWED = ("snapshot", "migrate", "rescale")
+_AT_ONCE_FOLLOWED = Step.VALIDATE.earlier
 
 
 # Opens workers for an application of this name; the second argument is called with the progress of the step.
 OpenWorkers = Callable[[str, Watch], AbstractContextManager[Workers]]
 
 
-def main(step: str, open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
+def main(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
     """Carries out the step that the arguments describe, and returns the exit code."""
     return exit_code_of(lambda: _run(step, open_workers, argv))
 
 
 @private_files()
-def _run(step: str, open_workers: OpenWorkers, argv: Sequence[str] | None) -> int:
+def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> int:
     run = _run_of(_parser(step).parse_args(argv))
     with Control(run.plan.catalog_uri) as control:
         check_not_ended(run, control)
@@ -61,7 +62,7 @@ def _run(step: str, open_workers: OpenWorkers, argv: Sequence[str] | None) -> in
         return _do(run, step, open_workers, control)
 
 
-def _do(run: Run, step: str, open_workers: OpenWorkers, control: Control) -> int:
+def _do(run: Run, step: Step, open_workers: OpenWorkers, control: Control) -> int:
     goes_on = f"run {run.plan.run_id} goes on where it was when {step} is started again"
     with if_interrupted(goes_on), _leased(control, run, step) as lease:
         resolved = _resolved(run)
@@ -102,7 +103,7 @@ def _resolved(run: Run) -> ResolvedPlan:
         raise
 
 
-def _parser(step: str) -> argparse.ArgumentParser:
+def _parser(step: Step) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=step, description=f"The step {step} of a run.", allow_abbrev=False)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run", metavar="FOLDER", help="the run's folder")

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stateferry.runs.control import Control
+from stateferry.runs.facts import Claim
 from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.retention import Retention, removable
 from stateferry.runs.runs import Run, RunSummary, runs_of
@@ -88,7 +89,7 @@ class Cleaning:
 
     def _target(self, run: RunSummary, in_use: set[str]) -> Iterator[Removal]:
         """Removes the state files that the run wrote into a target without a `_metadata`."""
-        if run.plan is None or Run(run.plan, run.folder).facts("claim") is None:
+        if run.plan is None or Run(run.plan, run.folder).facts(Claim) is None:
             return
         target = Location.of(run.plan.target)
         entries = target.entries()

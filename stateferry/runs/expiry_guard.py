@@ -24,6 +24,7 @@ from functools import cached_property
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
 from stateferry.errors import RejectedError
 from stateferry.nouns import noun
+from stateferry.runs.facts import SnapshotFacts
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
@@ -111,7 +112,7 @@ def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
 
 def _why_too_many(plan: MigrationPlan, one: StateAges, green: _GreenRuns) -> str:
     """Says why too many of the state's entries would expire; empty if they wouldn't."""
-    if one.holds == Holds.FLAGS.value or one.expired < _FEW:
+    if one.holds is Holds.FLAGS or one.expired < _FEW:
         return ""
     return _reason(plan.accept_expired, one, _before(one, green))
 
@@ -176,23 +177,20 @@ def _before(one: StateAges, green: _GreenRuns) -> _Before | None:
 
 
 def _of_run(one: StateAges, run: Run) -> _Before | None:
-    facts = run.facts("snapshot") or {}
+    facts = run.facts(SnapshotFacts) or SnapshotFacts()
     accepted = run.plan.accept_expired
-    ages = FoundAges.of_facts(facts)
-    if ages is not None:
-        for state in ages.states:
+    if facts.ages is not None:
+        for state in facts.ages.states:
             if (state.operator, state.legacy, state.state) == (one.operator, one.legacy, one.state):
                 return _Before(run.plan.run_id, state.ttl, accepted, state.counted, state.expired)
         return None
     # An earlier version counted the entries that expired, but not if they were kept.
-    met = facts.get("met", {}).get(f"{one.operator}/{one.legacy}")
+    met = facts.met.get(f"{one.operator}/{one.legacy}")
     if met is None or run.plan.keep_expired:
         return None
-    names = (
-        ("blob entries", "blob entries expired") if one.holds == Holds.BLOBS.value else ("rows read", "rows expired")
-    )
+    names = ("blob entries", "blob entries expired") if one.holds is Holds.BLOBS else ("rows read", "rows expired")
     ttl = next((state.ttl_ms for op in run.plan.operators for state in op.states if state.legacy == one.legacy), None)
-    return _Before(run.plan.run_id, ttl, accepted, *(int(met.get(name, 0)) for name in names))
+    return _Before(run.plan.run_id, ttl, accepted, *(met.get(name, 0) for name in names))
 
 
 def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> Iterator[str]:
@@ -223,13 +221,12 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
 
 def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: int) -> bool:
     """Whether the timestamps of a green run were about as far ahead, so that the difference is not new."""
-    facts = run.facts("snapshot") or {}
-    ages = FoundAges.of_facts(facts)
-    if ages is not None:
-        return ahead <= 2 * max((-state.youngest for state in ages.states), default=0)
+    facts = run.facts(SnapshotFacts) or SnapshotFacts()
+    if facts.ages is not None:
+        return ahead <= 2 * max((-state.youngest for state in facts.ages.states), default=0)
     # An earlier version recorded only how many timestamps were ahead.
-    earlier = sum(int(met.get("timestamps in the future", 0)) for met in facts.get("met", {}).values())
-    future = sum(state.future for state in found.states if state.holds != Holds.FLAGS.value)
+    earlier = sum(met.get("timestamps in the future", 0) for met in facts.met.values())
+    future = sum(state.future for state in found.states if state.holds is not Holds.FLAGS)
     return plan.now_from != "backfill" and earlier > 0 and future <= 2 * max(earlier, _FEW)
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 from statistics import median
-from typing import Any
 
+from stateferry.runs.facts import FACTS_OF, JobStarted, SavepointTaken, SnapshotFacts, TimedFacts
 from stateferry.runs.runs import Run, runs_of
 
 # In the order of a cut-over.
-TAKE_SAVEPOINT, START_JOB = "take_savepoint", "start_job"
-PARTS = (TAKE_SAVEPOINT, "snapshot", "migrate", "rescale", "validate", "cut_over", START_JOB)
+PARTS: tuple[type[TimedFacts], ...] = (SavepointTaken, *FACTS_OF.values(), JobStarted)
+_NAMES = tuple(part.name for part in PARTS)
 # Only the newest runs count: older ones say little about today's machines and state.
 _NEWEST = 5
 
@@ -50,7 +50,7 @@ def _predict(run: Run, others: Iterable[Run]) -> dict[str, float]:
             of_part = paces.setdefault(part, [])
             if len(of_part) < _NEWEST:
                 of_part.append(seconds / size_of(earlier))
-    return {part: round(median(paces[part]) * size_of(run), 3) for part in PARTS if part in paces}
+    return {part: round(median(paces[part]) * size_of(run), 3) for part in _NAMES if part in paces}
 
 
 def _with_size(run: Run) -> Iterable[Run]:
@@ -64,21 +64,16 @@ def _with_size(run: Run) -> Iterable[Run]:
 
 def size_of(run: Run) -> int:
     """The bytes of state in the run's source; 0 if they aren't counted yet."""
-    states = (run.facts("snapshot") or {}).get("states", {})
-    return sum(int(state["bytes"]) for state in states.values())
+    snapshot = run.facts(SnapshotFacts)
+    return 0 if snapshot is None else snapshot.size
 
 
 def seconds_of(run: Run) -> dict[str, float]:
     """The seconds that each part of the run took, for the parts that are done."""
-    found = {part: _seconds(run.facts(part)) for part in PARTS}
-    return {part: seconds for part, seconds in found.items() if seconds is not None}
-
-
-def _seconds(facts: Mapping[str, Any] | None) -> float | None:
-    seconds = (facts or {}).get("seconds")
-    return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
+    found = ((part.name, run.facts(part)) for part in PARTS)
+    return {name: facts.seconds for name, facts in found if facts is not None and facts.seconds is not None}
 
 
 def unknown(predictions: Mapping[str, float]) -> tuple[str, ...]:
     """The parts that have no prediction."""
-    return tuple(part for part in PARTS if part not in predictions)
+    return tuple(part for part in _NAMES if part not in predictions)

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from stateferry.errors import DamagedError
+from stateferry.runs.facts import Step
 from stateferry.savepoint.storage import Location
 from stateferry.validation.check_result import Check, Outcome
 
@@ -77,7 +78,7 @@ class Report:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on options that had no effect, which the snapshot found; none if there is no snapshot yet."""
-        return tuple(self.facts.get("snapshot", {}).get("notes", ()))
+        return tuple(self.facts.get(Step.SNAPSHOT, {}).get("notes", ()))
 
     @property
     def failed(self) -> tuple[Check, ...]:

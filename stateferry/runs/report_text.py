@@ -12,12 +12,14 @@ from rich.text import Text
 
 from stateferry.nouns import noun
 from stateferry.people_text import console_on, plain
+from stateferry.runs.facts import SnapshotFacts, Step
 from stateferry.runs.prediction import PartTime, unknown
 from stateferry.runs.report import Report
-from stateferry.runs.state_ages import AGES, FoundAges
 from stateferry.validation.check_result import Check, Outcome
 
 _MOST_RANGES = 8
+# The ages are facts of the snapshot that have lines of their own.
+_AGES = "ages"
 _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NOT_TELL: "yellow"}
 
 
@@ -58,8 +60,8 @@ def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
     """The step's own figures on one line, and those of each state on indented lines; leaves out lists."""
     own = _figures(facts)
     yield f"{step}: {own}" if own else step
-    yield from _nested({name: value for name, value in facts.items() if name != AGES}, "  ")
-    ages = FoundAges.of_facts(facts)
+    yield from _nested({name: value for name, value in facts.items() if name != _AGES}, "  ")
+    ages = SnapshotFacts.of_json(facts, "the report").ages if step == Step.SNAPSHOT else None
     if ages is not None:
         yield from (f"  {line}" for line in ages.lines())
 

@@ -5,7 +5,7 @@
 | plan.json | the plan; it is written first |
 | state.json | the states that the run went through, each with time and reason |
 | state.lock | nothing; it is locked while state.json is written |
-| steps/<step>.json | the facts of a finished step, with the plan's fingerprint; written when the step is done |
+| steps/<name>.json | the facts of a finished step, and others of `facts.py`, each with the plan's fingerprint |
 | report.json | what the validation found |
 | staged/ | the staged savepoint |
 
@@ -17,13 +17,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from stateferry.errors import PassingError, PlanError, StateferryError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
+from stateferry.runs.facts import FACTS_OF, RunFacts, Step
 from stateferry.runs.plan import MigrationPlan, plan_of_json
 from stateferry.runs.run_states import (
     ENDED,
@@ -40,8 +41,7 @@ _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
 _PLAN, _STATE, _STEPS, _REPORT, _STAGED = "plan.json", "state.json", "steps", "report.json", "staged"
 _LOCK, _FORMAT = "state.lock", "format.json"
 
-# The step whose facts say whether the tables' `main` has moved to this run.
-ADVANCE = "advance"
+Facts = TypeVar("Facts", bound=RunFacts)
 
 
 def folder_name(job: str) -> str:
@@ -159,9 +159,14 @@ class Run:
                 check_change(last, change.state)
             _write(self.folder.child(_STATE), changes_to_json((*changes, change)))
 
-    def facts(self, step: str) -> dict[str, Any] | None:
-        """The facts of a finished step; None if the step isn't done, or was done for another plan."""
-        file = self._step(step)
+    def facts(self, kind: type[Facts]) -> Facts | None:
+        """The facts of this kind; None if the run has none, or has them for another plan."""
+        stored = self.stored(kind)
+        return None if stored is None else kind.of_json(stored, self._file_of(kind).shown)
+
+    def stored(self, kind: type[RunFacts]) -> dict[str, Any] | None:
+        """The facts of this kind as they are stored."""
+        file = self._file_of(kind)
         if not file.exists():
             return None
         content = _read_object(file)
@@ -170,24 +175,25 @@ class Run:
         facts: dict[str, Any] = content["facts"]
         return facts
 
-    def finish(self, step: str, facts: Mapping[str, Any]) -> None:
-        """Marks the step as done; all files that it wrote must be on disk before."""
-        content = {"step": step, "plan": self.plan.fingerprint, "facts": dict(facts)}
-        _write(self._step(step), f"{json.dumps(content, indent=2, allow_nan=False)}\n")
+    def keep(self, facts: RunFacts) -> None:
+        """Stores the facts, in place of those of the same kind.
 
-    def forget(self, step: str) -> None:
-        """Marks the step as not done, so it is done again."""
-        self._step(step).remove()
+        A step's facts mark it as done; all files that it wrote must be on disk before.
+        """
+        content = {"step": facts.name, "plan": self.plan.fingerprint, "facts": facts.to_json()}
+        _write(self._file_of(type(facts)), f"{json.dumps(content, indent=2, allow_nan=False)}\n")
 
-    def steps_done(self) -> tuple[str, ...]:
-        """The names of the finished steps."""
-        names = sorted(file.name.removesuffix(".json") for file in self.folder.child(_STEPS).entries())
-        return tuple(name for name in names if _PLAIN.fullmatch(name) and self.facts(name) is not None)
+    def forget(self, *kinds: type[RunFacts]) -> None:
+        """Removes the facts of these kinds, so a step with such facts is done again."""
+        for kind in kinds:
+            self._file_of(kind).remove()
 
-    def _step(self, step: str) -> Location:
-        if not _PLAIN.fullmatch(step):
-            raise UsageError(f"expected a step's name of letters, digits, '_' and '-', found {step!r}")
-        return self.folder.child(_STEPS).child(f"{step}.json")
+    def has_done(self, step: Step) -> bool:
+        """Whether the step is done, for this plan."""
+        return self.stored(FACTS_OF[step]) is not None
+
+    def _file_of(self, kind: type[RunFacts]) -> Location:
+        return self.folder.child(_STEPS).child(f"{kind.name}.json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ snapshot, the state that was converted in between is the state that the snapshot
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from stateferry.errors import RejectedError
 from stateferry.file_hash import digest_of, new_hasher
@@ -19,8 +18,6 @@ from stateferry.savepoint.reader import METADATA, Savepoint
 from stateferry.validation.check_result import Check, Outcome
 
 NAME = "source: unchanged since the snapshot"
-# The snapshot's facts have the digests of what it read under this name.
-READ = "read"
 
 
 def note_metadata(source: Savepoint, read: BytesRead) -> None:
@@ -37,14 +34,14 @@ def note_metadata(source: Savepoint, read: BytesRead) -> None:
     read.add(METADATA, WHOLE, digest_of(hasher))
 
 
-def check_source(facts: Mapping[str, Any] | None, now: BytesRead) -> Check:
+def check_source(before: Mapping[str, str] | None, now: BytesRead) -> Check:
     """The check that compares the two readings of the source.
 
-    `facts` are the digests that the snapshot kept; None if an earlier version took the snapshot.
+    `before` are the digests that the snapshot kept; None if an earlier version took the snapshot.
     """
-    if facts is None:
+    if before is None:
         return Check(NAME, Outcome.COULD_NOT_TELL, "as the snapshot read it", "the snapshot kept no digests of it")
-    snapshot = BytesRead.of_facts(facts)
+    snapshot = BytesRead.of_facts(before)
     parts = [(file, part) for file, digests in sorted(snapshot.files.items()) for part in sorted(digests)]
     expected = f"{_in_words(snapshot)} as the snapshot read them"
     changed = [(file, part) for file, part in parts if _of(now, file, part) not in (None, _of(snapshot, file, part))]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from enum import Enum
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
 from stateferry.durations import format_duration, moment, rough_duration
 from stateferry.shares import percent
 
-AGES = "ages"
-"""Where a snapshot's facts have them."""
-_STATES = "states"
 
-
-class Holds(Enum):
+class Holds(StrEnum):
     """What a state holds: blobs of the legacy state, rows of the new state, or flags."""
 
     BLOBS = "blobs"
@@ -34,7 +29,7 @@ class StateAges:
     operator: str
     legacy: str
     state: str
-    holds: str
+    holds: Holds
     ttl: int
     counted: int
     expired: int
@@ -70,24 +65,6 @@ class FoundAges:
     keeps_expired: bool
     states: tuple[StateAges, ...]
 
-    def to_facts(self) -> dict[str, Any]:
-        """The ages as facts of the snapshot step."""
-        return {**asdict(self), _STATES: [asdict(state) for state in self.states]}
-
-    @classmethod
-    def of_facts(cls, facts: Mapping[str, Any] | None) -> FoundAges | None:
-        """The ages in a snapshot's facts; None if the snapshot recorded none."""
-        found = (facts or {}).get(AGES)
-        if found is None:
-            return None
-        # A later version may record more fields.
-        known = [field.name for field in fields(StateAges)]
-        states = tuple(
-            StateAges(**{name: one.get(name) for name in known} | {"quartiles": tuple(one["quartiles"])})
-            for one in found[_STATES]
-        )
-        return cls(found["now"], found["keeps_expired"], states)
-
     def lines(self) -> Iterator[str]:
         """The ages as lines of text."""
         if self.states:
@@ -101,7 +78,7 @@ class FoundAges:
 
 
 def _counted(one: StateAges) -> str:
-    return "flags" if one.holds == Holds.FLAGS.value else "entries"
+    return "flags" if one.holds is Holds.FLAGS else "entries"
 
 
 def _age(milliseconds: int) -> str:

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 from stateferry.private_files import usual_umask
 from stateferry.savepoint.metadata import AbsoluteFile, Metadata, RelativeFile
@@ -75,19 +74,6 @@ class TargetAccess:
         files = [Access.of(file.path) for file in _files(source, metadata) if file.is_local]
         common = reduce(lambda mode, file: mode & file.mode, files, _PERMISSIONS)
         return cls(Access.of(source.path), Access(common, files[0].user, files[0].group) if files else own, own, made)
-
-    @classmethod
-    def of_facts(cls, facts: Mapping[str, Any] | None) -> TargetAccess | None:
-        """The access in the facts of the claim; None for a run of a version that didn't record it."""
-        said = (facts or {}).get("access")
-        if said is None:
-            return None
-        folder, files, metadata = (Access(**said[name]) for name in ("folder", "files", "metadata"))
-        return cls(folder, files, metadata, tuple(said["made"]))
-
-    def facts(self) -> dict[str, Any]:
-        """The access as facts of the claim."""
-        return {"access": asdict(self)}
 
     def open(self, target: Location, home: str) -> None:
         """Sets the access of everything but `_metadata`; it may be repeated."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from stateferry.errors import StateferryError
 from stateferry.private_files import private_files, usual_files
+from stateferry.runs.facts import Claim
 from stateferry.runs.publication import Publication
 from stateferry.runs.runs import Run, runs_of
-from stateferry.runs.target_access import TargetAccess
 from stateferry.savepoint.own_files import METADATA, drafts, is_draft_of_metadata
 from stateferry.savepoint.storage import Location
 
@@ -55,7 +55,8 @@ class ToPublish:
             draft.remove()
 
     def _publish(self, target: Location) -> None:
-        access = TargetAccess.of_facts(self.run.facts("claim"))
+        claim = self.run.facts(Claim)
+        access = None if claim is None else claim.access
         if access is None:
             with usual_files():
                 target.child(METADATA).write_atomically(self.metadata())

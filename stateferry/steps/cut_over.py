@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from stateferry.errors import RejectedError
 from stateferry.runs.apart import check_apart
 from stateferry.runs.control import Control, Lease
+from stateferry.runs.facts import RescaleFacts, Step, ValidateFacts
 from stateferry.runs.file_digest import DigestTask, digest_tasks
 from stateferry.runs.publication import Publication, Record
 from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
@@ -50,15 +51,14 @@ def fingerprint_of_metadata(savepoint: Savepoint) -> SavepointFingerprint:
 
 def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: dict[str, int]) -> Publication:
     """Publishes the run's staged savepoint, if its files are still those of the green report."""
-    if run.facts("validate") is None:
+    if not run.has_done(Step.VALIDATE):
         raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")
     report = Report.read(run.report)
     if not report.is_green:
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
     staged = Savepoint.open(run.staged.path)
     if not report.holds_for(fingerprint(workers, staged), run.plan.fingerprint):
-        run.forget("rescale")
-        run.forget("validate")
+        run.forget(RescaleFacts, ValidateFacts)
         raise RejectedError(
             f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated: rescale and "
             "validate again"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from stateferry.runs.facts import MigratedTables, MigrateFacts, Step
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.stores import reaching
 from stateferry.steps.workers import Measure, Workers
@@ -47,6 +48,22 @@ def run(workers: Workers, resolved: ResolvedPlan) -> list[MigratedState]:
     return list(_states(workers, resolved))
 
 
+def facts(states: Sequence[MigratedState]) -> MigrateFacts:
+    """The facts of the step."""
+    return MigrateFacts(
+        tables=tuple(
+            MigratedTables((one.tables.job, one.tables.operator, one.tables.state), dict(one.snapshots.snapshots))
+            for one in states
+        ),
+        counts={_name(one): dict(one.snapshots.counts) for one in states},
+        rebuilt={_name(one): one.rebuild for one in states if one.rebuild is not None},
+    )
+
+
+def _name(one: MigratedState) -> str:
+    return f"{one.tables.operator}/{one.tables.state}"
+
+
 def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]:
     plan = resolved.plan
     for one in resolved.operators:
@@ -63,9 +80,9 @@ def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]
                     chunk_bytes=plan.chunk_bytes,
                     at_least=workers.at_once,
                 )
-            facts = workers.do("migrate", step.chunks, migrate_chunk, _ROWS)
+            written = workers.do(Step.MIGRATE, step.chunks, migrate_chunk, _ROWS)
             with reaching(plan.warehouse, "written"):
-                snapshots = commit_migrate(step, facts)
+                snapshots = commit_migrate(step, written)
             yield MigratedState(step.tables, snapshots, step.rebuild)
 
 
@@ -84,9 +101,10 @@ def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
     return found
 
 
-def advance(resolved: ResolvedPlan, states: list[StateTables]) -> bool:
+def advance(resolved: ResolvedPlan, facts: MigrateFacts) -> bool:
     """Moves the tables' `main` to this run and updates their view; False if a table is of a newer savepoint already."""
     home = table_home(resolved)
+    states = [StateTables(*one.of) for one in facts.tables]
     rules = {tables_of(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
     with reaching(resolved.plan.warehouse, "written"):
         moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]

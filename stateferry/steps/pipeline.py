@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stateferry.errors import PassingError, RejectedError, StateferryError
@@ -16,6 +16,19 @@ from stateferry.runs import source_check
 from stateferry.runs.apart import check_apart
 from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
 from stateferry.runs.expiry_guard import check_ages
+from stateferry.runs.facts import (
+    FACTS_OF,
+    Advance,
+    Claim,
+    CutOverFacts,
+    MigrateFacts,
+    RescaleFacts,
+    SnapshotFacts,
+    StagedDigests,
+    Step,
+    TimedFacts,
+    ValidateFacts,
+)
 from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.prediction import predict
@@ -23,9 +36,8 @@ from stateferry.runs.publication import Publication
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.report import FileFingerprint, Report
 from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import ADVANCE, Run
+from stateferry.runs.runs import Run
 from stateferry.runs.space import check_room, estimate
-from stateferry.runs.state_ages import AGES
 from stateferry.runs.target_access import TargetAccess
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.bytes_read import BytesRead
@@ -36,12 +48,8 @@ from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
 from stateferry.steps import cut_over, migrate, movement, rescale, snapshot, validate
 from stateferry.steps.workers import Workers
-from stateferry.tables.schemas import StateTables
 
-Facts = dict[str, Any]
-CUT_OVER, DIGESTS = "cut_over", "digests"
 _TO_BE_PUBLISHED = (RunState.VERIFIED, RunState.APPROVED)
-_SECONDS = "seconds"
 
 
 def now_ms() -> int:
@@ -72,25 +80,23 @@ class Pipeline:
                 self.cut_over()
             return report
 
-    def carry_out_step(self, step: str) -> None:
+    def carry_out_step(self, step: Step) -> None:
         """Does one step; the steps before it must be done."""
-        steps = self._steps()
-        before = list(steps) if step == CUT_OVER else list(steps)[: list(steps).index(step)]
-        missing = [name for name in before if self.run.facts(name) is None]
-        if step == CUT_OVER and self.run.plan.rehearse:
+        missing = [one for one in step.earlier if not self.run.has_done(one)]
+        if step is Step.CUT_OVER and self.run.plan.rehearse:
             raise RejectedError(f"run {self.run.plan.run_id} is a rehearsal: there is nothing to cut over to")
         if missing:
             raise RejectedError(f"run {self.run.plan.run_id}: {step} comes after {', '.join(missing)}: do that first")
         with self._at_work():
-            if step == CUT_OVER:
-                if self.run.facts(ADVANCE) is None or self.run.state not in _TO_BE_PUBLISHED:
+            if step is Step.CUT_OVER:
+                if self.run.facts(Advance) is None or self.run.state not in _TO_BE_PUBLISHED:
                     # The validation was killed after it had written its report, or an earlier cut-over failed.
                     self._verified()
                 self.cut_over()
                 return
             self._begin()
-            self._once(step, steps[step])
-            if step == "validate":
+            self._once(step, self._steps()[step])
+            if step is Step.VALIDATE:
                 self._verified()
 
     @contextmanager
@@ -130,7 +136,7 @@ class Pipeline:
         """
         self.check_may_become(RunState.VERIFIED)
         report = self._green_report()
-        self.run.finish(ADVANCE, {"moved": migrate.advance(self.resolved, self.tables())})
+        self.run.keep(Advance(migrate.advance(self.resolved, self._migrated)))
         self.run.enter(RunState.VERIFIED, now_ms())
         return report
 
@@ -139,28 +145,27 @@ class Pipeline:
         if report.is_green:
             return report
         # The cause may be fixed, so the next try rescales and validates again.
-        self.run.forget("rescale")
-        self.run.forget("validate")
+        self.run.forget(RescaleFacts, ValidateFacts)
         if (changed := source_check.changed_source(report.failed)) is not None:
             raise RejectedError(f"{changed} ({self.run.report.shown})")
         failed = ", ".join(check.name for check in report.failed)
         raise RejectedError(f"the staged savepoint is not what it should be: {failed} ({self.run.report.shown})")
 
-    def _steps(self) -> dict[str, Callable[[], Facts]]:
+    def _steps(self) -> dict[Step, Callable[[], TimedFacts]]:
         return {
-            "snapshot": self.snapshot,
-            "migrate": self.migrate,
-            "rescale": self.rescale,
-            "validate": self.validate,
+            Step.SNAPSHOT: self.snapshot,
+            Step.MIGRATE: self.migrate,
+            Step.RESCALE: self.rescale,
+            Step.VALIDATE: self.validate,
         }
 
-    def _once(self, step: str, do: Callable[[], Facts]) -> None:
+    def _once(self, step: Step, do: Callable[[], TimedFacts]) -> None:
         self.check_may_become(RunState.RUNNING)
-        if self.run.facts(step) is None:
+        if not self.run.has_done(step):
             began = self.workers.begin(step)
             facts = do()
             self.check_lease()
-            self.run.finish(step, {**facts, _SECONDS: round(time.monotonic() - began, 3)})
+            self.run.keep(replace(facts, seconds=round(time.monotonic() - began, 3)))
 
     def check_lease(self) -> None:
         """Raises an error if the lease is lost, else extends it."""
@@ -187,30 +192,17 @@ class Pipeline:
         """The folder of entries that are on their way to key groups of another max parallelism."""
         return self.run.folder.child("exchange")
 
-    def snapshot(self) -> Facts:
+    def snapshot(self) -> SnapshotFacts:
         """Does the snapshot step and returns its facts."""
         self._check_room()
         inventory = snapshot.run(self.workers, self.resolved)
         ages = snapshot.ages(self.resolved, inventory)
         check_ages(self.run.plan, ages)
         source_check.note_metadata(self.resolved.source, inventory.read)
-        labels = {one.hex_id: one.label for one in self.resolved.source.metadata.operators}
-        totals: dict[str, dict[str, int]] = {}
-        for name, counter in (("entries", inventory.entries), ("bytes", inventory.sizes)):
-            for (operator, state, _), count in counter.items():
-                total = totals.setdefault(f"{labels[operator]}/{state}", {"entries": 0, "bytes": 0})
-                total[name] += count
-        met = {f"{labels[operator]}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()}
         notes = option_notes(self.resolved, inventory, ages)
         for note in notes:
             self.say(f"note: {note}")
-        return {
-            "states": totals,
-            "met": met,
-            AGES: ages.to_facts(),
-            "notes": notes,
-            source_check.READ: inventory.read.to_facts(),
-        }
+        return snapshot.facts(self.resolved, inventory, ages, notes)
 
     def _check_room(self) -> None:
         room = estimate(self.resolved)
@@ -220,32 +212,19 @@ class Pipeline:
             needs[self.exchange.path] += room.bytes
         check_room(needs, room.how)
 
-    def migrate(self) -> Facts:
+    def migrate(self) -> MigrateFacts:
         """Does the migrate step and returns its facts."""
-        states = migrate.run(self.workers, self.resolved)
-        return {
-            "tables": [
-                {
-                    "of": [one.tables.job, one.tables.operator, one.tables.state],
-                    "snapshots": dict(one.snapshots.snapshots),
-                }
-                for one in states
-            ],
-            "counts": {f"{one.tables.operator}/{one.tables.state}": dict(one.snapshots.counts) for one in states},
-            "rebuilt": {
-                f"{one.tables.operator}/{one.tables.state}": one.rebuild for one in states if one.rebuild is not None
-            },
-        }
+        return migrate.facts(migrate.run(self.workers, self.resolved))
 
-    def rescale(self) -> Facts:
+    def rescale(self) -> RescaleFacts:
         """Does the rescale step and returns its facts."""
-        claim = self.run.facts("claim")
+        claim = self.run.facts(Claim)
         if not self.run.plan.rehearse:
             check_apart(self.run.plan)
             target_content(self.run.plan.target, claimed=claim is not None)
             source = self.resolved.source
-            access = TargetAccess.like(source.folder, source.metadata, self.files, TargetAccess.of_facts(claim))
-            self.run.finish("claim", {"target": self.run.plan.target, **access.facts()})
+            access = TargetAccess.like(source.folder, source.metadata, self.files, claim.access if claim else None)
+            self.run.keep(Claim(self.run.plan.target, access))
         self._remove_drafts()
         self.exchange.remove()
         # An earlier try that was stopped or failed the validation left this `_metadata`; its files are about to change.
@@ -263,13 +242,9 @@ class Pipeline:
             described = with_absolute_files(staged.metadata, self.files)
         self.run.staged.make_folder()
         self.run.staged.child(METADATA).write_atomically(build_metadata(described))
-        self.run.finish(DIGESTS, {file.name: [file.size, file.digest] for file in staged.files if file.name})
+        self.run.keep(staged.digests)
         self.run.enter(RunState.STAGED, now_ms())
-        return {
-            "files": len(staged.files),
-            "bytes": sum(file.size for file in staged.files),
-            "counts": {state: dict(counts) for state, counts in staged.counts.items()},
-        }
+        return staged.facts
 
     def _remove_drafts(self) -> None:
         """Removes drafts in the folder of the new savepoint's files, both before the step writes and afterwards.
@@ -281,14 +256,13 @@ class Pipeline:
         for draft in drafts(self.files):
             draft.remove()
 
-    def validate(self) -> Facts:
+    def validate(self) -> ValidateFacts:
         """Does the validate step, writes the report, and returns the step's facts."""
         tables = migrate.accounts(self.resolved)
         read = BytesRead()
         checks = validate.run(self.workers, self.resolved, self.run.staged.path, tables, read)
         source_check.note_metadata(self.resolved.source, read)
-        facts = {step: self.run.facts(step) or {} for step in ("snapshot", "migrate", "rescale")}
-        checks.append(source_check.check_source(facts["snapshot"].pop(source_check.READ, None), read))
+        checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
         report = Report(
             self.run.plan.job,
             self.run.plan.run_id,
@@ -297,36 +271,35 @@ class Pipeline:
             cut_over.fingerprint_of_metadata(self.resolved.source),
             cut_over.fingerprint(self.workers, Savepoint.open(self.run.staged.path), self._written()),
             tuple(checks),
-            facts,
+            self._reported_facts(),
             predict(self.run),
         )
         report.write(self.run.report)
-        return {"green": report.is_green}
+        return ValidateFacts(green=report.is_green)
+
+    def _reported_facts(self) -> dict[str, dict[str, Any]]:
+        """The facts of the steps so far, as they are stored, without the many digests of what the snapshot read."""
+        stored = {step.value: self.run.stored(FACTS_OF[step]) or {} for step in Step.VALIDATE.earlier}
+        return {step: {name: fact for name, fact in facts.items() if name != "read"} for step, facts in stored.items()}
 
     def _written(self) -> dict[str, FileFingerprint]:
         """The size and checksum of each staged file as it was written, by address.
 
         The files that the validation reads, and that the cut-over finds, must have the same.
         """
-        digests = self.run.facts(DIGESTS) or {}
-        return {self.files.child(name).uri: FileFingerprint(*digest) for name, digest in digests.items()}
+        digests = self.run.facts(StagedDigests) or StagedDigests({})
+        return {self.files.child(name).uri: FileFingerprint(*digest) for name, digest in digests.files.items()}
 
-    def tables(self) -> list[StateTables]:
-        """The tables of the states that the run has migrated."""
-        return [StateTables(*one["of"]) for one in self._migrated()]
-
-    def _migrated(self) -> list[dict[str, Any]]:
-        facts = self.run.facts("migrate") or {}
-        migrated: list[dict[str, Any]] = facts.get("tables", [])
-        return migrated
+    @property
+    def _migrated(self) -> MigrateFacts:
+        return self.run.facts(MigrateFacts) or MigrateFacts()
 
     def cut_over(self) -> Publication:
         """Publishes the staged savepoint, and records that in the run's folder."""
         self.check_may_become(RunState.PUBLISHED)
-        began = self.workers.begin(CUT_OVER)
-        snapshots = {name: id_ for one in self._migrated() for name, id_ in one["snapshots"].items()}
-        published = cut_over.publish(self.workers, self.run, self.control, self.lease, snapshots)
-        self.run.finish(CUT_OVER, {_SECONDS: round(time.monotonic() - began, 3)})
+        began = self.workers.begin(Step.CUT_OVER)
+        published = cut_over.publish(self.workers, self.run, self.control, self.lease, self._migrated.snapshots)
+        self.run.keep(CutOverFacts(seconds=round(time.monotonic() - began, 3)))
         self.run.note(RunState.PUBLISHED, now_ms())
         return published
 

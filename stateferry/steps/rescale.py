@@ -10,6 +10,7 @@ from functools import partial
 
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, assemble, file_tasks
+from stateferry.runs.facts import RescaleFacts, StagedDigests, Step
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.metadata import Metadata
@@ -33,6 +34,20 @@ class Staged:
         """The counts of all files, by state."""
         return add_counts(file.counts for file in self.files)
 
+    @property
+    def facts(self) -> RescaleFacts:
+        """The facts of the step."""
+        return RescaleFacts(
+            files=len(self.files),
+            bytes=sum(file.size for file in self.files),
+            counts={state: dict(counts) for state, counts in self.counts.items()},
+        )
+
+    @property
+    def digests(self) -> StagedDigests:
+        """The size and digest of each file."""
+        return StagedDigests({file.name: (file.size, file.digest) for file in self.files if file.name})
+
 
 def run(workers: Workers, resolved: ResolvedPlan, folder: str, exchange: Location) -> Staged:
     """Builds the new savepoint of the plan; `exchange` is a folder for entries that change their key group."""
@@ -54,7 +69,7 @@ def stage(
     """
     files = file_tasks(rewrites, folder)
     stay = [task for task in files if not task.rewrite.destination.is_elsewhere]
-    staged = workers.do("rescale", stay, FileTask.copy, _WRITTEN)
+    staged = workers.do(Step.RESCALE, stay, FileTask.copy, _WRITTEN)
     for number, rewrite in enumerate(rewrites):
         if rewrite.destination.is_elsewhere:
             receivers = [task for task in files if task.rewrite is rewrite]
@@ -72,9 +87,9 @@ def _exchanged(
 ) -> list[StagedFile]:
     exchange.make_folder()
     senders = _send_tasks(rewrite, exchange, chunk_bytes)
-    sent = workers.do("rescale: send", senders, SendTask.send, _SENT)
+    sent = workers.do(f"{Step.RESCALE}: send", senders, SendTask.send, _SENT)
     receive = partial(FileTask.receive, files=[sender.file for sender in senders])
-    received = workers.do("rescale", receivers, receive, _WRITTEN)
+    received = workers.do(Step.RESCALE, receivers, receive, _WRITTEN)
     for sender in senders:
         sender.file.remove()
     exchange.remove_if_empty()

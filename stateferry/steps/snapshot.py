@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
 from stateferry.errors import StateferryError
 from stateferry.migration.inventory import (
     CarriedTask,
@@ -15,6 +18,7 @@ from stateferry.migration.inventory import (
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
 from stateferry.migration.unnamed_flags import unnamed_flag
 from stateferry.nouns import noun
+from stateferry.runs.facts import SnapshotFacts, StateSize, Step
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds, StateAges
 from stateferry.steps.workers import Measure, Workers
@@ -24,7 +28,7 @@ _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.tota
 
 def run(workers: Workers, resolved: ResolvedPlan) -> Inventory:
     """Counts the source's content on the workers; raises an error if the plan must first say what to do about it."""
-    inventory = total(workers.do("snapshot", inventory_work(resolved, workers.at_once), take, _BYTES))
+    inventory = total(workers.do(Step.SNAPSHOT, inventory_work(resolved, workers.at_once), take, _BYTES))
     for stopping in _stopping(resolved, inventory):
         raise stopping
     return inventory
@@ -39,7 +43,7 @@ def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
             labels[operator],
             legacy,
             state,
-            _holds(state, rules[operator, legacy]).value,
+            _holds(state, rules[operator, legacy]),
             rules[operator, legacy].ttl or 0,
             found.entries,
             found.expired,
@@ -54,6 +58,26 @@ def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
         if found.entries
     )
     return FoundAges(resolved.plan.now, resolved.plan.keep_expired, states)
+
+
+def facts(resolved: ResolvedPlan, inventory: Inventory, found: FoundAges, notes: Sequence[str]) -> SnapshotFacts:
+    """The facts of the step: the inventory, its numbers by operator and state, and the ages that were found."""
+    labels = {one.hex_id: one.label for one in resolved.source.metadata.operators}
+    entries, sizes = (_by_state(labels, counter) for counter in (inventory.entries, inventory.sizes))
+    return SnapshotFacts(
+        states={name: StateSize(entries[name], sizes[name]) for name in {**entries, **sizes}},
+        met={f"{labels[operator]}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()},
+        ages=found,
+        notes=tuple(notes),
+        read=inventory.read.to_facts(),
+    )
+
+
+def _by_state(labels: Mapping[str, str], counter: Mapping[tuple[str, str, int], int]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for (operator, state, _), count in counter.items():
+        total[f"{labels[operator]}/{state}"] += count
+    return total
 
 
 def _holds(state: str, rules: Rules) -> Holds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stateferry.runs.facts import Step
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.steps.workers import Measure, Workers
@@ -36,7 +37,7 @@ def run(
     )
 
     def on_workers(specs: Sequence[CheckSpec]) -> list[Facts]:
-        facts = workers.do("validate", specs, run_check, _BYTES)
+        facts = workers.do(Step.VALIDATE, specs, run_check, _BYTES)
         for one in facts:
             if read is not None and one.get(READ) is not None:
                 read.take(BytesRead.of_facts(one[READ]))
@@ -47,6 +48,6 @@ def run(
         opened,
         promise,
         run=on_workers,
-        tables=table_accounts(tables, workers.do("validate tables", tables, table_facts)),
+        tables=table_accounts(tables, workers.do(f"{Step.VALIDATE} tables", tables, table_facts)),
         target_bytes=resolved.plan.chunk_bytes,
     )

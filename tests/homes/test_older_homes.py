@@ -19,6 +19,7 @@ from stateferry.cli import main
 from stateferry.formats import NewerFormatError
 from stateferry.runs import control_tables, plan, runs
 from stateferry.runs.control import Control
+from stateferry.runs.facts import FACTS_OF, Step
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -95,12 +96,12 @@ def test_a_half_done_run_goes_on_to_the_end_of_an_undisturbed_one(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of("half-done")
-    done = {step: run.facts(step) for step in run.steps_done()}
+    done = {step: run.stored(FACTS_OF[step]) for step in Step if run.has_done(step)}
     assert done.keys() == {"snapshot", "migrate"}
     assert None not in done.values(), "the plan has got another fingerprint"
     assert main(command("half-done")) == 0
     assert run_of("half-done").state is RunState.PUBLISHED
-    assert {step: run.facts(step) for step in done} == done, "what was done has been done again"
+    assert {step: run.stored(FACTS_OF[step]) for step in done} == done, "what was done has been done again"
     savepoint, tables = content("new/half-done"), rows("half-done")
     assert tables == rows("finished"), "the version that made the home found otherwise"
 

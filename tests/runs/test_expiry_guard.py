@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 
 from stateferry.errors import RejectedError
 from stateferry.runs.expiry_guard import ClockContradictedError, TooManyExpireError, check_ages
+from stateferry.runs.facts import SnapshotFacts
 from stateferry.runs.plan import MigrationPlan, plan_of
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
-from stateferry.runs.state_ages import AGES, FoundAges, Holds, StateAges
+from stateferry.runs.state_ages import FoundAges, Holds, StateAges
 
 NOW = 1_795_000_000_000
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -37,7 +39,7 @@ class Job:
     ) -> MigrationPlan:
         plan = self.plan(**told)
         run = Run.create(plan, self.runs)
-        run.finish("snapshot", {AGES: found(plan, expired, counted, youngest=youngest).to_facts()})
+        run.keep(SnapshotFacts(ages=found(plan, expired, counted, youngest=youngest)))
         for one in (RunState.RUNNING, RunState.VERIFIED, state):
             run.enter(one, self.runs, "because")
         return plan
@@ -50,7 +52,7 @@ class Job:
             "rows read": 0,
             "timestamps in the future": future,
         }
-        run.finish("snapshot", {"met": {"main/mainState": met}})
+        run.keep(SnapshotFacts(met={"main/mainState": met}))
         for one in (RunState.RUNNING, RunState.VERIFIED):
             run.enter(one, self.runs)
 
@@ -70,7 +72,7 @@ def found(
     ttl = plan.operators[0].states[0].ttl_ms or 0
     quartiles = (DAY, 2 * DAY, 3 * DAY)
     ages = (ttl, counted, expired, int(youngest < 0) * 7, youngest, quartiles, 4 * DAY)
-    return FoundAges(plan.now, plan.keep_expired, (StateAges("main", "mainState", "mainState", holds.value, *ages),))
+    return FoundAges(plan.now, plan.keep_expired, (StateAges("main", "mainState", "mainState", holds, *ages),))
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_the_end_of_the_ages_and_an_old_savepoint_are_hints(job: Job) -> None:
         "main",
         "mainState",
         "newMainState",
-        "rows",
+        Holds.ROWS,
         30 * MINUTE,
         500,
         400,
@@ -121,7 +123,7 @@ def test_the_end_of_the_ages_and_an_old_savepoint_are_hints(job: Job) -> None:
         "main",
         "mainState",
         "mainState",
-        "blobs",
+        Holds.BLOBS,
         30 * MINUTE,
         500,
         500,
@@ -302,11 +304,11 @@ def test_an_earlier_version_said_only_how_many_were_ahead(job: Job) -> None:
 def test_facts_keep_all_of_it_and_read_well(job: Job) -> None:
     plan = job.plan(keep_expired=True)
     made = found(plan, 45, 1000, youngest=-2 * HOUR)
-    assert FoundAges.of_facts({AGES: made.to_facts()}) == made
-    facts = made.to_facts()
-    facts["states"][0]["said by a later version"] = 1
-    assert FoundAges.of_facts({AGES: facts}) == made
-    assert FoundAges.of_facts({}) is None
+    stored = json.loads(json.dumps(SnapshotFacts(ages=made).to_json()))
+    assert SnapshotFacts.of_json(stored, "the file").ages == made
+    stored["ages"]["states"][0]["said by a later version"] = 1
+    assert SnapshotFacts.of_json(stored, "the file").ages == made
+    assert SnapshotFacts.of_json({}, "the file").ages is None
     heading, line = made.lines()
     assert heading == "ages at 2026-11-18 11:06:40 UTC:"
     assert re.sub(r" +", " ", line) == (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from stateferry.runs.facts import SnapshotFacts, StateSize
 from stateferry.runs.plan import plan_of
-from stateferry.runs.prediction import part_times, predict, unknown
+from stateferry.runs.prediction import PARTS, part_times, predict, unknown
 from stateferry.runs.report import Report, SavepointFingerprint
 from stateferry.runs.report_text import show_report, time_line
 from stateferry.runs.runs import Run
@@ -16,9 +17,10 @@ def a_run(home: Path, number: int, size: int, **seconds: float) -> Run:
     state = {"legacy": "mainState", "new": "newMainState"}
     values = {"job": "orders", "source": "/in", "target": "/out", "home": str(home), "run_id": f"run-{number}"}
     run = Run.create(plan_of({**values, "operators": [{"operator": "main", "states": [state]}]}), number)
-    run.finish("snapshot", {"states": {"main/mainState": {"bytes": size}}, "seconds": seconds.pop("snapshot", 1.0)})
+    run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, size)}, seconds=seconds.pop("snapshot", 1.0)))
+    kinds = {kind.name: kind for kind in PARTS}
     for part, taken in seconds.items():
-        run.finish(part, {"seconds": taken})
+        run.keep(kinds[part](seconds=taken))
     return run
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.errors import PlanError, RejectedError, StateferryError, UsageError
+from stateferry.runs.facts import MigrateFacts, SnapshotFacts, StateSize, Step
 from stateferry.runs.plan import MigrationPlan, plan_of
 from stateferry.runs.retention import Retention, removable
 from stateferry.runs.run_states import RunState
@@ -18,6 +19,7 @@ from stateferry.runs.runs import Run, RunSummary, asked_for_before, folder_name,
 from stateferry.savepoint.storage import Location
 
 NOW = 1_700_000_000_000
+FACTS = SnapshotFacts(states={"main/mainState": StateSize(5, 100)}, notes=("a",), seconds=1.5)
 
 
 def plan_at(home: Path, **more: Any) -> MigrationPlan:
@@ -37,27 +39,27 @@ def test_a_run_remembers_its_plan_and_how_far_it_came(tmp_path: Path) -> None:
     run = Run.create(plan, NOW)
     assert run.folder.path == f"{tmp_path}/runs/orders/one"
     run.enter(RunState.RUNNING, NOW + 1)
-    assert run.facts("snapshot") is None
-    run.finish("snapshot", {"keys": 5, "files": ["a"]})
+    assert run.facts(SnapshotFacts) is None
+    run.keep(FACTS)
     again = Run.create(plan, NOW + 2)
     assert again.plan == plan
-    assert again.facts("snapshot") == {"keys": 5, "files": ["a"]}
-    assert again.steps_done() == ("snapshot",)
+    assert again.facts(SnapshotFacts) == FACTS
+    assert [step for step in Step if again.has_done(step)] == [Step.SNAPSHOT]
     assert [(change.state, change.at) for change in again.changes()] == [
         (RunState.PLANNED, NOW),
         (RunState.RUNNING, NOW + 1),
     ]
-    again.forget("snapshot")
-    assert again.facts("snapshot") is None
-    again.forget("snapshot")
+    again.forget(SnapshotFacts)
+    assert again.facts(SnapshotFacts) is None
+    again.forget(SnapshotFacts, MigrateFacts)
 
 
 def test_facts_of_another_plan_are_none(tmp_path: Path) -> None:
     run = Run.create(plan_at(tmp_path, run_id="one"), NOW)
-    run.finish("snapshot", {"keys": 5})
+    run.keep(FACTS)
     other = Run(plan_at(tmp_path, run_id="one", keep_legacy=True), run.folder)
-    assert other.facts("snapshot") is None
-    assert other.steps_done() == ()
+    assert other.facts(SnapshotFacts) is None
+    assert not other.has_done(Step.SNAPSHOT)
 
 
 def test_a_run_id_belongs_to_one_plan(tmp_path: Path) -> None:
@@ -66,20 +68,13 @@ def test_a_run_id_belongs_to_one_plan(tmp_path: Path) -> None:
         Run.create(plan_at(tmp_path, run_id="one", now=6), NOW)
 
 
-@pytest.mark.parametrize("step", ["../x", "", "a/b", ".", "..", "x" * 101])
-def test_a_step_is_one_file(tmp_path: Path, step: str) -> None:
-    run = Run.create(plan_at(tmp_path, run_id="one"), NOW)
-    with pytest.raises(UsageError, match="expected a step's name"):
-        run.finish(step, {})
-
-
 def test_what_a_kill_leaves_half_written_is_not_seen(tmp_path: Path) -> None:
     plan = plan_at(tmp_path, run_id="one")
     run = Run.create(plan, NOW)
     (Path(run.folder.path) / "steps").mkdir()
     (Path(run.folder.path) / "steps" / "snapshot.json.abc.draft").write_text('{"pl')
     (Path(run.folder.path) / "state.json.abc.draft").write_text("[")
-    assert Run.create(plan, NOW).steps_done() == ()
+    assert not Run.create(plan, NOW).has_done(Step.SNAPSHOT)
     # Killed between the plan and the first state:
     (Path(run.folder.path) / "state.json").unlink()
     assert Run.create(plan, NOW + 1).state is RunState.PLANNED
@@ -163,11 +158,17 @@ def test_runs_are_listed_the_newest_first_and_the_unreadable_last(tmp_path: Path
 
 def test_damage_is_said_with_its_file(tmp_path: Path) -> None:
     run = Run.create(plan_at(tmp_path, run_id="one"), NOW)
-    run.finish("snapshot", {})
-    for name, content in (("state.json", '[{"state": "asleep", "at": 5}]'), ("steps/snapshot.json", "{")):
+    other = {"step": "snapshot", "plan": run.plan.fingerprint, "facts": {"states": {"main/a": {"entries": "many"}}}}
+    damage = {
+        "state.json": '[{"state": "asleep", "at": 5}]',
+        "steps/snapshot.json": "{",
+        "steps/../steps/snapshot.json": json.dumps(other),
+    }
+    run.keep(FACTS)
+    for name, content in damage.items():
         (Path(run.folder.path) / name).write_text(content)
-        with pytest.raises(StateferryError, match=f"{name}: expected"):
-            run.changes() if name == "state.json" else run.facts("snapshot")
+        with pytest.raises(StateferryError, match=f"{name.rpartition('../')[2]}: expected"):
+            run.changes() if name == "state.json" else run.facts(SnapshotFacts)
 
 
 def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
@@ -234,9 +235,19 @@ def test_a_folder_that_never_became_a_run_may_go_unless_it_is_at_work(tmp_path: 
 def test_facts_are_plain_json(tmp_path: Path) -> None:
     run = Run.create(plan_at(tmp_path, run_id="one"), NOW)
     with pytest.raises(ValueError, match="Out of range float"):
-        run.finish("snapshot", {"rate": float("nan")})
-    assert run.facts("snapshot") is None
-    run.finish("snapshot", {"text": "日本\ud800", "number": 2**63})
-    assert run.facts("snapshot") == {"text": "日本\ud800", "number": 2**63}
+        run.keep(SnapshotFacts(seconds=float("nan")))
+    assert run.facts(SnapshotFacts) is None
+    odd = SnapshotFacts(states={"main/日本\ud800": StateSize(5, 2**63)}, notes=("\ud800",), seconds=1.5)
+    run.keep(odd)
+    assert run.facts(SnapshotFacts) == odd
     content = json.loads((Path(run.folder.path) / "steps" / "snapshot.json").read_bytes())
-    assert content["plan"] == run.plan.fingerprint
+    assert content == {
+        "step": "snapshot",
+        "plan": run.plan.fingerprint,
+        "facts": {
+            "states": {"main/日本\ud800": {"entries": 5, "bytes": 2**63}},
+            "met": {},
+            "notes": ["\ud800"],
+            "seconds": 1.5,
+        },
+    }

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from stateferry.cli import main
 from stateferry.errors import DamagedError, RefusedError, RejectedError
 from stateferry.migration.inventory import CarriedTask, InventoryTask, carried_tasks, inventory_tasks, take, total
+from stateferry.runs.facts import SnapshotFacts
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.source_check import NAME, check_source, note_metadata
@@ -215,9 +217,9 @@ def test_metadata_that_changes_between_two_steps_turns_the_report_red(
 
 def test_a_run_whose_snapshot_is_of_an_earlier_version_goes_on_and_says_what_it_can_t_tell(world: World) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
-    facts = world.run.facts("snapshot")
+    facts = world.run.facts(SnapshotFacts)
     assert facts is not None
-    world.run.finish("snapshot", {name: value for name, value in facts.items() if name != "read"})
+    world.run.keep(replace(facts, read=None))
     world.do("migrate", "rescale", "validate", "cut_over")
     (check,) = (one for one in Report.read(world.run.report).checks if one.name == NAME)
     assert check.outcome is Outcome.COULD_NOT_TELL

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from stateferry.cli import main
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.runs.control import Control
+from stateferry.runs.facts import FACTS_OF, Step
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
@@ -401,12 +402,12 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
         assert ferry.run(source, target).code == 130
     assert not (target / "_metadata").exists()
     run = ferry.only_run()
-    before = {name: run.facts(name) for name in run.steps_done()}
+    before = {step: run.stored(FACTS_OF[step]) for step in Step if run.has_done(step)}
     assert "snapshot" in before
     assert step.__name__.rpartition(".")[2] not in before
     assert ferry.run(source, target).code == 0
     assert ferry.only_run().folder == run.folder
-    assert {name: run.facts(name) for name in before} == before
+    assert {step: run.stored(FACTS_OF[step]) for step in before} == before
     assert ferry.entries(target) == expected(BEGUN, source)
 
 

@@ -21,9 +21,10 @@ from spark_jobs.workers import SparkWorkers
 from stateferry.errors import DamagedError
 from stateferry.exit_codes import INTERRUPTED
 from stateferry.migration.inventory import take
+from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.plan_check import resolve
-from stateferry.runs.runs import ADVANCE, Run
+from stateferry.runs.runs import Run
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.steps import migrate, snapshot
@@ -79,10 +80,10 @@ def test_step_after_step_publishes(do: Do, plan: Path, capsys: pytest.CaptureFix
         assert not (target / "_metadata").exists()
     run = the_run(plan)
     assert run.state.value == "verified"
-    facts = {name: run.facts(name) for name in run.steps_done()}
+    facts = {step: run.stored(FACTS_OF[step]) for step in Step if run.has_done(step)}
     # What is done is not done again, whatever way the run is named.
     assert do("snapshot", "--run", run.folder.path) == 0
-    assert {name: run.facts(name) for name in facts} == facts
+    assert {step: run.stored(FACTS_OF[step]) for step in facts} == facts
     assert do("cut_over", "--run", run.folder.path) == 0
     assert run.state.value == "published"
     opened = Savepoint.open(str(target))
@@ -104,11 +105,11 @@ def test_the_tables_follow_before_anything_is_published(do: Do, plan: Path, monk
         patch.setattr(migrate, "advance", killed)
         assert do("validate", "--plan", str(plan)) == INTERRUPTED
         run = the_run(plan)
-        assert run.facts("validate") is not None
+        assert run.has_done(Step.VALIDATE)
         assert do("cut_over", "--plan", str(plan)) == INTERRUPTED
         assert not (plan.parent / "target" / "_metadata").exists()
     assert do("cut_over", "--plan", str(plan)) == 0
-    assert run.facts(ADVANCE) == {"moved": True}
+    assert run.facts(Advance) == Advance(moved=True)
     assert [change.state.value for change in run.changes()][-2:] == ["verified", "published"]
 
 
@@ -147,10 +148,10 @@ def test_spark_submit_runs_a_step(plan: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "snapshot of run first is done" in done.stdout
     run = the_run(plan)
-    assert run.steps_done() == ("snapshot",)
-    facts = run.facts("snapshot")
+    assert [step for step in Step if run.has_done(step)] == [Step.SNAPSHOT]
+    facts = run.facts(SnapshotFacts)
     assert facts is not None
-    assert facts["states"]["main/mainState"]["entries"] == 1
+    assert facts.states["main/mainState"].entries == 1
 
 
 def test_the_librarys_errors_come_back_as_what_they_are(spark: SparkSession) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stateferry.runs.facts import FACTS_OF, Step
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from tests.standalone.migration import DAG, PATIENCE, Migration
@@ -22,7 +23,7 @@ def test_a_killed_application_goes_on_where_it_was(migration: Migration) -> None
     migration.wait_for(run, "rescale", "running")
     ferried = migration.run_of(run)
     driver = _at_work(migration, ferried, "rescale")
-    done_before = {step: ferried.facts(step) for step in ("snapshot", "migrate")}
+    done_before = {step: ferried.stored(FACTS_OF[step]) for step in Step.RESCALE.earlier}
     for process in _application(ferried):
         os.kill(process, signal.SIGKILL)
     assert not Path("/proc", str(driver)).exists() or _is_over(driver)
@@ -32,7 +33,7 @@ def test_a_killed_application_goes_on_where_it_was(migration: Migration) -> None
     # If Airflow is quicker than the end of the killed driver, it takes the lease for held, and no try for lost.
     assert tasks["rescale"]["try_number"] == 2 or "is being worked on by the same run" in log, log
     assert log.count("Spark-Submit cmd") == 2, log
-    assert {step: ferried.facts(step) for step in done_before} == done_before
+    assert {step: ferried.stored(FACTS_OF[step]) for step in done_before} == done_before
     assert [change.state for change in ferried.changes()].count(RunState.FAILED) == 0
     assert entries_of(Path(ferried.plan.target)) == Orders().entries
     assert migration.in_tables(ferried) == Orders().entries

@@ -18,6 +18,7 @@ from stateferry.errors import PlanError
 from stateferry.exit_codes import MAY_PASS
 from stateferry.migration import staging
 from stateferry.runs.apart import check_apart
+from stateferry.runs.facts import Claim, Step
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.run_states import RunState
 from stateferry.runs.to_publish import ToPublish
@@ -121,7 +122,7 @@ def test_a_driver_that_lost_the_lease_removes_nothing_of_the_next_ones(
     (heir,) = heirs
     assert len(drafts(target)) == 1
     heir.close()
-    assert world.run.facts("rescale") is None
+    assert not world.run.has_done(Step.RESCALE)
 
 
 def test_what_drivers_before_left_behind_goes_before_the_step_writes_anything(
@@ -131,7 +132,7 @@ def test_what_drivers_before_left_behind_goes_before_the_step_writes_anything(
     world.do("migrate")
     target = Location.of(str(world.root / "target"))
     # As a driver that was killed in the middle of the step leaves it.
-    world.run.finish("claim", {"target": target.path})
+    world.run.keep(Claim(target.path))
     target.make_folder()
     Path(target.child(KEYED).draft().path).write_bytes(b"half of it")
     sent = world.run.folder.child("exchange").child("0")

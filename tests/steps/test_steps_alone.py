@@ -20,8 +20,9 @@ import pytest
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, TERMINATED, THE_ANSWER_IS_NO, USAGE, engine, main
 from stateferry.errors import PassingError
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError, LeaseLostError
+from stateferry.runs.facts import Advance, MigrateFacts
 from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import ADVANCE, Run
+from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 from stateferry.steps import pipeline, snapshot
 from stateferry.steps.workers import InProcess
@@ -129,17 +130,18 @@ def test_a_green_rehearsal_moves_the_tables_on_unless_it_looks_back(tmp_path: Pa
         return the_run(tmp_path, run_id)
 
     def rows_written(run: Run) -> int:
-        counts = (run.facts("migrate") or {})["counts"]
-        return sum(of_state.get("rows written", 0) for of_state in counts.values())
+        facts = run.facts(MigrateFacts)
+        assert facts is not None
+        return facts.rows
 
     for checkpoint in (1, 3):
         replace(STATE, checkpoint_id=checkpoint).write(str(tmp_path / f"night-{checkpoint}"))
     first = rehearse("first", source=str(tmp_path / "night-3"))
-    assert (first.facts(ADVANCE), rows_written(first)) == ({"moved": True}, 3)
+    assert (first.facts(Advance), rows_written(first)) == (Advance(moved=True), 3)
     same = rehearse("same", source=str(tmp_path / "night-3"))
-    assert (same.facts(ADVANCE), rows_written(same)) == ({"moved": True}, 0)
+    assert (same.facts(Advance), rows_written(same)) == (Advance(moved=True), 0)
     older = rehearse("older", source=str(tmp_path / "night-1"))
-    assert older.facts(ADVANCE) == {"moved": False}
+    assert older.facts(Advance) == Advance(moved=False)
     assert older.state is RunState.VERIFIED
 
 

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from stateferry.cli import engine, step
+from stateferry.runs.facts import Step
 from stateferry.steps.workers import InProcess, Workers
 
 
@@ -17,4 +18,4 @@ def without_spark(patch: pytest.MonkeyPatch, workers: Workers | None = None) -> 
 
 def do_step(name: str, *arguments: str, workers: Workers | None = None) -> int:
     """The exit code of a step that is an application of its own."""
-    return step.main(name, lambda *_: nullcontext(workers or InProcess()), arguments)
+    return step.main(Step(name), lambda *_: nullcontext(workers or InProcess()), arguments)

@@ -7,6 +7,8 @@ from state_migration.conclusion import Conclude
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 
+from stateferry.runs.facts import SnapshotFacts, StateSize
+from stateferry.runs.prediction import PARTS
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from tests.airflow.state_migration.test_approval import context
@@ -17,9 +19,10 @@ def a_run(occasion: Occasion, request: MigrationRequest, **seconds: float) -> Ru
     assert run is not None
     for at, state in enumerate((RunState.RUNNING, RunState.VERIFIED)):
         run.enter(state, at)
-    run.finish("snapshot", {"states": {"main/mainState": {"bytes": 1000}}, "seconds": 1.0})
+    run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=1.0))
+    kinds = {kind.name: kind for kind in PARTS}
     for part, taken in seconds.items():
-        run.finish(part, {"seconds": taken})
+        run.keep(kinds[part](seconds=taken))
     return run
 
 

@@ -21,10 +21,11 @@ from airflow.sdk.exceptions import (
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 from state_migration.steps import StepOperator
-from state_migration.the_run import RETURNED, refused_in_words
+from state_migration.the_run import refused_in_words
 
 from stateferry.errors import PassingError, UsageError
 from stateferry.runs.control import Control
+from stateferry.runs.facts import MigrateFacts, Returned, SnapshotFacts, StateSize
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 
@@ -76,24 +77,24 @@ def execute(
 
 
 def test_a_steps_facts_are_its_answer(run: Run, submits: Submit) -> None:
-    states = {"main/a": {"entries": 10, "bytes": 400}, "main/b": {"entries": 5, "bytes": 100}}
+    states = {"main/a": StateSize(10, 400), "main/b": StateSize(5, 100)}
     submits("")
     with pytest.raises(AirflowSkipException, match="nothing to do"):
         execute("snapshot", run)
-    run.finish("snapshot", {"states": states, "seconds": 2.0})
+    run.keep(SnapshotFacts(states=states, seconds=2.0))
     assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0, "rows": 15, "bytes": 500, "rate": 250}
 
 
 def test_what_a_step_notes_is_in_its_log(run: Run, submits: Submit, capsys: pytest.CaptureFixture[str]) -> None:
     submits("")
-    run.finish("snapshot", {"states": {}, "notes": ["--keep-expired had no effect"], "seconds": 2.0})
+    run.keep(SnapshotFacts(notes=("--keep-expired had no effect",), seconds=2.0))
     assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0}
     assert "note: --keep-expired had no effect" in capsys.readouterr().out
 
 
 def test_the_application_is_told_the_runs_folder(run: Run, submits: Submit, tmp_path: Path) -> None:
     submits(f'echo "$@" > {tmp_path}/said')
-    run.finish("migrate", {"seconds": 1.0})
+    run.keep(MigrateFacts(seconds=1.0))
     execute("migrate", run)
     said = (tmp_path / "said").read_text()
     assert said.endswith(f"spark_jobs/migrate.py --run {run.folder.path}\n")
@@ -167,7 +168,7 @@ def test_a_task_that_a_person_ends_takes_its_application_along(run: Run, submits
     # The run doesn't take it for a failure of its own: the next try goes on.
     assert run.state is RunState.PLANNED
     submits("")
-    run.finish("migrate", {"seconds": 1.0})
+    run.keep(MigrateFacts(seconds=1.0))
     assert execute("migrate", run)["seconds"] == 1.0
 
 
@@ -179,7 +180,7 @@ def test_while_another_run_has_the_lease_the_task_waits(run: Run, submits: Submi
             execute("snapshot", run)
         assert not (tmp_path / "submitted").exists()
         control.release(held)
-    run.finish("snapshot", {"seconds": 1.0})
+    run.keep(SnapshotFacts(seconds=1.0))
     assert execute("snapshot", run)["seconds"] == 1.0
 
 
@@ -192,7 +193,7 @@ def test_a_rehearsal_is_not_cut_over_to(run: Run, occasion: Occasion, submits: S
 
 
 def test_after_the_old_job_was_started_again_no_task_goes_on(run: Run, submits: Submit) -> None:
-    run.finish(RETURNED, {"reason": "it went back to the old job", "savepoint": "/in"})
+    run.keep(Returned("it went back to the old job", "/in"))
     for step in ("snapshot", "cut_over"):
         with pytest.raises(AirflowFailException, match="savepoint is out of date: trigger a new run"):
             execute(step, run)

@@ -1,0 +1,279 @@
+"""The facts that a run keeps in its folder, each kind in a file of its own: `steps/<name>.json`.
+
+A step keeps its facts when it is done. Other kinds record what must be known after a kill, such as the claim on the
+target. Facts that are None aren't stored. Facts that this version doesn't know are left out when a file is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from stateferry.errors import DamagedError
+from stateferry.runs.state_ages import FoundAges
+from stateferry.runs.target_access import TargetAccess
+
+SECONDS = "seconds"
+
+
+class Step(StrEnum):
+    """The steps of a run, in their order."""
+
+    SNAPSHOT = "snapshot"
+    MIGRATE = "migrate"
+    RESCALE = "rescale"
+    VALIDATE = "validate"
+    CUT_OVER = "cut_over"
+
+    @property
+    def earlier(self) -> tuple[Step, ...]:
+        """The steps before this one."""
+        steps = tuple(Step)
+        return steps[: steps.index(self)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Facts of one kind; `name` is the name of their file."""
+
+    name: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as they are stored."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any], file: str) -> Self:
+        """The stored facts; messages name the file."""
+        try:
+            facts: Self = cls._adapter().validate_python(cls._fields(values))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise DamagedError(f"the facts of {cls.name}", f"{place}: {first['msg']}", file=file) from None
+        return facts
+
+    @staticmethod
+    def _fields(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of the facts in what is stored."""
+        return values
+
+    @classmethod
+    def _adapter(cls) -> TypeAdapter[Any]:
+        if cls.name not in _ADAPTERS:
+            _ADAPTERS[cls.name] = TypeAdapter(cls)
+        return _ADAPTERS[cls.name]
+
+
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class TimedFacts(RunFacts):
+    """Facts of a part of a cut-over, with the seconds that it took."""
+
+    seconds: float | None = field(default=None, kw_only=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as they are stored, the seconds last."""
+        facts = RunFacts.to_json(self)
+        seconds = {SECONDS: facts.pop(SECONDS)} if SECONDS in facts else {}
+        return facts | seconds
+
+    @property
+    def rows(self) -> int:
+        """The entries that the step read or the rows that it wrote; 0 if it counts none."""
+        return 0
+
+    @property
+    def size(self) -> int:
+        """The bytes that the step read or wrote; 0 if it counts none."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """The entries of a state of the source, and their bytes."""
+
+    entries: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts(TimedFacts):
+    """What the source holds.
+
+    `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
+    writes them. Earlier versions kept neither `ages` nor `read`.
+    """
+
+    name: ClassVar[str] = Step.SNAPSHOT.value
+
+    states: Mapping[str, StateSize] = field(default_factory=dict)
+    met: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    ages: FoundAges | None = None
+    notes: tuple[str, ...] = ()
+    read: Mapping[str, str] | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(state.entries for state in self.states.values())
+
+    @property
+    def size(self) -> int:
+        return sum(state.bytes for state in self.states.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedTables:
+    """The tables `of` a job, operator and state; `snapshots` are the Iceberg snapshots that the run made, by table."""
+
+    of: tuple[str, str, str]
+    snapshots: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateFacts(TimedFacts):
+    """What was written into the tables; `rebuilt` says why the tables of a state were written anew."""
+
+    name: ClassVar[str] = Step.MIGRATE.value
+
+    tables: tuple[MigratedTables, ...] = ()
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    rebuilt: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(of_state.get(name, 0) for of_state in self.counts.values() for name in _MIGRATED_ROWS)
+
+    @property
+    def snapshots(self) -> dict[str, int]:
+        """The snapshots of all tables, by table."""
+        return {name: snapshot for one in self.tables for name, snapshot in one.snapshots.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleFacts(TimedFacts):
+    """The state files that were written, their bytes, and what was converted, by state."""
+
+    name: ClassVar[str] = Step.RESCALE.value
+
+    files: int = 0
+    bytes: int = 0
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(of_state.get(name, 0) for of_state in self.counts.values() for name in _RESCALED_ROWS)
+
+    @property
+    def size(self) -> int:
+        return self.bytes
+
+
+_MIGRATED_ROWS, _RESCALED_ROWS = ("rows written", "rows folded"), ("rows written", "rows kept")
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateFacts(TimedFacts):
+    """Whether the report is green."""
+
+    name: ClassVar[str] = Step.VALIDATE.value
+
+    green: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CutOverFacts(TimedFacts):
+    """The time of the cut-over; the publication is in the catalog."""
+
+    name: ClassVar[str] = Step.CUT_OVER.value
+
+
+FACTS_OF: Mapping[Step, type[TimedFacts]] = {
+    Step.SNAPSHOT: SnapshotFacts,
+    Step.MIGRATE: MigrateFacts,
+    Step.RESCALE: RescaleFacts,
+    Step.VALIDATE: ValidateFacts,
+    Step.CUT_OVER: CutOverFacts,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(RunFacts):
+    """This run writes into the target, whose parts get the `access` in the end; earlier versions didn't keep it."""
+
+    name: ClassVar[str] = "claim"
+
+    target: str
+    access: TargetAccess | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedDigests(RunFacts):
+    """The size and digest of each staged file as it was written, by its name."""
+
+    name: ClassVar[str] = "digests"
+
+    files: Mapping[str, tuple[int, str]]
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.files)
+
+    @staticmethod
+    def _fields(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"files": values}
+
+
+@dataclass(frozen=True, slots=True)
+class Advance(RunFacts):
+    """Whether the tables' `main` has moved to this run; it stays if it is of a newer savepoint."""
+
+    name: ClassVar[str] = "advance"
+
+    moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointTaken(TimedFacts):
+    """The savepoint that Flink took for this run."""
+
+    name: ClassVar[str] = "take_savepoint"
+
+    savepoint: str | None = None
+    job_id: str | None = None
+    checkpoint_id: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob(RunFacts):
+    """The job that is started from this run's publication; kept before it is started."""
+
+    name: ClassVar[str] = "new_job"
+
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted(TimedFacts):
+    """The new job has completed a checkpoint."""
+
+    name: ClassVar[str] = "start_job"
+
+    job_id: str | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(RunFacts):
+    """The old job is running again, so this run's savepoint is out of date."""
+
+    name: ClassVar[str] = "returned"
+
+    reason: str
+    savepoint: str
