@@ -1,4 +1,4 @@
-"""Converts durations as people write them (`90s`, `15m`, `12h`, `30d`, milliseconds) to milliseconds and back."""
+"""Durations as people write them (`90s`, `15m`, `12h`, `30d`, milliseconds), points in time, and the clock."""
 
 from __future__ import annotations
 
@@ -47,6 +47,11 @@ def rough_duration(milliseconds: int) -> str:
             number = milliseconds / size
             return f"{number:.1f} {unit}" if number < 99.95 else f"{number:,.0f} {unit}"
     return f"{milliseconds} ms"
+
+
+def now_ms() -> int:
+    """The present time in milliseconds. All code reads the clock here, but for a catalog in Postgres."""
+    return time.time_ns() // 1_000_000
 
 
 def moment(milliseconds: int) -> str:

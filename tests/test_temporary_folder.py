@@ -35,7 +35,7 @@ _OF_A_RUN = f"""
 from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.savepoint.storage import Location
 import sys
-TemporaryFolders(Location.of(sys.argv[1])).take_over()
+TemporaryFolders(Location.of(sys.argv[1]).child("temporary.json")).take_over()
 {_OWN}
 """
 _KILLED = "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -85,7 +85,7 @@ def test_where_no_socket_or_option_could_name_it_it_is_elsewhere(tmp_path: Path,
 def test_what_a_killed_process_left_is_removed_by_the_next_one_of_its_run(tmp_path: Path, short: Path) -> None:
     left = done(_OF_A_RUN + _KILLED, tmp_path, temporary=short)
     assert [str(one) for one in short.iterdir()] == [left]
-    assert TemporaryFolders(Location.of(str(tmp_path))).left_behind() == [left]
+    assert TemporaryFolders(Location.of(str(tmp_path)).child("temporary.json")).left_behind() == [left]
     own = done(_OF_A_RUN, tmp_path, temporary=short)
     assert own != left
     assert list(short.iterdir()) == []
@@ -97,7 +97,7 @@ def test_what_a_killed_process_started_keeps_its_folder_until_it_ends(tmp_path: 
     """A JVM that has just been started can't end before it has found its folder."""
     left = done(_OF_A_RUN + _KILLED, tmp_path, temporary=short)
     with subprocess.Popen([sys.executable, "-c", "input()", left], stdin=subprocess.PIPE) as started:
-        assert TemporaryFolders(Location.of(str(tmp_path))).left_behind() == []
+        assert TemporaryFolders(Location.of(str(tmp_path)).child("temporary.json")).left_behind() == []
         done(_OF_A_RUN, tmp_path, temporary=short)
         assert [str(one) for one in short.iterdir()] == [left]
         started.communicate(b"\n")
@@ -129,8 +129,8 @@ def test_nothing_else_is_removed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "temporary.json").write_text(json.dumps([*listed, {"folder": 5}, "no entry"]))
-    assert TemporaryFolders(Location.of(str(run))).left_behind() == []
-    TemporaryFolders(Location.of(str(run))).take_over()
+    assert TemporaryFolders(Location.of(str(run)).child("temporary.json")).left_behind() == []
+    TemporaryFolders(Location.of(str(run)).child("temporary.json")).take_over()
     assert {folder.name for folder in tmp_path.iterdir()} == {
         *("precious", f"{name}.old", name, "links", "files", "run")
     }
@@ -152,8 +152,8 @@ def test_what_belongs_to_another_user_is_not_removed(tmp_path: Path) -> None:
 def test_a_list_that_is_damaged_stops_nobody(tmp_path: Path) -> None:
     for text in ("[{", "{}", "5"):
         (tmp_path / "temporary.json").write_text(text)
-        assert TemporaryFolders(Location.of(str(tmp_path))).left_behind() == []
-        TemporaryFolders(Location.of(str(tmp_path))).take_over()
+        assert TemporaryFolders(Location.of(str(tmp_path)).child("temporary.json")).left_behind() == []
+        TemporaryFolders(Location.of(str(tmp_path)).child("temporary.json")).take_over()
 
 
 def test_clean_removes_what_killed_processes_left_even_while_the_job_is_worked_on(

@@ -11,8 +11,8 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from state_migration.summary import report_summary
-from state_migration.the_run import check_not_returned, now_ms, refused_in_words, request_of, run_of, skip
-from stateferry.durations import parse_duration
+from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of, skip
+from stateferry.durations import now_ms, parse_duration
 from stateferry.printable import printable
 from stateferry.runs.control import Control
 from stateferry.runs.rejecting import approve, reject

@@ -134,9 +134,8 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
 
 def _as_begun(plan: MigrationPlan) -> MigrationPlan:
     """The plan, with the `now` of the run if it exists already; an earlier version may have chosen another `now`."""
-    folder = run_folder(plan.home, plan.job, plan.run_id)
-    if not folder.child("plan.json").exists():
+    run = Run.if_there(run_folder(plan.home, plan.job, plan.run_id))
+    if run is None:
         return plan
-    begun = Run.open(folder).plan
-    is_same = plan.model_copy(update={"now": begun.now, "now_from": begun.now_from}) == begun
-    return begun if is_same else plan
+    is_same = plan.model_copy(update={"now": run.plan.now, "now_from": run.plan.now_from}) == run.plan
+    return run.plan if is_same else plan

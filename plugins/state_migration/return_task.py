@@ -89,8 +89,7 @@ def _state(hook: FlinkHook, job: str) -> str:
 def _run(context: Context) -> Run | None:
     said = planned_by(context)
     assert said is not None, "this task comes after plan"
-    folder = Location.of(said["folder"])
-    return Run.open(folder) if folder.child("plan.json").exists() else None
+    return Run.if_there(Location.of(said["folder"]))
 
 
 def _publication(run: Run) -> Publication | None:

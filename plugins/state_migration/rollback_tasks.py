@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -16,6 +15,7 @@ from state_migration.planning import default_catalog
 from state_migration.request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
 from state_migration.the_run import PLAN_TASK, refused_in_words, skip
+from stateferry.durations import moment
 from stateferry.errors import RejectedError
 from stateferry.runs.control import Control
 from stateferry.runs.facts import NewJob
@@ -142,15 +142,11 @@ def _control() -> Control:
 def _consequences(undo: Publication, savepoint: str) -> list[str]:
     metadata = Location.of(savepoint).child(METADATA)
     checkpoint = read_metadata(savepoint).checkpoint_id
-    since = _moment(metadata.modified_at())
+    since = moment(metadata.modified_at())
     return [
-        f"publication {undo.sequence} of {_moment(undo.published_at)} is undone (run {undo.record.run_id})",
+        f"publication {undo.sequence} of {moment(undo.published_at)} is undone (run {undo.record.run_id})",
         f"the job goes on from {savepoint} (checkpoint {checkpoint})",
         f"input since checkpoint {checkpoint} of the job is read again; that savepoint was written at {since}",
         "what the new job has written out since is written again, unless the sink tells twins apart",
         "what the new job's state alone has learnt is lost; no file is removed",
     ]
-
-
-def _moment(milliseconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -48,11 +47,6 @@ def run_of(context: Context) -> Run:
     said = planned_by(context)
     assert said is not None, "this task comes after plan"
     return Run.open(Location.of(said["folder"]))
-
-
-def now_ms() -> int:
-    """The present time in milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def skip(log: Any, reason: str) -> NoReturn:

@@ -42,13 +42,12 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.durations import parse_duration
+    from stateferry.durations import now_ms, parse_duration
     from stateferry.errors import RejectedError, UsageError
     from stateferry.runs.cleaning import Cleaning
     from stateferry.runs.control import Control
     from stateferry.runs.retention import Retention
     from stateferry.runs.runs import runs_of
-    from stateferry.steps.pipeline import now_ms
     from stateferry.tables.commits import TableHome
 
     if options.keep < 0:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from stateferry.cli.progress import progress_bar
-from stateferry.durations import parse_duration
+from stateferry.durations import now_ms, parse_duration
 from stateferry.errors import UsageError
 from stateferry.printable import say
 from stateferry.private_files import usual_files
@@ -62,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         entries=options.entries,
         migrated=options.migrated,
         ttl=options.ttl,
-        now=time.time_ns() // 1_000_000 if options.now is None else options.now,
+        now=now_ms() if options.now is None else options.now,
         parallelism=options.parallelism,
         max_parallelism=options.max_parallelism,
         seed=options.seed,

@@ -6,7 +6,6 @@ import argparse
 import importlib
 import sys
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
+    from stateferry.durations import now_ms
     from stateferry.runs.apart import check_apart
     from stateferry.runs.control import Control
     from stateferry.runs.option_notes import nothing_to_do_lines
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
                 check_not_ended(undone, control)
             raise
         _check_age(resolved, control)
-        run = before or Run.create(plan, time.time_ns() // 1_000_000)
+        run = before or Run.create(plan, now_ms())
         check_not_ended(run, control)
         return _carry_out(run, resolved, control)
 
@@ -129,7 +129,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
         opened = engine.local_workers(f"stateferry {run.plan.run_id}", ProgressLines(sys.stderr), comes_first)
         # The import runs while the engine starts.
         threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
-        TemporaryFolders(run.folder).take_over()
+        TemporaryFolders(run.temporary_folders).take_over()
         with if_interrupted(goes_on), opened as workers:
             from stateferry.steps.pipeline import Pipeline
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from typing import Any
 
 from stateferry.cli.places import add_place_options, catalog_of
@@ -23,6 +22,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
+    from stateferry.durations import moment
     from stateferry.runs.runs import runs_of
 
     home, _ = catalog_of(options)
@@ -45,7 +45,6 @@ def run(options: argparse.Namespace) -> int:
     if not found:
         say(f"there is no run{f' of job {options.job}' if options.job else ''} in {home}")
     for one in found:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one["changed_at"] / 1000))
         reason = f": {one['reason']}" if one["reason"] else ""
-        say(f"{one['run_id']}  {one['job']}  {one['state']}  {when} UTC{reason}")
+        say(f"{one['run_id']}  {one['job']}  {one['state']}  {moment(one['changed_at'])}{reason}")
     return 0

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from stateferry.cli.progress_lines import ProgressLines
+from stateferry.durations import now_ms
 from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of, if_interrupted
 from stateferry.printable import say
@@ -35,7 +36,7 @@ from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
-from stateferry.steps.pipeline import Pipeline, now_ms
+from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import Watch, Workers
 
 _AT_ONCE_FOLLOWED = Step.VALIDATE.earlier
@@ -70,7 +71,7 @@ def _do(run: Run, step: Step, open_workers: OpenWorkers, control: Control) -> in
             for line in nothing_to_do_lines(resolved):
                 say(line)
             return 0
-        TemporaryFolders(run.folder).take_over()
+        TemporaryFolders(run.temporary_folders).take_over()
         with open_workers(f"stateferry {step} {run.plan.run_id}", ProgressLines(sys.stderr)) as workers:
             Pipeline(workers, run, resolved, control, lease, say).carry_out_step(step)
     say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")

@@ -55,7 +55,7 @@ class Cleaning:
     def remove_temporary_folders(self) -> Iterator[Removal]:
         """Removes what killed processes of the job's runs left on this machine, at any age; needs no lease."""
         for run in runs_of(self.home, self.job):
-            for folder in TemporaryFolders(run.folder).left_behind():
+            for folder in TemporaryFolders(run.temporary_folders).left_behind():
                 size = size_of(folder)
                 if not self.dry_run:
                     remove_temporary_folder(folder)
@@ -80,7 +80,7 @@ class Cleaning:
             return True
         # The run has no state: it was killed as it began, or it begins right now. A plan that can't be read is left for
         # a person to look at.
-        begun = run.plan is not None or not run.folder.child("plan.json").exists()
+        begun = run.plan is not None or not run.plan_file.exists()
         return begun and run.folder.modified_at() + self.rule.younger_than_ms <= self.now
 
     def _targets_in_use(self, staying: Sequence[RunSummary]) -> set[str]:
@@ -120,11 +120,7 @@ class Cleaning:
     def _run(self, run: RunSummary) -> Removal:
         size = _size(run.folder)
         if not self.dry_run:
-            # The plan goes last, because a folder without one counts as a run that never began.
-            for entry in run.folder.entries():
-                if entry.name != "plan.json":
-                    entry.remove()
-            run.folder.remove()
+            run.remove()
         return Removal("run", run.folder.shown, size)
 
     def _tables(self, standing_runs: set[str]) -> Iterator[Removal]:

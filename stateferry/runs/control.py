@@ -17,13 +17,13 @@ the version that the transaction read. The history is kept: a rollback sets that
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, func, insert, select, update
 
+from stateferry.durations import moment, now_ms
 from stateferry.errors import PassingError, RejectedError
 from stateferry.runs.control_tables import (
     create_tables,
@@ -291,7 +291,7 @@ class Control:
         if connection.dialect.name == "postgresql":
             seconds = connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one()
             return int(float(seconds) * 1000)
-        return time.time_ns() // 1_000_000
+        return now_ms()
 
     def _locked(self, connection: Connection, job: str) -> RowMapping:
         """The job's lease, locked against changes by others until the transaction ends."""
@@ -364,8 +364,8 @@ def _check_free(row: RowMapping, run_id: str, me: Process, now: int) -> None:
         return
     same = "the same run" if row["run_id"] == run_id else f"run {row['run_id']}"
     raise LeaseHeldError(
-        f"job {row['job']} {BEING_WORKED_ON} {same}: {holder.shown}, since {_time(row['since'])}, until "
-        f"{_time(row['expires_at'])} unless it is renewed. Wait for it, or end it"
+        f"job {row['job']} {BEING_WORKED_ON} {same}: {holder.shown}, since {moment(row['since'])}, until "
+        f"{moment(row['expires_at'])} unless it is renewed. Wait for it, or end it"
     )
 
 
@@ -403,7 +403,3 @@ def _publication(row: RowMapping) -> Publication:
 
 def _shown(one: Publication | None) -> str:
     return "nothing" if one is None else f"publication {one.sequence} (run {one.record.run_id})"
-
-
-def _time(milliseconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))

@@ -1,6 +1,6 @@
 """A list, in the run's folder, of the temporary folders that the run's processes have made.
 
-A killed process can't remove its temporary folder, so the next process of the run does. `temporary.json` is a list of
+A killed process can't remove its temporary folder, so the next process of the run does. The file is a JSON list of
 objects with `folder` and `process`.
 """
 
@@ -14,14 +14,12 @@ from stateferry.runs.processes import Process
 from stateferry.savepoint.storage import Location
 from stateferry.temporary_folder import is_in_use, is_temporary_folder, remove_temporary_folder, temporary_folder
 
-_FILE = "temporary.json"
-
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFolders:
     """The list of one run. Only the holder of the job's lease may change it."""
 
-    run_folder: Location
+    file: Location
 
     def take_over(self) -> None:
         """Removes the folders that ended processes left on this machine, and adds this process's folder to the list."""
@@ -31,7 +29,7 @@ class TemporaryFolders:
         me = {"folder": temporary_folder(), "process": str(Process.this())}
         # Entries of other machines stay: only those machines know whether the folder still exists.
         others = [one for one in self._listed() if one["folder"] not in left and not _is_gone(one) and one != me]
-        self._file.write_atomically(f"{json.dumps([*others, me], indent=2)}\n".encode())
+        self.file.write_atomically(f"{json.dumps([*others, me], indent=2)}\n".encode())
 
     def left_behind(self) -> list[str]:
         """Folders that still exist although their processes, and the processes that these started, have ended."""
@@ -43,13 +41,9 @@ class TemporaryFolders:
             and not is_in_use(one["folder"])
         ]
 
-    @property
-    def _file(self) -> Location:
-        return self.run_folder.child(_FILE)
-
     def _listed(self) -> list[dict[str, str]]:
         try:
-            listed = json.loads(self._file.read()) if self._file.exists() else []
+            listed = json.loads(self.file.read()) if self.file.exists() else []
         except ValueError:
             # A damaged list only means that old folders aren't removed.
             return []

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -30,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, parse_duration
+from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms, parse_duration
 from stateferry.errors import PlanError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
@@ -176,9 +175,7 @@ class MigrationPlan(_Model):
     run_id: StrictStr = Field(default_factory=new_run_id)
     source: Place
     target: Place
-    now: Annotated[StrictInt, Field(ge=0, le=MAX_MILLISECONDS)] = Field(
-        default_factory=lambda: time.time_ns() // 1_000_000
-    )
+    now: Annotated[StrictInt, Field(ge=0, le=MAX_MILLISECONDS)] = Field(default_factory=now_ms)
     operators: Annotated[tuple[OperatorPlan, ...], Field(min_length=1)]
     parallelism: Parallelism | None = None
     max_parallelism: Parallelism | None = None

@@ -6,8 +6,7 @@ that finds a difference corrects it.
 
 from __future__ import annotations
 
-import time
-
+from stateferry.durations import moment
 from stateferry.runs.control import Control, RunEndedError
 from stateferry.runs.processes import Process
 from stateferry.runs.run_states import RunState
@@ -38,7 +37,7 @@ def check_not_ended(run: Run, control: Control) -> None:
     """Raises an error if the run was rejected or rolled back."""
     _say_in_folder(run, control)
     last = run.changes()[-1]
-    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last.at / 1000))
+    when = moment(last.at)
     again = (
         "To do the same work again on purpose, start a run of its own: give another --target (and in a plan with a "
         "run_id another one), or trigger a new DAG run"

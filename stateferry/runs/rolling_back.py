@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
+from stateferry.durations import now_ms
 from stateferry.errors import RejectedError
 from stateferry.runs.control import Control, RolledBack
 from stateferry.runs.plan import new_run_id
@@ -48,7 +48,7 @@ class WayBack:
             if before is not None:
                 ToPublish(before).roll_forward()
             if undone is not None:
-                undone.note(RunState.ROLLED_BACK, time.time_ns() // 1_000_000)
+                undone.note(RunState.ROLLED_BACK, now_ms())
         finally:
             self.control.release(lease)
         return rolled_back

@@ -7,7 +7,11 @@
 | state.lock | nothing; it is locked while state.json is written |
 | steps/<name>.json | the facts of a finished step, and others of `facts.py`, each with the plan's fingerprint |
 | report.json | what the validation found |
+| rescale-plan.json | which bytes each new subtask reads |
 | staged/ | the staged savepoint |
+| to-publish/_metadata | the target's `_metadata`, until the publication stands |
+| exchange/ | entries on their way to key groups of another max parallelism, during the rescale step |
+| temporary.json | the temporary folders of the run's processes |
 
 `format.json` beside `runs/` holds the version of these formats. Every file appears complete or not at all.
 """
@@ -35,11 +39,11 @@ from stateferry.runs.run_states import (
     check_change,
     check_reason,
 )
+from stateferry.savepoint.own_files import METADATA
 from stateferry.savepoint.storage import Location
 
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
-_PLAN, _STATE, _STEPS, _REPORT, _STAGED = "plan.json", "state.json", "steps", "report.json", "staged"
-_LOCK, _FORMAT = "state.lock", "format.json"
+_PLAN, _FORMAT = "plan.json", "format.json"
 
 Facts = TypeVar("Facts", bound=RunFacts)
 
@@ -57,8 +61,66 @@ def run_folder(home: str, job: str, run_id: str) -> Location:
     return _runs(home).child(folder_name(job)).child(run_id)
 
 
+class RunFolder:
+    """The paths in the folder of a run. Other modules ask here for them."""
+
+    __slots__ = ()
+    folder: Location
+
+    @property
+    def plan_file(self) -> Location:
+        return self.folder.child(_PLAN)
+
+    @property
+    def state_file(self) -> Location:
+        return self.folder.child("state.json")
+
+    @property
+    def state_lock(self) -> Location:
+        return self.folder.child("state.lock")
+
+    @property
+    def report(self) -> Location:
+        """The file of the report."""
+        return self.folder.child("report.json")
+
+    @property
+    def rescale_plan(self) -> Location:
+        """The file that says which bytes each new subtask reads."""
+        return self.folder.child("rescale-plan.json")
+
+    @property
+    def staged(self) -> Location:
+        """The folder of the staged savepoint."""
+        return self.folder.child("staged")
+
+    @property
+    def staged_metadata(self) -> Location:
+        """The `_metadata` of the staged savepoint."""
+        return self.staged.child(METADATA)
+
+    @property
+    def target_metadata(self) -> Location:
+        """The `_metadata` of the target, until the publication stands."""
+        return self.folder.child("to-publish").child(METADATA)
+
+    @property
+    def exchange(self) -> Location:
+        """The folder of entries that are on their way to key groups of another max parallelism."""
+        return self.folder.child("exchange")
+
+    @property
+    def temporary_folders(self) -> Location:
+        """The list of the temporary folders of the run's processes."""
+        return self.folder.child("temporary.json")
+
+    def file_of(self, kind: type[RunFacts]) -> Location:
+        """The file of these facts."""
+        return self.folder.child("steps").child(f"{kind.name}.json")
+
+
 @dataclass(frozen=True, slots=True)
-class Run:
+class Run(RunFolder):
     """A run and its folder.
 
     Only the holder of the job's lease may change the folder. A person's approval or rejection is an exception.
@@ -73,7 +135,7 @@ class Run:
         recorded = check_home(plan.home)
         folder = run_folder(plan.home, plan.job, plan.run_id)
         run = cls(plan, folder)
-        file = folder.child(_PLAN)
+        file = run.plan_file
         if file.exists():
             if cls._opened(folder).plan != plan:
                 raise PlanError(
@@ -95,6 +157,11 @@ class Run:
         return cls._opened(folder)
 
     @classmethod
+    def if_there(cls, folder: Location) -> Run | None:
+        """The run in this folder; None if there is none yet."""
+        return cls.open(folder) if folder.child(_PLAN).exists() else None
+
+    @classmethod
     def _opened(cls, folder: Location) -> Run:
         file = folder.child(_PLAN)
         return cls(plan_of_json(file.read(), file.shown), folder)
@@ -112,19 +179,10 @@ class Run:
             raise UsageError(f"job {job} has {how_many} {run_id!r}. There are: {known}")
         return cls.open(found[0].folder)
 
-    @property
-    def staged(self) -> Location:
-        """The folder of the staged savepoint."""
-        return self.folder.child(_STAGED)
-
-    @property
-    def report(self) -> Location:
-        """The file of the report."""
-        return self.folder.child(_REPORT)
-
     def changes(self) -> tuple[StateChange, ...]:
         """The states that the run went through, the present one last."""
-        return _read_changes(self.folder)
+        file = self.state_file
+        return changes_of_json(file.read(), file.shown) if file.exists() else ()
 
     @property
     def state(self) -> RunState:
@@ -149,7 +207,7 @@ class Run:
 
     def _change(self, change: StateChange, *, check: bool) -> None:
         # The lock keeps two processes that do this at once from losing each other's change.
-        with private_files(), self.folder.child(_LOCK).locked():
+        with private_files(), self.state_lock.locked():
             changes = self.changes()
             last = changes[-1] if changes else None
             if last is not None and (last.state, last.reason) == (change.state, change.reason):
@@ -157,16 +215,16 @@ class Run:
             check_reason(change.state, change.reason)
             if check:
                 check_change(last, change.state)
-            _write(self.folder.child(_STATE), changes_to_json((*changes, change)))
+            _write(self.state_file, changes_to_json((*changes, change)))
 
     def facts(self, kind: type[Facts]) -> Facts | None:
         """The facts of this kind; None if the run has none, or has them for another plan."""
         stored = self.stored(kind)
-        return None if stored is None else kind.of_json(stored, self._file_of(kind).shown)
+        return None if stored is None else kind.of_json(stored, self.file_of(kind).shown)
 
     def stored(self, kind: type[RunFacts]) -> dict[str, Any] | None:
         """The facts of this kind as they are stored."""
-        file = self._file_of(kind)
+        file = self.file_of(kind)
         if not file.exists():
             return None
         content = _read_object(file)
@@ -181,23 +239,20 @@ class Run:
         A step's facts mark it as done; all files that it wrote must be on disk before.
         """
         content = {"step": facts.name, "plan": self.plan.fingerprint, "facts": facts.to_json()}
-        _write(self._file_of(type(facts)), f"{json.dumps(content, indent=2, allow_nan=False)}\n")
+        _write(self.file_of(type(facts)), f"{json.dumps(content, indent=2, allow_nan=False)}\n")
 
     def forget(self, *kinds: type[RunFacts]) -> None:
         """Removes the facts of these kinds, so a step with such facts is done again."""
         for kind in kinds:
-            self._file_of(kind).remove()
+            self.file_of(kind).remove()
 
     def has_done(self, step: Step) -> bool:
         """Whether the step is done, for this plan."""
         return self.stored(FACTS_OF[step]) is not None
 
-    def _file_of(self, kind: type[RunFacts]) -> Location:
-        return self.folder.child(_STEPS).child(f"{kind.name}.json")
-
 
 @dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(RunFolder):
     """One run in a list of runs; a folder that can't be read has a `problem` and no plan."""
 
     job: str
@@ -226,6 +281,13 @@ class RunSummary:
     def changed_at(self) -> int:
         """When the run got its present state, in milliseconds; 0 if that isn't known."""
         return self.changes[-1].at if self.changes else 0
+
+    def remove(self) -> None:
+        """Removes the folder; the plan goes last, because a folder without one counts as a run that never began."""
+        for entry in self.folder.entries():
+            if entry.name != _PLAN:
+                entry.remove()
+        self.folder.remove()
 
 
 def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
@@ -274,11 +336,6 @@ def _write(file: Location, text: str) -> None:
     with private_files():
         file.parent.make_folder()
         file.write_atomically(text.encode())
-
-
-def _read_changes(folder: Location) -> tuple[StateChange, ...]:
-    file = folder.child(_STATE)
-    return changes_of_json(file.read(), file.shown) if file.exists() else ()
 
 
 def _read_object(file: Location) -> dict[str, Any]:

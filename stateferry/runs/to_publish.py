@@ -19,23 +19,19 @@ class ToPublish:
 
     run: Run
 
-    @property
-    def _file(self) -> Location:
-        return self.run.folder.child("to-publish").child(METADATA)
-
     def keep(self, metadata: bytes) -> None:
         """Stores the `_metadata` in the run's folder."""
         with private_files():
-            self._file.parent.make_folder()
-            self._file.write_atomically(metadata)
+            self.run.target_metadata.parent.make_folder()
+            self.run.target_metadata.write_atomically(metadata)
 
     def metadata(self) -> bytes:
         """The stored `_metadata`."""
-        return self._file.read()
+        return self.run.target_metadata.read()
 
     def exists(self) -> bool:
         """Whether the `_metadata` is stored."""
-        return self._file.exists()
+        return self.run.target_metadata.exists()
 
     def roll_forward(self) -> None:
         """Writes `_metadata` into the target, if it isn't there yet.

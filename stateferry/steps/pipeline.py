@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stateferry.durations import now_ms
 from stateferry.errors import PassingError, RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
 from stateferry.runs import source_check
@@ -43,18 +44,13 @@ from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.own_files import drafts
-from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
 from stateferry.steps import cut_over, migrate, movement, rescale, snapshot, validate
 from stateferry.steps.workers import Workers
 
 _TO_BE_PUBLISHED = (RunState.VERIFIED, RunState.APPROVED)
-
-
-def now_ms() -> int:
-    """The present time in milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
@@ -187,11 +183,6 @@ class Pipeline:
         """The folder of the new savepoint's files: the target, or in a rehearsal the run's own folder."""
         return self.run.staged if self.run.plan.rehearse else Location.of(self.run.plan.target)
 
-    @property
-    def exchange(self) -> Location:
-        """The folder of entries that are on their way to key groups of another max parallelism."""
-        return self.run.folder.child("exchange")
-
     def snapshot(self) -> SnapshotFacts:
         """Does the snapshot step and returns its facts."""
         self._check_room()
@@ -209,7 +200,7 @@ class Pipeline:
         # The tables hold the entries of the staged savepoint once more, compressed.
         needs = Counter({self.files.path: room.bytes, self.run.plan.warehouse: room.bytes // 2})
         if any(map(self.resolved.layout.rehashes, self.resolved.source.metadata.operators)):
-            needs[self.exchange.path] += room.bytes
+            needs[self.run.exchange.path] += room.bytes
         check_room(needs, room.how)
 
     def migrate(self) -> MigrateFacts:
@@ -226,14 +217,14 @@ class Pipeline:
             access = TargetAccess.like(source.folder, source.metadata, self.files, claim.access if claim else None)
             self.run.keep(Claim(self.run.plan.target, access))
         self._remove_drafts()
-        self.exchange.remove()
+        self.run.exchange.remove()
         # An earlier try that was stopped or failed the validation left this `_metadata`; its files are about to change.
-        self.run.staged.child(METADATA).remove()
+        self.run.staged_metadata.remove()
         movements = movement.movement(self.resolved)
-        self.run.folder.child("rescale-plan.json").write_atomically(movement.to_json(movements))
+        self.run.rescale_plan.write_atomically(movement.to_json(movements))
         for line in movement.movement_lines(movements):
             self.say(f"rescale plan: {line}")
-        staged = rescale.run(self.workers, self.resolved, self.files.path, self.exchange)
+        staged = rescale.run(self.workers, self.resolved, self.files.path, self.run.exchange)
         self._remove_drafts()
         if self.run.plan.rehearse:
             described = staged.metadata
@@ -241,7 +232,7 @@ class Pipeline:
             ToPublish(self.run).keep(build_metadata(staged.metadata))
             described = with_absolute_files(staged.metadata, self.files)
         self.run.staged.make_folder()
-        self.run.staged.child(METADATA).write_atomically(build_metadata(described))
+        self.run.staged_metadata.write_atomically(build_metadata(described))
         self.run.keep(staged.digests)
         self.run.enter(RunState.STAGED, now_ms())
         return staged.facts

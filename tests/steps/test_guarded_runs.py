@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import pytest
 
 from stateferry.cli import main
 from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.durations import now_ms
 from stateferry.runs.facts import Step
 from stateferry.runs.report import Report
 from stateferry.runs.runs import Run, runs_of
@@ -48,7 +48,7 @@ def ferry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def demo(folder: Path, *, age: int = 0, ttl: int | None = 30 * DAY) -> int:
     """Writes 500 keys with 3 entries each, of which the job has moved none; returns what was now then."""
-    now = time.time_ns() // 1_000_000 - age
+    now = now_ms() - age
     write_demo_savepoint(str(folder), DemoState(500, 3, 0, ttl, now, 2, 128, 1))
     return now
 
