@@ -10,7 +10,7 @@ from flink_provider.operators import FlinkRunJarOperator, FlinkSavepointOperator
 
 from state_migration.plan_task import occasion_of
 from state_migration.planning import plan_for
-from state_migration.request import Program
+from state_migration.request_parts import Program
 from state_migration.sources import check_operators, completed_at, read_metadata
 from state_migration.the_run import check_not_returned, check_published, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration

@@ -90,11 +90,11 @@ def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
 def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> MigrationPlan:
     """The plan for the request and this source; raises a `PlanError` if the request can't be fulfilled."""
     home = home_folder()
-    job = request.job_name()
-    target = request.target or f"{home}/savepoints/{folder_name(job)}/{occasion.short_id}"
+    asked = request.plan_values()
+    target = request.target or f"{home}/savepoints/{folder_name(asked['job'])}/{occasion.short_id}"
     now = demo_now(source) if request.source == "demo" else None
     values: dict[str, Any] = {
-        "job": job,
+        **asked,
         "run_id": occasion.short_id,
         "now": occasion.now if now is None else now,
         "now_from": "savepoint" if now is not None else "backfill" if occasion.is_backfill else "clock",
@@ -102,16 +102,6 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> Migr
         "target": target,
         "home": home,
         "catalog_uri": default_catalog(),
-        "operators": request.operator_plans(),
-        "parallelism": request.parallelism,
-        "max_parallelism": request.max_parallelism,
-        "rehearse": request.rehearses,
-        "keep_expired": request.keep_expired,
-        "accept_expired": request.accept_expired,
-        "clock_tolerance_ms": request.clock_tolerance,
-        "keep_legacy": request.keep_legacy,
-        "drop_unrepresentable_nulls": request.drop_unrepresentable_nulls,
-        "on_contradiction": request.on_contradiction,
     }
     if warehouse := os.environ.get(WAREHOUSE_VARIABLE):
         values["warehouse"] = warehouse

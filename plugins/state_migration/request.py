@@ -1,71 +1,38 @@
-"""The request for a migration or a rollback, from the form or the nightly configuration: all fields of the form."""
+"""The request for a migration or a rollback, from the form or the nightly configuration.
+
+Its fields are the fields of the form. Those that are options of a plan come from the plan; the others bear their own
+`Option`.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    model_validator,
+from pydantic import BeforeValidator, StrictBool, StrictStr, create_model
+
+from state_migration.request_parts import (
+    SOURCE,
+    START,
+    Approval,
+    Arguments,
+    Duration,
+    Number,
+    OldJob,
+    OptionalDuration,
+    Program,
+    Share,
+    Text,
+    checked,
+    list_or_none,
 )
-
-from stateferry.errors import PlanError
-from stateferry.runs.plan import plan_values, valid_milliseconds, valid_share
-from stateferry.runs.plan_problems import problem_lines
+from stateferry.runs.options import RUN, STATES, Kind, Option, OptionField
+from stateferry.runs.plan_options import NAMES_OF_A_STATE, PLAN_OPTIONS, STATE_OPTIONS, plan_values_of
 
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
 DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
 
-
-def _given(value: object) -> object:
-    """The value, or None for an empty field of the form."""
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-def _duration(value: object) -> object:
-    """The duration as it was written, if it is valid."""
-    if isinstance(value, str):
-        valid_milliseconds(value)
-    return value
-
-
-def _share(value: object) -> object:
-    """The share as a number, or None for an empty field of the form."""
-    return valid_share(_given(value))
-
-
-def _arguments(value: object) -> object:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        try:
-            shlex.split(value)
-        except ValueError as error:
-            raise ValueError(f"expected arguments as a shell takes them, found {value!r}: {error}") from None
-    return value
-
-
-def _list(value: object) -> object:
-    """The list, or None if it is empty: the form's editor makes an empty list of an empty field."""
-    if isinstance(value, str) and value.strip():
-        return plan_values(f'{{"operators": {value}}}', "operators")["operators"]
-    return _given(value) or None
-
-
-Text = Annotated[StrictStr | None, BeforeValidator(_given)]
-Number = Annotated[StrictInt | None, Field(ge=1, le=32768), BeforeValidator(_given)]
-Duration = Annotated[StrictStr, BeforeValidator(_duration)]
-Share = Annotated[float | None, Field(strict=True), BeforeValidator(_share)]
-Arguments = Annotated[StrictStr, BeforeValidator(_arguments)]
 
 SOURCE_FIELDS = {
     "demo": (),
@@ -73,90 +40,145 @@ SOURCE_FIELDS = {
     "folder": ("savepoint_folder",),
     "flink": ("flink_job", "savepoint_directory"),
 }
-_STATE_FIELDS = ("operator", "legacy_state", "new_state")
 
 
-class _Asked(BaseModel):
-    """The base of requests: refuses unknown fields, and reports all problems at once."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> _Asked:
-        problems = list(self.problems())
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong with the request, one sentence each."""
-        yield from ()
-
-    def _given(self, name: str) -> bool:
-        return getattr(self, name) is not None
+def _request_field(one: OptionField) -> Any:
+    """The type and the default of a plan's option in a request."""
+    types = {
+        Kind.TEXT: Text,
+        Kind.NUMBER: Number,
+        Kind.SWITCH: StrictBool,
+        Kind.CHOICE: Literal[one.choices],
+        Kind.DURATION: OptionalDuration if one.default is None else Duration,
+        Kind.SHARE: Share,
+    }
+    return Annotated[types[one.option.kind], one.option], one.default_shown
 
 
-class Program(NamedTuple):
-    """A program to start as a job, without its savepoint."""
+_OPTIONS = tuple(one for one in PLAN_OPTIONS if one.option.in_form)
 
-    jar: str
-    entry_class: str | None
-    arguments: list[str]
-    parallelism: int | None
+if TYPE_CHECKING:
 
-
-class _MayStartOldJob(_Asked):
-    """The fields by which the old job can be started again."""
-
-    flink_conn_id: StrictStr = "flink_default"
-    flink_job: Text = None
-    old_jar: Text = None
-    old_entry_class: Text = None
-    old_program_args: Arguments = ""
-    old_job_parallelism: Number = None
-
-    def old_program(self) -> Program:
-        """The program of the old job."""
-        arguments = shlex.split(self.old_program_args)
-        return Program(str(self.old_jar), self.old_entry_class, arguments, self.old_job_parallelism)
+    class _PlanOptions(Approval, OldJob): ...
+else:
+    _PlanOptions = create_model(
+        "_PlanOptions", __base__=(Approval, OldJob), **{one.name: _request_field(one) for one in _OPTIONS}
+    )
 
 
-class MigrationRequest(_MayStartOldJob):
+class MigrationRequest(_PlanOptions):
     """The request for a migration."""
 
-    source: Literal["demo", "path", "folder", "flink"] = "demo"
-    savepoint: Text = None
-    savepoint_folder: Text = None
-    savepoint_directory: Text = None
+    source: Annotated[
+        Literal["demo", "path", "folder", "flink"],
+        Option(
+            Kind.CHOICE,
+            "Where from",
+            "`demo`: the demo savepoint, whose operator and states are known. `path`: a savepoint that you name. "
+            "`folder`: the newest one in a folder. `flink`: one that Flink takes now; a cut-over stops the job with "
+            "it, in a rehearsal the job continues",
+            section=SOURCE,
+        ),
+    ] = "demo"
+    savepoint: Annotated[
+        Text, Option(Kind.TEXT, "Savepoint", "for `path`: the folder of a canonical savepoint", section=SOURCE)
+    ] = None
+    savepoint_folder: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Folder of savepoints",
+            "for `folder`: the folder that has one folder for each savepoint",
+            section=SOURCE,
+        ),
+    ] = None
+    flink_job: Annotated[
+        Text, Option(Kind.TEXT, "Running job", "for `flink`: the job's name or id", section=SOURCE)
+    ] = None
+    savepoint_directory: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Savepoint directory",
+            "for `flink`: the directory into which Flink writes the savepoint. Spark must be able to read it",
+            section=SOURCE,
+        ),
+    ] = None
+    flink_conn_id: Annotated[
+        StrictStr,
+        Option(Kind.TEXT, "Flink connection", "Airflow's connection of type Flink", section=SOURCE),
+    ] = "flink_default"
 
-    job: Text = None
-    operator: Text = None
-    legacy_state: Text = None
-    new_state: Text = None
-    flag_state: Text = None
-    no_flag_state: StrictBool = False
-    ttl: Text = None
-    operators: Annotated[list[dict[str, Any]] | None, BeforeValidator(_list)] = None
-    keep_expired: StrictBool = False
-    accept_expired: Share = None
-    clock_tolerance: Duration = "10m"
-    keep_legacy: StrictBool = False
-    drop_unrepresentable_nulls: StrictBool = False
-    on_contradiction: Literal["stop", "blob", "rows"] = "stop"
-    parallelism: Number = None
-    max_parallelism: Number = None
-    target: Text = None
+    operators: Annotated[
+        list[dict[str, Any]] | None,
+        BeforeValidator(list_or_none),
+        Option(
+            Kind.LIST,
+            "Several at once",
+            "for several operators or states, instead of the fields above: "
+            '`[{"operator": "main", "states": [{"legacy": "a", "new": "b", "ttl_ms": "30d"}]}]`',
+            row=65,
+            section=STATES,
+        ),
+    ] = None
+    target: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Target",
+            "the folder that becomes the new savepoint",
+            row=160,
+            section=RUN,
+            if_empty="a new folder in Stateferry's home",
+        ),
+    ] = None
+    mode: Annotated[
+        Literal["cut over", "rehearse"],
+        Option(
+            Kind.CHOICE,
+            "Mode",
+            "`rehearse` does everything but ask for approval, publish and start the new job",
+            section=RUN,
+        ),
+    ] = "cut over"
 
-    mode: Literal["cut over", "rehearse"] = "cut over"
-    approval: StrictBool = True
-    approval_timeout: Duration = "24h"
-
-    start_job: StrictBool = False
-    jar: Text = None
-    entry_class: Text = None
-    program_args: Arguments = ""
-    job_parallelism: Number = None
-    start_timeout: Duration = "10m"
+    start_job: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Start the new job",
+            "start the new job from the new savepoint when it is published",
+            section=START,
+        ),
+    ] = False
+    jar: Annotated[
+        Text, Option(Kind.TEXT, "Jar", "file name or id of the jar that was uploaded to Flink", section=START)
+    ] = None
+    entry_class: Annotated[
+        Text, Option(Kind.TEXT, "Entry class", "the class to start", section=START, if_empty="the jar's own")
+    ] = None
+    program_args: Annotated[
+        Arguments, Option(Kind.TEXT, "Arguments", "the program's arguments, as on a command line", section=START)
+    ] = ""
+    job_parallelism: Annotated[
+        Number,
+        Option(
+            Kind.NUMBER,
+            "Parallelism of the job",
+            "the parallelism with which the new job is started",
+            section=START,
+            if_empty="as the job or Flink says",
+        ),
+    ] = None
+    start_timeout: Annotated[
+        Duration,
+        Option(
+            Kind.DURATION,
+            "Time to its first checkpoint",
+            "a new job that has completed no checkpoint by then counts as failed, and the old job is started again",
+            section=START,
+        ),
+    ] = "10m"
 
     @property
     def rehearses(self) -> bool:
@@ -176,21 +198,17 @@ class MigrationRequest(_MayStartOldJob):
         """The program of the new job."""
         return Program(str(self.jar), self.entry_class, shlex.split(self.program_args), self.job_parallelism)
 
-    def operator_plans(self) -> list[dict[str, Any]]:
-        """The operators and states to migrate, as a plan has them."""
-        if self.operators is not None:
-            return self.operators
-        if self.operator is None:
-            return DEMO_OPERATORS
-        state = {"legacy": self.legacy_state, "new": self.new_state, "flag": self.flag_state, "ttl_ms": self.ttl}
-        given: dict[str, Any] = {name: value for name, value in state.items() if value is not None}
-        if self.no_flag_state:
-            given["no_flag"] = True
-        return [{"operator": self.operator, "states": [given]}]
+    def given_options(self) -> dict[str, Any]:
+        """The options of a plan, by name, that have another value than their default."""
+        values = {one.name: (getattr(self, one.name), one.default_shown) for one in _OPTIONS}
+        return {name: value for name, (value, default) in values.items() if value != default}
 
-    def job_name(self) -> str:
-        """The name of the job to which the run belongs."""
-        return self.job or ("demo" if self.source == "demo" else str(self.operator_plans()[0].get("operator")))
+    def plan_values(self) -> dict[str, Any]:
+        """What the request says of the plan, by the names of the plan's fields."""
+        values = plan_values_of(self.given_options())
+        operators = self.operators or values.get("operators") or DEMO_OPERATORS
+        job = "demo" if self.source == "demo" else str(operators[0].get("operator"))
+        return {"job": job, **values, "operators": operators, "rehearse": self.rehearses}
 
     def problems(self) -> Iterator[str]:
         yield from self._source_problems()
@@ -204,58 +222,25 @@ class MigrationRequest(_MayStartOldJob):
 
     def _source_problems(self) -> Iterator[str]:
         for name in SOURCE_FIELDS[self.source]:
-            if not self._given(name):
+            if not self.has(name):
                 yield f"{name}: missing, and source '{self.source}' needs it"
         for source, names in SOURCE_FIELDS.items():
             for name in names:
-                if source != self.source and self._given(name):
+                if source != self.source and self.has(name):
                     yield f"{name}: given, but source is '{self.source}': choose '{source}', or leave {name} empty"
 
     def _state_problems(self) -> Iterator[str]:
-        named = [name for name in (*_STATE_FIELDS, "flag_state", "ttl") if self._given(name)]
-        named += ["no_flag_state"] if self.no_flag_state else []
-        if self.no_flag_state and self.flag_state is not None:
+        given = self.given_options()
+        named = [one.name for one in STATE_OPTIONS if one.name in given]
+        if {"flag_state", "no_flag_state"} <= given.keys():
             yield "no_flag_state: on, but flag_state is given: turn it off, or leave flag_state empty"
         if self.operators is not None:
-            yield from (f"{name}: given beside operators: say it there" for name in named)
+            yield from (f"{name}: given beside operators: give it in operators, or leave it empty" for name in named)
         elif named or self.source != "demo":
-            missing = [name for name in _STATE_FIELDS if not self._given(name)]
-            yield from (f"{name}: missing: operator, legacy_state and new_state are named together" for name in missing)
-
-
-class RollbackRequest(_MayStartOldJob):
-    """The request for a rollback."""
-
-    job: Text = None
-    approval: StrictBool = True
-    approval_timeout: Duration = "24h"
-    restart_job: StrictBool = False
-
-    def problems(self) -> Iterator[str]:
-        if self.job is None:
-            yield "job: missing: name the job whose publication is to be undone"
-        if self.restart_job and self.old_jar is None:
-            yield "old_jar: missing, and restart_job needs it: name the jar that was uploaded to Flink"
-        for name in ("flink_job", "old_jar"):
-            if not self.restart_job and self._given(name):
-                yield f"{name}: given, but restart_job is off: turn it on, or leave {name} empty"
+            together = f"{', '.join(NAMES_OF_A_STATE[:-1])} and {NAMES_OF_A_STATE[-1]} are named together"
+            yield from (f"{name}: missing: {together}" for name in NAMES_OF_A_STATE if name not in given)
 
 
 def migration_request(values: Mapping[str, object], origin: str) -> MigrationRequest:
     """The request with these values; raises a `PlanError` with a line for each problem, which names `origin`."""
-    try:
-        return MigrationRequest.model_validate(dict(values))
-    except ValidationError as error:
-        raise _in_words(error, MigrationRequest, origin) from None
-
-
-def rollback_request(values: Mapping[str, object], origin: str) -> RollbackRequest:
-    """The request with these values; raises a `PlanError` with a line for each problem, which names `origin`."""
-    try:
-        return RollbackRequest.model_validate(dict(values))
-    except ValidationError as error:
-        raise _in_words(error, RollbackRequest, origin) from None
-
-
-def _in_words(error: ValidationError, model: type[BaseModel], origin: str) -> PlanError:
-    return PlanError("\n".join(f"{origin}: {line}" for line in problem_lines(error, (model,))))
+    return checked(MigrationRequest, values, origin)

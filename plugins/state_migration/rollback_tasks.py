@@ -12,7 +12,7 @@ from flink_provider.operators import FlinkCancelJobOperator
 from state_migration.approval import Asking
 from state_migration.flink_tasks import StartingJob
 from state_migration.planning import default_catalog
-from state_migration.request import RollbackRequest, rollback_request
+from state_migration.rollback_request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
 from state_migration.the_run import PLAN_TASK, refused_in_words, skip
 from stateferry.durations import moment

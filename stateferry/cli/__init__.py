@@ -1,7 +1,8 @@
 """The command line `stateferry`: finds the subcommand, and turns errors into one line and an exit code.
 
-Each subcommand is a module with `add_to`, which declares its options, and `run`, which carries it out and returns the
-exit code. `run` imports what it needs, so that a small command answers quickly.
+Each subcommand is a module with `add_to`, which declares the command, and `run`, which carries it out and returns the
+exit code. `run` imports what it needs, so that a small command answers quickly. For the same reason, a command with the
+options of a plan declares them only when it is called, because they come from the plan's model.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from stateferry.cli import clean, demo_savepoint, dump, inspect, rollback, run, runs, status, verify
@@ -63,8 +64,20 @@ needed was lost or can't be reached: the same command goes on when it is back; 1
 
 
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, **settings: Any) -> None:
+    """A parser that may get its options when it is first used."""
+
+    def __init__(self, add_options: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
+        self._add_options = add_options
+        self._is_complete = False
+
+    def parse_known_args(self, *given: Any) -> Any:  # type: ignore[override]  # argparse gives both by position
+        if not self._is_complete:
+            self._is_complete = True
+            if self._add_options is not None:
+                self._add_options(self)
+            self.add_argument("--debug", action="store_true", help="on an error show where in the code it arose")
+        return super().parse_known_args(*given)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
@@ -122,14 +135,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
-    _add_debug(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     for command in _COMMANDS:
         added = command.add_to(commands)
-        _add_debug(added)
         added.set_defaults(run=command.run)
     return parser
-
-
-def _add_debug(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--debug", action="store_true", help="on an error show where in the code it arose")

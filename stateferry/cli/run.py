@@ -32,12 +32,16 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         help="migrate a savepoint's legacy maps into a new savepoint, with proof",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_options=_add_options,
     )
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--savepoint", dest="source", metavar="SRC", help="the canonical savepoint to read")
     parser.add_argument("--target", metavar="DST", help="the folder that becomes the new savepoint")
     add_plan_options(parser)
     parser.add_argument("--rehearse", action="store_true", default=None, help="do everything but publish")
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,11 +21,15 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         help="validate a migrated savepoint against its source",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_options=_add_options,
     )
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SRC", help="the savepoint it was made from")
     parser.add_argument("target", metavar="DST", help="the migrated savepoint")
     add_plan_options(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,29 +13,27 @@ import secrets
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
-from urllib.parse import unquote
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
 
-from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms, parse_duration
-from stateferry.errors import PlanError, UsageError
+from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms
+from stateferry.errors import PlanError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
-from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
+from stateferry.runs.options import RUN, Kind, Option
+from stateferry.runs.plan_fields import (
+    ADDED,
+    Milliseconds,
+    Name,
+    Parallelism,
+    Place,
+    PlanModel,
+    Share,
+    absolute_place,
+    valid_milliseconds,
+    valid_share,
+)
 from stateferry.runs.plan_problems import problem_lines
 from stateferry.savepoint.chunks import TARGET_BYTES
-from stateferry.shares import parse_share
 
 HOME_VARIABLE = "STATEFERRY_HOME"
 DEFAULT_HOME = "~/.stateferry"
@@ -46,78 +44,57 @@ _CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
 _OF_THE_RUN = {"run_id", "now", "now_from"}
 
 
-def valid_milliseconds(value: object) -> object:
-    """The milliseconds of a duration in any of its forms; leaves other values to the field's type."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        return value
-    try:
-        return parse_duration(value)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-
-
-def valid_share(value: object) -> object:
-    """The number of a share in any of its forms; leaves other values to the field's type."""
-    if isinstance(value, bool) or not isinstance(value, str | float | int):
-        return value
-    try:
-        return parse_share(value)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-
-
-def _place(value: object) -> object:
-    """Makes a local path absolute, because a run may continue from another working folder."""
-    if not isinstance(value, str) or not value.strip():
-        return value
-    if value.startswith("file:"):
-        return os.path.abspath("/" + unquote(value.removeprefix("file:")).lstrip("/"))
-    if "://" in value:
-        return value
-    return os.path.abspath(os.path.expanduser(value))
-
-
-Name = Annotated[StrictStr, Field(min_length=1)]
-Place = Annotated[Name, BeforeValidator(_place)]
-Parallelism = Annotated[StrictInt, Field(ge=1, le=UPPER_BOUND_MAX_PARALLELISM)]
-
-
-class _Added:
-    """Marks a field that plans of an earlier version don't have."""
-
-
-# The outermost mark of such a field's type: `name: Annotated[type, ADDED] = default`. The default must never change.
-ADDED = _Added()
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_serializer(mode="wrap")
-    def _without_added_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out each added field that has its default.
-
-        So a plan that doesn't use the field keeps the JSON and the fingerprint that it had before the field was added,
-        and a run that an earlier version began can continue.
-        """
-        unused = {
-            name
-            for name, field in type(self).model_fields.items()
-            if ADDED in field.metadata and getattr(self, name) == field.default
-        }
-        values: dict[str, Any] = serialize(self)
-        return {name: value for name, value in values.items() if name not in unused}
-
-
-class StatePlan(_Model):
+class StatePlan(PlanModel):
     """One legacy `ValueState<Map>` and the `MapState` that it becomes."""
 
-    legacy: Name
-    new: Name
-    flag: Name | None = None
-    # The job has no flag, although it has a Boolean state that looks like one.
-    no_flag: Annotated[StrictBool, ADDED] = False
-    ttl_ms: Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS), BeforeValidator(valid_milliseconds)] | None = None
+    legacy: Annotated[
+        Name,
+        Option(
+            Kind.TEXT,
+            "Legacy state",
+            "the ValueState of a map that is migrated, by its name in the old job",
+            row=20,
+            name="legacy_state",
+        ),
+    ]
+    new: Annotated[
+        Name,
+        Option(
+            Kind.TEXT, "New state", "the MapState that it becomes, by its name in the new job", row=30, name="new_state"
+        ),
+    ]
+    flag: Annotated[
+        Name | None,
+        Option(
+            Kind.TEXT,
+            "Flag state",
+            "the Boolean state that the job sets for each key that it has moved itself, if there is one",
+            row=40,
+            name="flag_state",
+        ),
+    ] = None
+    no_flag: Annotated[
+        StrictBool,
+        ADDED,
+        Option(
+            Kind.SWITCH,
+            "No flag state",
+            "the job has no flag state, although it has a Boolean state that looks like one",
+            row=50,
+            name="no_flag_state",
+        ),
+    ] = False
+    ttl_ms: Annotated[
+        Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS), BeforeValidator(valid_milliseconds)] | None,
+        Option(
+            Kind.DURATION,
+            "Time to live",
+            "the time to live of the states, if they have one, such as 90s, 15m, 12h or 30d; the savepoint does not "
+            "contain it",
+            row=60,
+            name="ttl",
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _names_differ(self) -> StatePlan:
@@ -130,10 +107,13 @@ class StatePlan(_Model):
         return self
 
 
-class OperatorPlan(_Model):
+class OperatorPlan(PlanModel):
     """The states to migrate of one operator, which is named by its id, uid or unique name."""
 
-    operator: Name
+    operator: Annotated[
+        Name,
+        Option(Kind.TEXT, "Operator", "the operator that has the states: its uid, name or id", row=10),
+    ]
     states: Annotated[tuple[StatePlan, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -165,32 +145,115 @@ def default_home() -> str:
     return os.environ.get(HOME_VARIABLE) or DEFAULT_HOME
 
 
-class MigrationPlan(_Model):
+class MigrationPlan(PlanModel):
     """All options of a run; `now` and times to live are in milliseconds.
 
     `parallelism` is for the migrated operators, `max_parallelism` for the whole savepoint; None leaves either as it is.
     """
 
-    job: Name
+    job: Annotated[
+        Name,
+        Option(
+            Kind.TEXT,
+            "Name of the job",
+            "the name under which runs, tables and publications are kept",
+            row=70,
+            if_empty="the operator's name",
+        ),
+    ]
     run_id: StrictStr = Field(default_factory=new_run_id)
     source: Place
     target: Place
-    now: Annotated[StrictInt, Field(ge=0, le=MAX_MILLISECONDS)] = Field(default_factory=now_ms)
+    now: Annotated[
+        Milliseconds,
+        Option(
+            Kind.NUMBER,
+            "Now",
+            "the moment that counts as now for expiry, in milliseconds since 1970",
+            row=115,
+            metavar="MS",
+            if_empty="this moment",
+            in_form=False,
+        ),
+    ] = Field(default_factory=now_ms)
     operators: Annotated[tuple[OperatorPlan, ...], Field(min_length=1)]
-    parallelism: Parallelism | None = None
-    max_parallelism: Parallelism | None = None
+    parallelism: Annotated[
+        Parallelism | None,
+        Option(
+            Kind.NUMBER,
+            "Parallelism",
+            "the parallelism of the migrated operators in the new savepoint",
+            row=140,
+            section=RUN,
+            if_empty="as it is",
+        ),
+    ] = None
+    max_parallelism: Annotated[
+        Parallelism | None,
+        Option(
+            Kind.NUMBER,
+            "Max parallelism",
+            "the max parallelism of every operator in the new savepoint",
+            row=150,
+            section=RUN,
+            if_empty="as it is",
+        ),
+    ] = None
     rehearse: StrictBool = False
-    keep_expired: StrictBool = False
-    keep_legacy: StrictBool = False
-    drop_unrepresentable_nulls: StrictBool = False
-    on_contradiction: Literal["stop", "blob", "rows"] = "stop"
+    keep_expired: Annotated[
+        StrictBool, Option(Kind.SWITCH, "Keep expired entries", "carry expired entries over too", row=90)
+    ] = False
+    keep_legacy: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH, "Keep the legacy state", "keep the legacy state and the flag beside the new state", row=120
+        ),
+    ] = False
+    drop_unrepresentable_nulls: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Drop null values",
+            "leave out entries whose value is null where a MapState with time to live cannot hold null",
+            row=130,
+        ),
+    ] = False
+    on_contradiction: Annotated[
+        Literal["stop", "blob", "rows"],
+        Option(
+            Kind.CHOICE,
+            "On contradiction",
+            "what counts for a key that is flagged as moved and still has a blob: the blob or the rows; with stop, the "
+            "run stops",
+            row=80,
+        ),
+    ] = "stop"
     # The share of the last run's keys that may be missing. If more are missing, it is probably another savepoint.
-    vanish_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    # The share of a state's entries that may expire in this run. None allows the usual share.
-    accept_expired: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(valid_share), ADDED] = None
-    # How far timestamps may be later than `now`, because clocks differ.
+    vanish_threshold: Share = 0.5
+    # None allows the usual share, which `expiry_guard` describes.
+    accept_expired: Annotated[
+        Share | None,
+        BeforeValidator(valid_share),
+        ADDED,
+        Option(
+            Kind.SHARE,
+            "Accept that expires",
+            "the share of a state's entries that may expire in this run, such as 60%",
+            row=100,
+            if_empty="a quarter, and not many more than in the last green run",
+        ),
+    ] = None
     clock_tolerance_ms: Annotated[
-        StrictInt, Field(ge=0, le=MAX_MILLISECONDS), BeforeValidator(valid_milliseconds), ADDED
+        Milliseconds,
+        BeforeValidator(valid_milliseconds),
+        ADDED,
+        Option(
+            Kind.DURATION,
+            "Clocks may differ by",
+            "how much later than now a timestamp may be, because clocks differ; a later one stops the run",
+            row=110,
+            name="clock_tolerance",
+        ),
     ] = DEFAULT_CLOCK_TOLERANCE_MS
     # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the savepoint's newest timestamp.
     now_from: Annotated[Literal["clock", "backfill", "savepoint"], ADDED] = "clock"
@@ -206,7 +269,7 @@ class MigrationPlan(_Model):
         if not isinstance(values, Mapping):
             return values
         home = values.get("home", default_home())
-        base = str(_place(home)).rstrip("/")
+        base = str(absolute_place(home)).rstrip("/")
         return {"home": home, "catalog_uri": f"sqlite:///{base}/catalog.db", "warehouse": f"{base}/warehouse", **values}
 
     @model_validator(mode="after")

@@ -85,7 +85,7 @@ def test_a_run_that_an_earlier_version_began_keeps_its_now(home: Path, occasion:
     assert run.plan == begun
     # In anything else, it is another plan.
     with pytest.raises(UsageError, match="is there already, with another plan"):
-        planned(MigrationRequest(keep_legacy=True), occasion)
+        planned(MigrationRequest.model_validate({"keep_legacy": True}), occasion)
 
 
 def test_an_occasion_knows_whether_a_day_is_backfilled() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 from state_migration.form import migration_params, rollback_params
-from state_migration.planning import requested_by_form, requested_nightly
-from state_migration.request import MigrationRequest, RollbackRequest, rollback_request
+from state_migration.planning import Occasion, plan_for, requested_by_form, requested_nightly
+from state_migration.request import MigrationRequest
+from state_migration.rollback_request import RollbackRequest, rollback_request
 
 from stateferry.errors import PlanError
+from stateferry.runs.options import OptionField, option_fields
+from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan
+from stateferry.runs.plan_options import PLAN_OPTIONS
 
 STATE = {"operator": "main", "legacy_state": "old", "new_state": "new"}
 PATH = {"source": "path", "savepoint": "/in", **STATE}
@@ -72,7 +77,8 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         ({"source": "path"}, "savepoint: missing, and source 'path' needs it"),
         ({"savepoint": "/in"}, "savepoint: given, but source is 'demo': choose 'path', or leave savepoint empty"),
         (PATH | {"new_state": ""}, "new_state: missing: operator, legacy_state and new_state are named together"),
-        (PATH | {"operators": [{"operator": "main"}]}, "legacy_state: given beside operators: say it there"),
+        (PATH | {"ttl": "soon"}, "ttl: expected a duration such as 90s"),
+        (PATH | {"operators": [{"operator": "main"}]}, "legacy_state: given beside operators: give it in operators"),
         (PATH | {"flag_state": "f", "no_flag_state": True}, "no_flag_state: on, but flag_state is given"),
         (PATH | {"operators": [{"operator": "main"}], "no_flag_state": True}, "no_flag_state: given beside operators"),
         ({"start_job": True}, "jar: missing, and start_job needs it"),
@@ -115,21 +121,22 @@ def test_that_there_is_no_flag_is_said_in_the_plan() -> None:
         ({"flag_state": "f"}, {"flag": "f"}),
     ]
     for more, said in cases:
-        (operator,) = requested_by_form(defaults(), PATH | more).operator_plans()
+        (operator,) = requested_by_form(defaults(), PATH | more).plan_values()["operators"]
         assert operator["states"] == [{"legacy": "old", "new": "new"} | said]
     variable = '{"source": "path", "savepoint": "/in", "operator": "main", "legacy_state": "a", "new_state": "b", %s}'
-    assert requested_nightly(variable % '"no_flag_state": true', {}).operator_plans()[0]["states"][0]["no_flag"]
+    assert requested_nightly(variable % '"no_flag_state": true', {}).given_options()["no_flag_state"]
 
 
 def test_what_may_expire_is_a_field_of_the_form_and_of_the_nightly_configuration() -> None:
     for told in ("60%", "0.6", 0.6):
         migration_params()["accept_expired"].resolve(told)
-        assert requested_by_form(defaults(), PATH | {"accept_expired": told}).accept_expired == 0.6
+        assert requested_by_form(defaults(), PATH | {"accept_expired": told}).given_options()["accept_expired"] == 0.6
     for nothing in ("", None):
         migration_params()["accept_expired"].resolve(nothing)
-        assert requested_by_form(defaults(), PATH | {"accept_expired": nothing}).accept_expired is None
+        assert "accept_expired" not in requested_by_form(defaults(), PATH | {"accept_expired": nothing}).given_options()
     night = requested_nightly(json.dumps(PATH | {"accept_expired": "60%", "clock_tolerance": "2h"}), {})
-    assert (night.accept_expired, night.clock_tolerance) == (0.6, "2h")
+    options = night.given_options()
+    assert (options["accept_expired"], options["clock_tolerance"]) == (0.6, "2h")
     # As tasks hand it on to each other.
     assert MigrationRequest.model_validate(night.model_dump()) == night
 
@@ -138,4 +145,47 @@ def test_operators_may_be_written_as_json() -> None:
     text = '[{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}]'
     asked = {name: value for name, value in PATH.items() if name not in STATE}
     request = requested_by_form(defaults(), asked | {"operators": text})
-    assert request.operator_plans() == [{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}]
+    assert request.plan_values()["operators"] == [{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}]
+
+
+# A value that each option of a plan can have and that isn't its default, and the value that the plan then has.
+GIVEN: dict[str, tuple[object, object]] = {
+    "operator": ("main", "main"),
+    "legacy_state": ("old", "old"),
+    "new_state": ("new", "new"),
+    "flag_state": ("moved", "moved"),
+    "no_flag_state": (True, True),
+    "ttl": ("30d", 2_592_000_000),
+    "job": ("orders", "orders"),
+    "on_contradiction": ("rows", "rows"),
+    "keep_expired": (True, True),
+    "accept_expired": ("60%", 0.6),
+    "clock_tolerance": ("2h", 7_200_000),
+    "keep_legacy": (True, True),
+    "drop_unrepresentable_nulls": (True, True),
+    "parallelism": (3, 3),
+    "max_parallelism": (256, 256),
+}
+
+
+@pytest.mark.parametrize("option", PLAN_OPTIONS, ids=lambda option: option.name)
+def test_each_option_of_a_plan_goes_from_the_form_into_the_plan(
+    option: OptionField, home: Path, occasion: Occasion
+) -> None:
+    if not option.option.in_form:
+        assert option.name not in migration_params()
+        return
+    given, planned = GIVEN[option.name]
+    # What another option needs.
+    needed = {"keep_expired": {"ttl": "1h"}, "on_contradiction": {"flag_state": "moved"}}.get(option.name, {})
+    conf = PATH | {"savepoint": str(home / "demo" / "legacy")} | needed | {option.name: given}
+    migration_params()[option.name].resolve(given)
+    plan = plan_for(requested_by_form(defaults(), conf), occasion, str(home / "demo" / "legacy"))
+    operator = plan.operators[0]
+    (found,) = (
+        getattr(part, option.field)
+        for part, model in ((plan, MigrationPlan), (operator, OperatorPlan), (operator.states[0], StatePlan))
+        if option in option_fields(model)
+    )
+    assert found == planned
+    assert option.default != planned

@@ -227,9 +227,8 @@ def test_a_run_that_is_rejected_while_a_step_is_at_work_is_not_tried_again(
 
 def test_nothing_to_do_fails_where_a_job_was_stopped_for_it(run: Run, submits: Submit) -> None:
     submits("")
-    stopping = MigrationRequest(
-        source="flink", flink_job="orders", savepoint_directory="/s", operator="main", legacy_state="a", new_state="b"
-    )
+    flink = {"source": "flink", "flink_job": "orders", "savepoint_directory": "/s"}
+    stopping = MigrationRequest.model_validate(flink | {"operator": "main", "legacy_state": "a", "new_state": "b"})
     with pytest.raises(AirflowFailException, match="nothing to do"):
         execute("snapshot", run, stopping)
 

@@ -1,0 +1,88 @@
+"""The types of a plan's fields, and the base of its models."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictInt,
+    StrictStr,
+    model_serializer,
+)
+
+from stateferry.durations import MAX_MILLISECONDS, parse_duration
+from stateferry.errors import UsageError
+from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
+from stateferry.shares import parse_share
+
+
+def valid_milliseconds(value: object) -> object:
+    """The milliseconds of a duration in any of its forms; leaves other values to the field's type."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return value
+    try:
+        return parse_duration(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def valid_share(value: object) -> object:
+    """The number of a share in any of its forms; leaves other values to the field's type."""
+    if isinstance(value, bool) or not isinstance(value, str | float | int):
+        return value
+    try:
+        return parse_share(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def absolute_place(value: object) -> object:
+    """Makes a local path absolute, because a run may continue from another working folder."""
+    if not isinstance(value, str) or not value.strip():
+        return value
+    if value.startswith("file:"):
+        return os.path.abspath("/" + unquote(value.removeprefix("file:")).lstrip("/"))
+    if "://" in value:
+        return value
+    return os.path.abspath(os.path.expanduser(value))
+
+
+Name = Annotated[StrictStr, Field(min_length=1)]
+Place = Annotated[Name, BeforeValidator(absolute_place)]
+Parallelism = Annotated[StrictInt, Field(ge=1, le=UPPER_BOUND_MAX_PARALLELISM)]
+Milliseconds = Annotated[StrictInt, Field(ge=0, le=MAX_MILLISECONDS)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Added:
+    """Marks a field that plans of an earlier version don't have."""
+
+
+# The outermost mark of such a field's type: `name: Annotated[type, ADDED] = default`. The default must never change.
+ADDED = _Added()
+
+
+class PlanModel(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _without_added_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out each added field that has its default.
+
+        So a plan that doesn't use the field keeps the JSON and the fingerprint that it had before the field was added,
+        and a run that an earlier version began can continue.
+        """
+        unused = {
+            name
+            for name, field in type(self).model_fields.items()
+            if ADDED in field.metadata and getattr(self, name) == field.default
+        }
+        values: dict[str, Any] = serialize(self)
+        return {name: value for name, value in values.items() if name not in unused}

@@ -1,0 +1,87 @@
+"""The options of a plan: declared once, on the plan's fields, and the same on the command line."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from stateferry.cli.options import add_plan_options, plan_values_of_options
+from stateferry.runs.options import Kind, OptionField
+from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
+from stateferry.runs.plan_options import PLAN_OPTIONS, STATE_OPTIONS
+
+# What a command asks for in its own way, what the program finds by itself, and what only a plan file can say.
+NO_OPTIONS = {"source", "target", "rehearse", "operators", "states", "run_id", "now_from", "home", "catalog_uri"} | {
+    "warehouse",
+    "vanish_threshold",
+    "chunk_bytes",
+}
+PLACES = ["--savepoint", "/in", "--target", "/out"]
+STATE = ["--operator", "main", "--legacy-state", "old", "--new-state", "new"]
+GIVEN = {
+    Kind.NUMBER: ("3", 3),
+    Kind.DURATION: ("2h", 7_200_000),
+    Kind.SHARE: ("60%", 0.6),
+    Kind.TEXT: ("some-name", "some-name"),
+    Kind.CHOICE: ("rows", "rows"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser()
+    made.add_argument("--savepoint", dest="source")
+    made.add_argument("--target")
+    add_plan_options(made)
+    return made
+
+
+def test_each_field_of_a_plan_is_an_option_or_known_to_be_none() -> None:
+    fields = {name for model in (MigrationPlan, OperatorPlan, StatePlan) for name in model.model_fields}
+    assert fields == {one.field for one in PLAN_OPTIONS} | NO_OPTIONS
+    assert not {one.field for one in PLAN_OPTIONS} & NO_OPTIONS
+
+
+def test_names_and_places_are_there_once_and_words_are_as_the_form_needs_them() -> None:
+    for found in ([one.name for one in PLAN_OPTIONS], [one.option.row for one in PLAN_OPTIONS]):
+        assert len(set(found)) == len(PLAN_OPTIONS)
+    for one in PLAN_OPTIONS:
+        assert one.option.title
+        assert not one.option.help.endswith(".")
+
+
+def test_the_options_have_the_names_that_people_know() -> None:
+    assert {one.flag for one in PLAN_OPTIONS} == {
+        *("--operator", "--legacy-state", "--new-state", "--flag-state", "--no-flag-state", "--ttl", "--job"),
+        *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
+        *("--keep-legacy", "--drop-unrepresentable-nulls", "--on-contradiction"),
+    }
+
+
+@pytest.mark.parametrize("option", PLAN_OPTIONS, ids=lambda option: option.name)
+def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionField) -> None:
+    # What another option needs.
+    needed = {"keep_expired": ["--ttl", "1h"], "on_contradiction": ["--flag-state", "moved"]}.get(option.name, [])
+    text, expected = ("", True) if option.option.kind is Kind.SWITCH else GIVEN[option.option.kind]
+    given = [option.flag, *([text] if text else [])]
+    values = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE, *needed, *given]))
+    plan = plan_of(values)
+    parts = (plan, plan.operators[0], plan.operators[0].states[0])
+    found = [getattr(part, option.field) for part in parts if option.field in type(part).model_fields]
+    assert expected in found
+    assert option.default != expected
+    without = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE, *needed]))
+    assert (without == values) is False
+
+
+def test_what_is_not_given_is_left_to_the_plan() -> None:
+    values = plan_values_of_options(parser().parse_args([*PLACES, *STATE]))
+    assert values == {
+        "source": "/in",
+        "target": "/out",
+        "operators": [{"operator": "main", "states": [{"legacy": "old", "new": "new"}]}],
+    }
+
+
+def test_the_options_of_a_state_come_first() -> None:
+    assert PLAN_OPTIONS[: len(STATE_OPTIONS)] == STATE_OPTIONS
