@@ -22,7 +22,7 @@ from benchmarks.sections import demo, made_up
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import ranges
-from stateferry.rescale_plan import RescalePlan, plan_rescale
+from stateferry.restore_plan import RestorePlan, plan_restore
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
@@ -97,7 +97,7 @@ def open_old_files(savepoint: Savepoint, opened: ExitStack) -> OldFiles:
     return OldFiles(operator, files, tuple(descriptors))
 
 
-def by_ranges(old: OldFiles, plan: RescalePlan, subtask: int) -> Share:
+def by_ranges(old: OldFiles, plan: RestorePlan, subtask: int) -> Share:
     """Reads the ranges of the old files that hold the subtask's key groups, and finds the rows in them."""
     files = {file.subtask_file.subtask: file for file in old.files}
     window = np.empty(WINDOW, np.uint8)
@@ -151,7 +151,7 @@ def measure(scale: Scale) -> Iterator[Duration]:
     with ExitStack() as opened:
         old = open_old_files(made_up(scale, "blobs-0", demo(scale)), opened)
         files = [file.subtask_file for file in old.files]
-        plan = plan_rescale(files, old.operator.max_parallelism, old.operator.parallelism, NEW_PARALLELISM)
+        plan = plan_restore(files, old.operator.max_parallelism, old.operator.parallelism, NEW_PARALLELISM)
         begin = time.perf_counter()
         index = index_of(old)
         building = time.perf_counter() - begin

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stateferry.demo import DemoState
-from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections
+from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import VALUE_SERIALIZER, KeyedHeader
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rehash import Destination, GroupedEntries
 from stateferry.serializers.snapshots import SerializerSnapshot, composite_snapshot, map_snapshot, simple_snapshot
 from stateferry.serializers.types import RowType, Scalar
 from tests.support.rewriting import rewrite

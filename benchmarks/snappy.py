@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.measuring import Rate, Scale, Subject, expect, timed
 from benchmarks.sections import demo, made_up
-from stateferry.savepoint.compression import Buffer, SnappySource, compress
+from stateferry.savepoint.compression import Buffer, SnappyContent, compress
 
 _AT_ONCE = 1 << 20
 
@@ -29,7 +29,7 @@ def write(data: Buffer) -> list[bytes]:
 
 def read(framed: bytes, buffer: Buffer) -> int:
     """Decompresses the frames and returns the size of the content."""
-    source = SnappySource(io.BytesIO(framed), "memory", 0, len(framed))
+    source = SnappyContent(io.BytesIO(framed), "memory", 0, len(framed))
     size = 0
     while got := source.fill(buffer):
         size += got

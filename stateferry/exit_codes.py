@@ -15,14 +15,14 @@ from stateferry import os_errors
 from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError, UsageError
 from stateferry.printable import printable_lines, say
 
-THE_ANSWER_IS_NO = 1
+REJECTED = 1
 USAGE = 2
 DAMAGED_OR_REFUSED = 3
 MISSING_HERE = 69
 INTERNAL = 70
 MAY_PASS = 75
 INTERRUPTED = 130
-NOBODY_LISTENS = 141
+OUTPUT_CLOSED = 141
 TERMINATED = 143
 
 _GOES_ON = "This may pass: give the same command again, and it goes on where it was"
@@ -39,7 +39,7 @@ def exit_code_of(work: Callable[[], int], *, debug: bool = False) -> int:
             return work()
     except BrokenPipeError:
         _forget_output()
-        return NOBODY_LISTENS
+        return OUTPUT_CLOSED
     except KeyboardInterrupt as end:
         return _say_end(end)
     except Exception as error:  # noqa: BLE001 the last place where an error can be printed in one line
@@ -107,7 +107,7 @@ def _judged(error: Exception) -> tuple[int, str]:
     if isinstance(error, UsageError):
         return USAGE, str(error)
     if isinstance(error, RejectedError):
-        return THE_ANSWER_IS_NO, str(error)
+        return REJECTED, str(error)
     if isinstance(error, MissingHereError):
         return MISSING_HERE, str(error)
     if isinstance(error, PassingError):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, THE_ANSWER_IS_NO, main
+from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, main
 from stateferry.errors import PassingError, StateferryError
 from stateferry.runs import control_tables
 from stateferry.runs.control import Control
@@ -92,7 +92,7 @@ def test_who_only_looks_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
         said = capsys.readouterr()
         assert said.err == ""
         assert str(home) in said.out
-    assert main(["rollback", "--job", "a", "--home", str(home)]) == THE_ANSWER_IS_NO
+    assert main(["rollback", "--job", "a", "--home", str(home)]) == REJECTED
     assert main(["status", "--json", "--home", str(home)]) == 0
     assert json.loads(capsys.readouterr().out) == {}
     assert not home.exists()

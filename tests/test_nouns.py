@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.nouns import noun
+from stateferry.quantities import noun
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "keys are"), (1, "key is"), (2, "keys are"), (11, "keys are")])

@@ -16,8 +16,9 @@ from stateferry.cli import main
 from stateferry.errors import DamagedError, PlanError
 from stateferry.exit_codes import exit_code_of
 from stateferry.printable import printable, printable_lines, say
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import build_metadata
-from stateferry.savepoint.reader import METADATA, operator_id
+from stateferry.savepoint.reader import operator_id
 from stateferry.values.value_json import string_json
 from tests.support import legacy_states
 from tests.support.in_process import without_spark

@@ -18,7 +18,7 @@ from stateferry.runs.control import Control
 from stateferry.runs.facts import Claim, SnapshotFacts
 from stateferry.runs.runs import Run, runs_of
 from stateferry.runs.to_publish import ToPublish
-from stateferry.savepoint.reader import METADATA
+from stateferry.savepoint.file_names import METADATA
 from tests.runs.test_runs import plan_at
 from tests.steps.test_killed import World
 from tests.support.in_process import do_step, without_spark

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, ranges
-from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents, plan_rescale
+from stateferry.restore_plan import plan_restore
+from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
 
 HEADER = 100
 
@@ -36,7 +37,7 @@ def files_of(max_parallelism: int, parallelism: int, sizes: list[int]) -> list[S
 def test_every_key_group_is_read_once_by_its_new_owner(rescale: tuple[int, int, int, list[int]]) -> None:
     max_parallelism, old, new, sizes = rescale
     files = files_of(max_parallelism, old, sizes)
-    plan = plan_rescale(files, max_parallelism, old, new)
+    plan = plan_restore(files, max_parallelism, old, new)
     read_groups = []
     for read in plan.reads:
         for extent in key_group_extents(read.file):
@@ -55,7 +56,7 @@ def test_every_key_group_is_read_once_by_its_new_owner(rescale: tuple[int, int, 
 
 
 def test_a_plan_of_ten_key_groups_from_three_to_four() -> None:
-    plan = plan_rescale(files_of(10, 3, [10] * 10), 10, 3, 4)
+    plan = plan_restore(files_of(10, 3, [10] * 10), 10, 3, 4)
     assert [
         (read.new_subtask, read.file.subtask, str(read.key_groups), read.start, read.end) for read in plan.reads
     ] == [
@@ -70,7 +71,7 @@ def test_a_plan_of_ten_key_groups_from_three_to_four() -> None:
 
 
 def test_only_ranges_with_data_are_read() -> None:
-    plan = plan_rescale(files_of(10, 1, [0, 0, 5, 0, 0, 7, 0, 0, 0, 0]), 10, 1, 2)
+    plan = plan_restore(files_of(10, 1, [0, 0, 5, 0, 0, 7, 0, 0, 0, 0]), 10, 1, 2)
     assert [(read.new_subtask, str(read.key_groups), read.size) for read in plan.reads] == [
         (0, "[2, 2]", 5),
         (1, "[5, 5]", 7),
@@ -79,8 +80,8 @@ def test_only_ranges_with_data_are_read() -> None:
 
 def test_a_subtask_without_a_file_gives_nothing() -> None:
     files = [file for file in files_of(10, 3, [10] * 10) if file.subtask != 1]
-    assert plan_rescale(files, 10, 3, 2).total_bytes == 70
-    assert plan_rescale([], 10, 3, 2).reads == ()
+    assert plan_restore(files, 10, 3, 2).total_bytes == 70
+    assert plan_restore([], 10, 3, 2).reads == ()
 
 
 def test_key_groups_in_another_order_are_found_where_they_are() -> None:
@@ -90,7 +91,7 @@ def test_key_groups_in_another_order_are_found_where_they_are() -> None:
         KeyGroupExtent(1, 100, 200),
         KeyGroupExtent(3, 200, 300),
     )
-    plan = plan_rescale([file], 4, 1, 1)
+    plan = plan_restore([file], 4, 1, 1)
     assert [(str(read.key_groups), read.start, read.end) for read in plan.reads] == [
         ("[0, 0]", 300, 350),
         ("[1, 3]", 100, 300),
@@ -109,7 +110,7 @@ def test_key_groups_in_another_order_are_found_where_they_are() -> None:
 )
 def test_offsets_that_lie_are_named(key_groups: KeyGroupRange, offsets: tuple[int, ...], found: str) -> None:
     with pytest.raises(DamagedError, match=f"a-file.*found {found}"):
-        plan_rescale([SubtaskFile(0, "a-file", key_groups, offsets, 200)], 4, 1, 2)
+        plan_restore([SubtaskFile(0, "a-file", key_groups, offsets, 200)], 4, 1, 2)
 
 
 def test_overlapping_files_are_named() -> None:
@@ -118,13 +119,13 @@ def test_overlapping_files_are_named() -> None:
         SubtaskFile(1, "other", KeyGroupRange(2, 3), (0, 0), 10),
     ]
     with pytest.raises(DamagedError, match=r"other: .*\[0, 2\] belongs to one.*found the range \[2, 3\]"):
-        plan_rescale(files, 4, 2, 1)
+        plan_restore(files, 4, 2, 1)
 
 
 def test_layouts_are_checked() -> None:
     with pytest.raises(UsageError, match="found 5"):
-        plan_rescale([], 4, 5, 1)
+        plan_restore([], 4, 5, 1)
     with pytest.raises(UsageError, match="found 5"):
-        plan_rescale([], 4, 1, 5)
+        plan_restore([], 4, 1, 5)
     with pytest.raises(UsageError, match="old subtask"):
-        plan_rescale([SubtaskFile(1, "one", KeyGroupRange(0, 3), (0,) * 4, 10)], 4, 1, 1)
+        plan_restore([SubtaskFile(1, "one", KeyGroupRange(0, 3), (0,) * 4, 10)], 4, 1, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from stateferry.durations import MILLISECONDS_PER_UNIT, moment, rough_duration
 from stateferry.errors import UsageError
-from stateferry.shares import parse_share, percent, percent_at_least
+from stateferry.quantities import parse_share, percent, percent_at_least
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from stateferry.runs.facts import NewJob
 from stateferry.runs.publication import Publication
 from stateferry.runs.rolling_back import WayBack
 from stateferry.runs.to_publish import published_run
-from stateferry.savepoint.own_files import METADATA
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.storage import Location
 
 if TYPE_CHECKING:

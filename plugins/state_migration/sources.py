@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from stateferry.errors import RefusedError, UsageError
 from stateferry.runs.plan import default_home
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import Metadata, parse_metadata
 from stateferry.savepoint.newest_timestamp import newest_timestamp
-from stateferry.savepoint.own_files import METADATA
 from stateferry.savepoint.storage import Location
 
 DEMO = "demo/legacy"

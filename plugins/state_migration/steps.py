@@ -21,7 +21,7 @@ from state_migration.the_run import (
     skip,
     wait_for_lease,
 )
-from stateferry.exit_codes import DAMAGED_OR_REFUSED, THE_ANSWER_IS_NO, USAGE
+from stateferry.exit_codes import DAMAGED_OR_REFUSED, REJECTED, USAGE
 from stateferry.printable import printable
 from stateferry.runs.control import BEING_WORKED_ON, Control
 from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step, TimedFacts
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 JOBS_VARIABLE = "STATEFERRY_SPARK_JOBS"
 
-_FINAL = (THE_ANSWER_IS_NO, USAGE, DAMAGED_OR_REFUSED)
+_FINAL = (REJECTED, USAGE, DAMAGED_OR_REFUSED)
 # Airflow's hook reports in this form how spark-submit ended, with its last lines.
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
 _OWN_LINE = re.compile(r"^stateferry: (.*)$", re.MULTILINE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stateferry.nouns import noun
 from stateferry.printable import printable
+from stateferry.quantities import noun
 from stateferry.runs.plan import MigrationPlan
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import fact_lines

@@ -26,9 +26,9 @@ from stateferry.exit_codes import (
     INTERRUPTED,
     MAY_PASS,
     MISSING_HERE,
-    NOBODY_LISTENS,
+    OUTPUT_CLOSED,
+    REJECTED,
     TERMINATED,
-    THE_ANSWER_IS_NO,
     USAGE,
     exit_code_of,
 )
@@ -40,9 +40,9 @@ __all__ = [
     "INTERRUPTED",
     "MAY_PASS",
     "MISSING_HERE",
-    "NOBODY_LISTENS",
+    "OUTPUT_CLOSED",
+    "REJECTED",
     "TERMINATED",
-    "THE_ANSWER_IS_NO",
     "USAGE",
     "main",
 ]

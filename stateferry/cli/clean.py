@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stateferry.cli.places import add_place_options, catalog_of
-from stateferry.nouns import noun
 from stateferry.printable import say
+from stateferry.quantities import noun
 
 if TYPE_CHECKING:
     from stateferry.runs.cleaning import Cleaning, Removal

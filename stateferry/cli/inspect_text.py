@@ -7,8 +7,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from stateferry.nouns import noun
 from stateferry.people_text import console_on, plain
+from stateferry.quantities import noun
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import Scalar, type_name
 from stateferry.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read

@@ -202,7 +202,7 @@ def _leads_to(code, key_group, max_parallelism):
 
 
 @_kernel
-def all_strings_lead_home(
+def all_strings_belong(
     data: Bytes, starts: Positions, limits: Positions, sections: Positions, offsets: Positions, max_parallelism: int
 ) -> bool:
     """Whether the string keys of each section (key group, state, first row, behind the last) lead to its key group.

@@ -24,7 +24,7 @@ import numpy as np
 from stateferry.errors import DamagedError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.grouped import GroupedEntries
+from stateferry.savepoint.rehash import GroupedEntries
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.write_behind import WriteBehind
 from stateferry.serializers.walker import Positions

@@ -22,7 +22,7 @@ from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
 from stateferry.migration.who_wins import KeySets, kept_entries, kept_rows, key_sets_of
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.chunks import Chunk, plan_chunks
-from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.metadata import InlineBytes, Operator, StreamHandle
 from stateferry.savepoint.reader import Savepoint

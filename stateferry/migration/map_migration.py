@@ -13,7 +13,7 @@ from stateferry.migration import kernels
 from stateferry.migration.rules import Rules, null_under_ttl
 from stateferry.migration.sections import STAMP, Blobs, parse_blobs, parse_rows
 from stateferry.migration.who_wins import KeySets, kept_entries, kept_rows, key_sets_of, refuse_or_drop
-from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections, grouped
+from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
@@ -23,6 +23,7 @@ from stateferry.savepoint.header import (
     StateMeta,
 )
 from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.rehash import Destination, GroupedEntries, grouped
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
 from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, ttl_snapshot

@@ -26,8 +26,8 @@ import pyarrow as pa
 from stateferry.migration.key_hashes import NO_HASHES, members
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
 from stateferry.migration.sections import Blobs, MapRows, is_live, live_blob_keys, parse_rows, set_flag_keys
-from stateferry.nouns import noun
-from stateferry.savepoint.grouped import GroupSections
+from stateferry.quantities import noun
+from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import type_name

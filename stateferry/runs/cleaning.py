@@ -23,8 +23,7 @@ from stateferry.runs.facts import Claim
 from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.retention import Retention, removable
 from stateferry.runs.runs import Run, RunSummary, runs_of
-from stateferry.savepoint.own_files import drafts, is_state_file
-from stateferry.savepoint.reader import METADATA
+from stateferry.savepoint.file_names import METADATA, drafts, is_state_file
 from stateferry.savepoint.storage import Location
 from stateferry.tables.cleaning import TableCleaning, tables_of
 from stateferry.tables.commits import TableHome

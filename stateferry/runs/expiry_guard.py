@@ -23,13 +23,12 @@ from functools import cached_property
 
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
 from stateferry.errors import RejectedError
-from stateferry.nouns import noun
+from stateferry.quantities import noun, percent, percent_at_least
 from stateferry.runs.facts import SnapshotFacts
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
 from stateferry.runs.state_ages import FoundAges, Holds, StateAges
-from stateferry.shares import percent, percent_at_least
 
 _GREEN = frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED})
 _USUAL_SHARE = 0.25

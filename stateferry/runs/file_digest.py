@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from stateferry.file_hash import digest_of, hasher_of
 from stateferry.runs.report import FileFingerprint
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, RelativeFile, StreamHandle
-from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 

@@ -12,10 +12,10 @@ from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.runs.apart import check_apart
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
+from stateferry.savepoint.file_names import METADATA, is_state_file
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.operator_rewrite import Layout, OperatorRewrite
-from stateferry.savepoint.own_files import is_state_file
-from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.types import MapType, OpaqueType, type_name

@@ -20,7 +20,7 @@ from pydantic import (
 from stateferry.durations import MAX_MILLISECONDS, parse_duration
 from stateferry.errors import UsageError
 from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
-from stateferry.shares import parse_share
+from stateferry.quantities import parse_share
 
 
 def valid_milliseconds(value: object) -> object:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stateferry.nouns import noun
 from stateferry.people_text import console_on, plain
+from stateferry.quantities import noun
 from stateferry.runs.facts import SnapshotFacts, Step
 from stateferry.runs.prediction import PartTime, unknown
 from stateferry.runs.report import Report

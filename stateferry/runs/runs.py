@@ -39,7 +39,7 @@ from stateferry.runs.run_states import (
     check_change,
     check_reason,
 )
-from stateferry.savepoint.own_files import METADATA
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.storage import Location
 
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)

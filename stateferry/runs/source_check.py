@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 
 from stateferry.errors import RejectedError
 from stateferry.file_hash import digest_of, new_hasher
-from stateferry.nouns import noun
+from stateferry.quantities import noun
 from stateferry.runs.report import MOST_SAMPLES
 from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import parse_metadata
-from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.reader import Savepoint
 from stateferry.validation.check_result import Check, Outcome
 
 NAME = "source: unchanged since the snapshot"

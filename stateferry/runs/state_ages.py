@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from stateferry.durations import format_duration, moment, rough_duration
-from stateferry.shares import percent
+from stateferry.quantities import percent
 
 
 class Holds(StrEnum):

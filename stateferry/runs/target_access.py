@@ -22,8 +22,8 @@ from functools import reduce
 from pathlib import Path
 
 from stateferry.private_files import usual_umask
+from stateferry.savepoint.file_names import METADATA, is_state_file
 from stateferry.savepoint.metadata import AbsoluteFile, Metadata, RelativeFile
-from stateferry.savepoint.own_files import METADATA, is_state_file
 from stateferry.savepoint.storage import Location
 
 _PERMISSIONS = 0o777

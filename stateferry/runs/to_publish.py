@@ -9,7 +9,7 @@ from stateferry.private_files import private_files, usual_files
 from stateferry.runs.facts import Claim
 from stateferry.runs.publication import Publication
 from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.own_files import METADATA, drafts, is_draft_of_metadata
+from stateferry.savepoint.file_names import METADATA, drafts, is_draft_of_metadata
 from stateferry.savepoint.storage import Location
 
 

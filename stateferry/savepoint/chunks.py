@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stateferry.errors import DamagedError
-from stateferry.rescale_plan import SubtaskFile, key_group_extents
+from stateferry.savepoint.key_group_extents import SubtaskFile, key_group_extents
 from stateferry.savepoint.metadata import KeyedHandle, Operator
 
 TARGET_BYTES = 64 << 20

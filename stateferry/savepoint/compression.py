@@ -26,14 +26,14 @@ _READ = 1 << 20
 _MOST_CHUNKS = 64
 
 
-class Source(Protocol):
+class Content(Protocol):
     """Bytes that arrive in order."""
 
     def fill(self, buffer: Buffer) -> int:
         """Puts the next bytes into the buffer, as many as fit or are available. Returns their number; 0 is the end."""
 
 
-class PlainSource:
+class PlainContent:
     """The bytes `start` to `end` of a file. All bytes that are read go into `hasher`."""
 
     def __init__(self, file: Any, name: str, start: int, end: int, hasher: Any = None) -> None:
@@ -55,11 +55,11 @@ class PlainSource:
         return got
 
 
-class SnappySource:
+class SnappyContent:
     """The content of the framed snappy stream in the bytes `start` to `end` of a file. These bytes go into `hasher`."""
 
     def __init__(self, file: Any, name: str, start: int, end: int, hasher: Any = None) -> None:
-        self._input = PlainSource(file, name, start, end, hasher)
+        self._input = PlainContent(file, name, start, end, hasher)
         self._name, self._base = name, start
         self._buffer = np.empty(_READ + LARGEST_CHUNK, np.uint8)
         self._begin = self._end = 0

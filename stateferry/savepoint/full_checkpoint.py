@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.rescale_plan import KeyGroupExtent
 from stateferry.savepoint.compression import STREAM_START
+from stateferry.savepoint.key_group_extents import KeyGroupExtent
 
 _HEAD = 4 + len(STREAM_START)
 _END_OF_GROUP = b"\xff\xff"

@@ -23,12 +23,12 @@ import numpy as np
 from stateferry.errors import DamagedError
 from stateferry.file_hash import new_hasher
 from stateferry.key_groups import key_group_prefix_bytes
-from stateferry.rescale_plan import KeyGroupExtent, SubtaskFile, key_group_extents
 from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import HEADER, BytesRead
-from stateferry.savepoint.compression import Buffer, PlainSource, SnappySource, Source
+from stateferry.savepoint.compression import Buffer, Content, PlainContent, SnappyContent
 from stateferry.savepoint.full_checkpoint import expect_canonical
 from stateferry.savepoint.header import KeyedHeader, parse_header
+from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
 from stateferry.savepoint.membership import Membership
 from stateferry.savepoint.metadata import FULL_CHECKPOINT, KeyedHandle
 from stateferry.savepoint.storage import Location
@@ -191,9 +191,9 @@ class _GroupReader:
 
     def __init__(self, file: KeyGroupFile, extent: KeyGroupExtent, buffer: Buffer) -> None:
         self.file, self.extent, self.buffer = file, extent, buffer
-        kind = SnappySource if file.header.compressed else PlainSource
+        kind = SnappyContent if file.header.compressed else PlainContent
         self.hasher = new_hasher() if file.read is not None else None
-        self.source: Source = kind(file.file, file.name, extent.start, extent.end, self.hasher)
+        self.source: Content = kind(file.file, file.name, extent.start, extent.end, self.hasher)
         self.position = self.end = 0
         # How much of `file.positions` is in use: sections take one part after another and start again when it is full.
         self.taken = 0

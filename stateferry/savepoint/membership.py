@@ -80,7 +80,7 @@ class Membership:
             return False
         offsets = np.array([-1 if offset is None else offset for offset in self._offsets], np.int64)
         where = (data, starts, limits, sections, offsets, self.max_parallelism)
-        return bool(hash_kernels.all_strings_lead_home(*where))
+        return bool(hash_kernels.all_strings_belong(*where))
 
 
 def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:

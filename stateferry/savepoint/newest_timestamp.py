@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator
 
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.rescale_plan import SubtaskFile, key_group_extents
 from stateferry.savepoint.header import parse_header
+from stateferry.savepoint.key_group_extents import SubtaskFile, key_group_extents
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
 from stateferry.savepoint.storage import Location

@@ -18,12 +18,13 @@ from stateferry.errors import PlanError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.grouped import Destination, GroupedEntries, GroupSections
+from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
 from stateferry.savepoint.metadata import KeyedHandle, Operator, Subtask
-from stateferry.savepoint.operator_rescale import redistribute_files
+from stateferry.savepoint.operator_file import redistribute_files
 from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.rehash import Destination, GroupedEntries
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
 from stateferry.savepoint.writer import SavepointWriter
 from stateferry.serializers.types import OpaqueType, type_name

@@ -10,14 +10,12 @@ import mmh3
 
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
-from stateferry.savepoint import own_files
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.metadata import Metadata, Operator, parse_metadata
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
-
-METADATA = own_files.METADATA
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stateferry.errors import DamagedError
-from stateferry.rescale_plan import KeyGroupExtent
 from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.key_group_extents import KeyGroupExtent
 from stateferry.savepoint.key_group_file import KeyGroupFile, Section
 from stateferry.serializers.walker import Positions
 

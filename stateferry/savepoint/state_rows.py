@@ -12,7 +12,7 @@ import numpy as np
 
 from stateferry.errors import DamagedError
 from stateferry.savepoint import kernels
-from stateferry.savepoint.compression import Buffer, PlainSource
+from stateferry.savepoint.compression import Buffer, PlainContent
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.rows import Rows
 from stateferry.serializers.walker import Positions, new_failure
@@ -88,7 +88,7 @@ class _RunReader:
         return self.at + 1 + int(apart[0]) if len(apart) else fitting
 
     def _fill(self, begin: int, end: int) -> bool:
-        source, filled = PlainSource(self._file.file, self._file.name, begin, end), 0
+        source, filled = PlainContent(self._file.file, self._file.name, begin, end), 0
         try:
             while got := source.fill(self._buffer[filled:]):
                 filled += got

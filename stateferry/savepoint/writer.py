@@ -14,6 +14,7 @@ import numpy as np
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.compression import Buffer, compress
+from stateferry.savepoint.file_names import METADATA, is_state_file
 from stateferry.savepoint.header import KeyedHeader, build_header
 from stateferry.savepoint.metadata import (
     InlineBytes,
@@ -25,7 +26,6 @@ from stateferry.savepoint.metadata import (
     Subtask,
     build_metadata,
 )
-from stateferry.savepoint.own_files import METADATA, is_state_file
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.savepoint.write_behind import WriteBehind

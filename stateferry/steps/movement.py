@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from stateferry.rescale_plan import RescalePlan, plan_rescale
+from stateferry.restore_plan import RestorePlan, plan_restore
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.metadata import Operator
 
@@ -38,11 +38,11 @@ def _of(resolved: ResolvedPlan, operator: Operator) -> dict[str, Any]:
         # key leads.
         total = sum(file.size for file in files)
         return layouts | {"bytes": total, "bytes_staying": None, "reads": None}
-    plan = plan_rescale(files, operator.max_parallelism, operator.parallelism, new.parallelism)
+    plan = plan_restore(files, operator.max_parallelism, operator.parallelism, new.parallelism)
     return layouts | {"bytes": plan.total_bytes, "bytes_staying": plan.staying_bytes, "reads": _reads(plan)}
 
 
-def _reads(plan: RescalePlan) -> list[dict[str, Any]]:
+def _reads(plan: RestorePlan) -> list[dict[str, Any]]:
     return [
         {
             "subtask": read.new_subtask,

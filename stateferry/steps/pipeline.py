@@ -42,8 +42,8 @@ from stateferry.runs.space import check_room, estimate
 from stateferry.runs.target_access import TargetAccess
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.bytes_read import BytesRead
+from stateferry.savepoint.file_names import drafts
 from stateferry.savepoint.metadata import build_metadata
-from stateferry.savepoint.own_files import drafts
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching

@@ -17,7 +17,7 @@ from stateferry.migration.inventory import (
 )
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
 from stateferry.migration.unnamed_flags import unnamed_flag
-from stateferry.nouns import noun
+from stateferry.quantities import noun
 from stateferry.runs.facts import SnapshotFacts, StateSize, Step
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds, StateAges

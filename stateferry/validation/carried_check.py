@@ -19,7 +19,7 @@ from stateferry.operator_state import DistributionMode, OperatorStateShare, Stat
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.header import StateMeta
 from stateferry.savepoint.metadata import KeyedHandle, Operator, OperatorHandle, Subtask
-from stateferry.savepoint.operator_rescale import parse_operator_header
+from stateferry.savepoint.operator_file import parse_operator_header
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.validation.keyed_check import READ, Facts, damage

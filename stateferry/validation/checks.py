@@ -15,9 +15,10 @@ import numpy as np
 
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.savepoint.chunks import TARGET_BYTES, plan_chunks
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.metadata import Operator, parse_metadata
-from stateferry.savepoint.reader import METADATA, Savepoint, has_keyed_state
+from stateferry.savepoint.reader import Savepoint, has_keyed_state
 from stateferry.savepoint.storage import Location
 from stateferry.validation.carried_check import CarriedSpec, has_carried_state
 from stateferry.validation.check_result import Check, Outcome

@@ -16,7 +16,7 @@ import numpy as np
 
 from stateferry.errors import DamagedError
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
-from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import Scalar

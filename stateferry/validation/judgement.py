@@ -10,7 +10,7 @@ import numpy as np
 
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.migration.rules import Contradiction, Rules
-from stateferry.nouns import noun
+from stateferry.quantities import noun
 from stateferry.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.content import Account, Book

@@ -22,7 +22,7 @@ from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.membership import Membership

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stateferry.nouns import noun
+from stateferry.quantities import noun
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.plain_reader import KeyAccount, Line
 from stateferry.validation.sample_text import MOST_SAMPLES

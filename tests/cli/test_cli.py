@@ -451,7 +451,7 @@ def test_output_goes_out_line_by_line_and_a_closed_pipe_is_quiet(tmp_path: Path,
         assert json.loads(process.stdout.readline())["key_group"] == 0
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == cli.NOBODY_LISTENS
+    assert process.returncode == cli.OUTPUT_CLOSED
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_where_nobody_reads_it_ends_quietly(command: str) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == cli.NOBODY_LISTENS
+    assert process.returncode == cli.OUTPUT_CLOSED
     shell = ["sh", "-c", '"$@" >&-', "sh", *arguments]
     ran = subprocess.run(shell, stderr=subprocess.PIPE, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")

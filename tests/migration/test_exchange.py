@@ -13,7 +13,7 @@ from stateferry.errors import DamagedError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration import exchange
 from stateferry.migration.exchange import Arrivals
-from stateferry.savepoint.grouped import GroupedEntries
+from stateferry.savepoint.rehash import GroupedEntries
 from stateferry.savepoint.storage import Location
 
 GROUPS = 12

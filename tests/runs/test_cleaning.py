@@ -11,7 +11,8 @@ import pytest
 from stateferry.cli import main
 from stateferry.runs.control import Control
 from stateferry.runs.runs import runs_of
-from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.reader import Savepoint
 from stateferry.tables.commits import branch_of
 from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from tests.steps.test_killed import NOW, World

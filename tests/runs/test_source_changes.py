@@ -25,8 +25,9 @@ from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.source_check import NAME, check_source, note_metadata
 from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.reader import Savepoint
 from stateferry.steps import migrate
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import CheckSpec, run_check, validate

@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 
 from stateferry.errors import DamagedError
-from stateferry.savepoint.compression import LARGEST_CHUNK, STREAM_START, PlainSource, SnappySource, Source, compress
+from stateferry.savepoint.compression import LARGEST_CHUNK, STREAM_START, Content, PlainContent, SnappyContent, compress
 
 NOISE = random.Random(4).randbytes(300_000)
 TEXT = b"key group " * 40_000
 BEFORE = b"what comes before"
 
 
-def snappy(stream: bytes, behind: bytes = b"") -> SnappySource:
-    return SnappySource(pa.BufferReader(BEFORE + stream + behind), "file", len(BEFORE), len(BEFORE) + len(stream))
+def snappy(stream: bytes, behind: bytes = b"") -> SnappyContent:
+    return SnappyContent(pa.BufferReader(BEFORE + stream + behind), "file", len(BEFORE), len(BEFORE) + len(stream))
 
 
-def drained(source: Source, step: int = 50_000) -> bytes:
+def drained(source: Content, step: int = 50_000) -> bytes:
     out, buffer = bytearray(), np.empty(step, np.uint8)
     while got := source.fill(buffer):
         out += buffer[:got].tobytes()
@@ -104,7 +104,7 @@ def test_a_stream_of_next_to_nothing_is_decompressed_a_little_at_a_time() -> Non
 
 def test_a_plain_source_ends_where_it_is_told_and_misses_what_is_cut_off() -> None:
     file = pa.BufferReader(TEXT)
-    assert drained(PlainSource(file, "file", 5, 200_000), 777) == TEXT[5:200_000]
-    assert drained(PlainSource(file, "file", 5, 5)) == b""
+    assert drained(PlainContent(file, "file", 5, 200_000), 777) == TEXT[5:200_000]
+    assert drained(PlainContent(file, "file", 5, 5)) == b""
     with pytest.raises(DamagedError, match=r"file, offset 400000: expected 1 more bytes, found the end"):
-        drained(PlainSource(file, "file", 0, len(TEXT) + 1))
+        drained(PlainContent(file, "file", 0, len(TEXT) + 1))

@@ -12,11 +12,11 @@ import pytest
 
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.migration.inventory import inventory_tasks
-from stateferry.rescale_plan import KeyGroupExtent
 from stateferry.savepoint import key_group_file
 from stateferry.savepoint.compression import STREAM_START
 from stateferry.savepoint.entries import Entry, read_entries
 from stateferry.savepoint.full_checkpoint import expect_canonical
+from stateferry.savepoint.key_group_extents import KeyGroupExtent
 from stateferry.savepoint.metadata import FULL_CHECKPOINT, Operator, build_metadata
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.savepoint import grouped, key_group_file
+from stateferry.savepoint import group_sections, key_group_file
 from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.grouped import GroupSections
+from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import keyed_states
@@ -79,7 +79,7 @@ def test_a_key_group_larger_than_its_window_is_kept_if_somebody_asks_and_it_is_n
     assert size > 8192
 
     def reads(most: int, keep: bool) -> int:
-        monkeypatch.setattr(grouped, "MOST_KEPT", most)
+        monkeypatch.setattr(group_sections, "MOST_KEPT", most)
         group = GroupSections(file, 0, states, window)
         if keep:
             group.keep()

@@ -14,7 +14,7 @@ from stateferry.binary import ByteReader
 from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.header import VALUE_SERIALIZER, StateMeta
 from stateferry.savepoint.metadata import OperatorHandle
-from stateferry.savepoint.operator_rescale import parse_operator_header
+from stateferry.savepoint.operator_file import parse_operator_header
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.savepoint.streams import open_stream

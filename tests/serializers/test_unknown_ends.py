@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError, RefusedError, StateferryError
 from stateferry.savepoint.header import KeyedHeader, StateMeta, parse_header
-from stateferry.savepoint.operator_rescale import parse_operator_header
+from stateferry.savepoint.operator_file import parse_operator_header
 from stateferry.serializers.snapshots import SerializerSnapshot
 from tests.serializers.test_snapshots import BASE, LONG, RUNTIME, STRING, composite, i32, pojo, snapshot, utf
 

@@ -22,8 +22,8 @@ from stateferry.runs.facts import Claim, Step
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.run_states import RunState
 from stateferry.runs.to_publish import ToPublish
-from stateferry.savepoint.own_files import drafts
-from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.file_names import METADATA, drafts
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.write_behind import WriteBehind
 from stateferry.steps import rescale

@@ -18,7 +18,8 @@ from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import resolve
 from stateferry.runs.report import Report
 from stateferry.runs.runs import runs_of
-from stateferry.savepoint.reader import METADATA, Savepoint
+from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.reader import Savepoint
 from stateferry.tables.commits import TableHome
 from stateferry.tables.reads import read_current
 from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, TERMINATED, THE_ANSWER_IS_NO, USAGE, engine, main
+from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, TERMINATED, USAGE, engine, main
 from stateferry.errors import PassingError
 from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError, LeaseLostError
 from stateferry.runs.facts import Advance, MigrateFacts
@@ -235,5 +235,5 @@ def test_verify_looks_for_the_result_before_spark_starts(
     assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == USAGE
     assert f"there is no savepoint at {nowhere}" in capsys.readouterr().err
     nowhere.mkdir()
-    assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == THE_ANSWER_IS_NO
+    assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == REJECTED
     assert "failed" in capsys.readouterr().out

@@ -125,7 +125,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "max300",
         {},
         dict.fromkeys(
-            (f"{module}.assign_to_key_groups" for module in ("savepoint.grouped", "validation.content")), shifted
+            (f"{module}.assign_to_key_groups" for module in ("savepoint.rehash", "validation.content")), shifted
         ),
     ),
 }

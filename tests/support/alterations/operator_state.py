@@ -13,7 +13,7 @@ from stateferry.savepoint.metadata import (
     PartitionedState,
     Subtask,
 )
-from stateferry.savepoint.operator_rescale import OperatorHeader, build_operator_header, parse_operator_header
+from stateferry.savepoint.operator_file import OperatorHeader, build_operator_header, parse_operator_header
 from tests.support.alterations.scene import (
     Elements,
     NotApplicableError,

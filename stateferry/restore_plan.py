@@ -1,37 +1,18 @@
 """Plans what a restore at another parallelism reads: which byte range of which file goes to which new subtask.
 
-The max parallelism stays the same. So whole key groups move, and the offsets in the files are all that is needed.
+Flink keeps the max parallelism then. So whole key groups move, and the offsets in the files are all that is needed.
+Another max parallelism is a matter of `stateferry.savepoint.rehash`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
 
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, check_layout, ranges
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskFile:
-    """The keyed state file of an old subtask: one offset per key group of its range, 0 for one without data."""
-
-    subtask: int
-    name: str
-    key_groups: KeyGroupRange
-    offsets: tuple[int, ...]
-    size: int
-
-
-class KeyGroupExtent(NamedTuple):
-    """The bytes of one key group in its file; `end` is exclusive."""
-
-    key_group: int
-    start: int
-    end: int
+from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +36,8 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class RescalePlan:
-    """All reads of a rescale, by new subtask and key group; only key groups with data are read."""
+class RestorePlan:
+    """All reads of a restore, by new subtask and key group; only key groups with data are read."""
 
     reads: tuple[Read, ...]
 
@@ -69,9 +50,9 @@ class RescalePlan:
         return sum(read.size for read in self.reads if read.stays)
 
 
-def plan_rescale(
+def plan_restore(
     files: Sequence[SubtaskFile], max_parallelism: int, old_parallelism: int, new_parallelism: int
-) -> RescalePlan:
+) -> RestorePlan:
     """Returns the reads that bring every key group of the old files to its new subtask.
 
     An old subtask without keyed state has no file. The files' ranges may differ from Flink's own, but must not overlap.
@@ -94,36 +75,7 @@ def plan_rescale(
                 position += 1
             reads.extend(_sequential_reads(new_subtask, file, extents[begin:position]))
     reads.sort(key=lambda read: (read.new_subtask, read.key_groups.start))
-    return RescalePlan(tuple(reads))
-
-
-# The result is cached: a file is opened several times, and at a large max parallelism this takes longer than reading.
-@lru_cache(maxsize=64)
-def key_group_extents(file: SubtaskFile) -> tuple[KeyGroupExtent, ...]:
-    """Returns the bytes of each key group with data, by key group; each ends where the next one in the file begins."""
-    if len(file.offsets) != file.key_groups.size:
-        raise DamagedError(
-            f"one offset for each key group of {file.key_groups}", f"{len(file.offsets)} offsets", file=file.name
-        )
-    starts = sorted(
-        (offset, key_group) for key_group, offset in zip(file.key_groups, file.offsets, strict=True) if offset
-    )
-    for offset, key_group in starts:
-        if not 0 < offset < file.size:
-            raise DamagedError(
-                f"an offset inside the file's {file.size} bytes", f"{offset}", file=file.name, key_group=key_group
-            )
-    for (offset, key_group), (next_offset, next_key_group) in pairwise(starts):
-        if offset == next_offset:
-            raise DamagedError(
-                f"another offset than that of key group {key_group}",
-                f"{next_offset} again",
-                file=file.name,
-                key_group=next_key_group,
-            )
-    ends = [offset for offset, _ in starts] + [file.size]
-    extents = [KeyGroupExtent(key_group, start, end) for (start, key_group), end in zip(starts, ends[1:], strict=True)]
-    return tuple(sorted(extents))
+    return RestorePlan(tuple(reads))
 
 
 def _sequential_reads(new_subtask: int, file: SubtaskFile, extents: Sequence[KeyGroupExtent]) -> list[Read]:

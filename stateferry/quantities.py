@@ -1,4 +1,4 @@
-"""Converts shares as people write them (`60%`, `0.6`) to numbers from 0 to 1, and back."""
+"""Shares and counted nouns, as people write and read them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,8 @@ def percent(share: float) -> str:
 def percent_at_least(share: float) -> str:
     """Returns the least whole percentage that is no less than the share, as `parse_share` reads it."""
     return f"{min(math.ceil(round(share * 100, 6)), 100)}%"
+
+
+def noun(number: int, one: str, several: str | None = None) -> str:
+    """Returns `one` if the number is 1, else `several`, by default `one` with an s."""
+    return one if number == 1 else f"{one}s" if several is None else several

@@ -1,0 +1,48 @@
+"""The sections of one key group, kept in memory where they fit, because a migration reads them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.key_group_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_KEPT, KeyGroupFile, Section
+from stateferry.savepoint.state import KeyedState
+
+
+class GroupSections:
+    """One key group of a file, which can be iterated several times. A key group that fits into the window is read once.
+
+    Nothing else may be read by the same window or file in the meantime. A caller that will iterate twice calls `keep`
+    first: then the key group is read once if it takes less than 128 MiB.
+    """
+
+    def __init__(self, file: KeyGroupFile, key_group: int, states: tuple[KeyedState, ...], window: Buffer) -> None:
+        self.file, self.key_group, self.states, self._window = file, key_group, states, window
+        self._kept: list[Section] | None = None
+        self._has_room = False
+
+    def keep(self) -> None:
+        """Has the key group's bytes stay in memory, unless it is compressed or too large."""
+        size = self.file.size_of(self.key_group)
+        if not self._has_room and self._kept is None and not self.file.header.compressed and size <= MOST_KEPT:
+            self._window = self._window[:size] if size <= len(self._window) else np.empty(size, np.uint8)
+            self._has_room = True
+
+    def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
+        for section in self._read() if self._kept is None else self._kept:
+            yield self.states[section.state], section
+
+    def _read(self) -> Iterator[Section]:
+        sections: list[Section] = []
+        entries, together = 0, True
+        for section in self.file.sections(self.key_group, self._window):
+            entries += len(section)
+            together = together and self._may_stay(entries) and section.lies_with(sections[0] if sections else section)
+            sections = [*sections, section.with_own_positions() if self._has_room else section] if together else []
+            yield section
+        self._kept = sections if together else None
+
+    def _may_stay(self, entries: int) -> bool:
+        return len(self._window) + entries * ENTRY_POSITIONS <= MOST_KEPT if self._has_room else entries <= MOST_ENTRIES
