@@ -1,4 +1,4 @@
-"""Shares and ages as people write and read them."""
+"""Shares, ages and counted nouns as people write and read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from stateferry.durations import MILLISECONDS_PER_UNIT, moment, rough_duration
 from stateferry.errors import UsageError
-from stateferry.quantities import parse_share, percent, percent_at_least
+from stateferry.quantities import noun, parse_share, percent, percent_at_least
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,8 @@ def test_ages_for_people(age: float, text: str) -> None:
 def test_moments_for_people() -> None:
     assert moment(1_795_000_000_000) == "2026-11-18 11:06:40 UTC"
     assert moment(2**63 - 1).endswith("UTC")
+
+
+@pytest.mark.parametrize(("number", "expected"), [(0, "keys are"), (1, "key is"), (2, "keys are"), (11, "keys are")])
+def test_one_is_the_only_number_of_one(number: int, expected: str) -> None:
+    assert noun(number, "key is", "keys are") == expected
