@@ -109,7 +109,7 @@ class ByteReader:
         start = self.position
         value = self.i32(what)
         if value < 0 or value * least_size > self.limit - self.position:
-            room = f"at most {(self.limit - self.position) // max(least_size, 1)}, by the bytes that follow"
+            room = f"at most {(self.limit - self.position) // max(least_size, 1)} fit into the bytes that follow"
             raise self.damaged(f"{what} ({room})", f"{value}", position=start)
         return value
 

@@ -25,7 +25,7 @@ INTERRUPTED = 130
 OUTPUT_CLOSED = 141
 TERMINATED = 143
 
-_GOES_ON = "This may pass: give the same command again, and it goes on where it was"
+_GOES_ON = "This error may be temporary. Give the same command again: it continues where it stopped"
 
 
 class Terminated(KeyboardInterrupt):
@@ -114,7 +114,7 @@ def _judged(error: Exception) -> tuple[int, str]:
         return MAY_PASS, f"{error}. {_GOES_ON}"
     if isinstance(error, StateferryError):
         return DAMAGED_OR_REFUSED, str(error)
-    return INTERNAL, f"a fault of stateferry itself, {type(error).__name__}: {error} (--debug shows where)"
+    return INTERNAL, f"an internal error of stateferry, {type(error).__name__}: {error} (--debug shows the traceback)"
 
 
 def _forget_output() -> None:

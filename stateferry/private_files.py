@@ -31,8 +31,8 @@ def wanted_umask() -> int:
     umask = int(match[1], 8) if match else _OWNERS
     if umask & _OWNERS:
         raise UsageError(
-            f"expected {VARIABLE} to be three octal digits that leave this user every permission, such as 077 (nobody "
-            f"else), 027 (the group may read) or 007 (the group may write too), found {text!r}"
+            f"expected {VARIABLE} to be three octal digits that leave this user every permission, such as 077 (only "
+            f"this user may read), 027 (the group may read) or 007 (the group may also write), found {text!r}"
         )
     return umask
 

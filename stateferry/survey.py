@@ -166,7 +166,7 @@ class _KeyedCount:
         here = file.subtask_file.subtask
         other = self.subtasks.setdefault(key_group, here)
         if other != here:
-            found = f"it in subtasks {other} and {here}"
+            found = f"this one in subtasks {other} and {here}"
             raise DamagedError("each key group in one subtask", found, file=file.name, key_group=key_group)
 
     def survey(self) -> KeyedSurvey:

@@ -58,7 +58,7 @@ def test_commands_say_it_in_one_line(
     assert main([*command, "--home", str(tmp_path / "home"), "--catalog", nobody_listens]) == MAY_PASS
     said = capsys.readouterr().err
     assert said.startswith("stateferry: the catalog postgresql")
-    assert said.endswith("give the same command again, and it goes on where it was\n")
+    assert said.endswith("Give the same command again: it continues where it stopped\n")
     assert said.count("\n") == 1
     assert "secret" not in said
 

@@ -150,9 +150,9 @@ def test_a_store_s_error_names_the_file_that_its_driver_does_not(tmp_path: Path)
 @pytest.mark.parametrize(
     ("error", "code", "ends"),
     [
-        (PassingError("a store is away"), MAY_PASS, "give the same command again, and it goes on where it was"),
+        (PassingError("a store is away"), MAY_PASS, "Give the same command again: it continues where it stopped"),
         (MissingHereError("no Java"), MISSING_HERE, "no Java"),
-        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), MAY_PASS, "it goes on where it was"),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), MAY_PASS, "it continues where it stopped"),
         (PermissionError(errno.EACCES, "Permission denied", "/data/x"), DAMAGED_OR_REFUSED, "/data/x can't be reached"),
     ],
 )

@@ -104,7 +104,7 @@ def test_key_groups_in_another_order_are_found_where_they_are() -> None:
         (KeyGroupRange(0, 1), (100,), "1 offsets"),
         (KeyGroupRange(0, 1), (100, 200), "200"),
         (KeyGroupRange(0, 1), (-1, 100), "-1"),
-        (KeyGroupRange(0, 1), (100, 100), "100 again"),
+        (KeyGroupRange(0, 1), (100, 100), "100 for key group"),
         (KeyGroupRange(3, 4), (100, 110), r"the range \[3, 4\]"),
     ],
 )

@@ -377,7 +377,9 @@ def _refuse_nulls(type_: FlinkType, array: pa.Array, starts: Positions) -> None:
         inner = inner.value
     if array.null_count and inner not in _SILENT and not isinstance(inner, OptionType | AvroUnionType):
         place = int(starts[int(array.is_null().index(True).as_py())])
-        raise DamagedError(f"a {type_name(type_)}, which is said to be present", "a null", offset=place)
+        raise DamagedError(
+            f"a {type_name(type_)}, because the flag before it says that there is one", "null", offset=place
+        )
 
 
 def _subclass_children(base: PojoType, subclass: PojoType, values: pa.StructArray) -> dict[str, pa.Array]:

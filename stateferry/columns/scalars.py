@@ -88,7 +88,9 @@ def scalar_column(type_: Scalar, data: Bytes, starts: Positions, limits: Positio
         case Scalar.AVRO_STRING:
             return _utf8_texts(type_, data, starts, limits)
         case Scalar.NOTHING:
-            damaged_where(starts >= 0, starts, f"no value of {type_.label}, which has none", starts)
+            damaged_where(
+                starts >= 0, starts, f"no value, because the type is {type_.label}, which has no values", starts
+            )
             return pa.nulls(0, pa.bool_()), starts
         case _:
             found = read_numbers(type_, data, starts, limits, np.uint8)

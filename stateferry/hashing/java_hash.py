@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.hashing.kernels import Bytes, Codes, Positions
-from stateferry.hashing.scalars import HASHED_SCALARS, Hashes, Rows, hash_scalars
+from stateferry.hashing.scalars import HASHED_SCALARS, Hashes, SerializedValues, hash_scalars
 from stateferry.serializers.types import (
     FLINK_EITHER,
     ArrayType,
@@ -83,9 +83,9 @@ def unstable_reason(type_: FlinkType) -> str | None:
         case TupleType(fields, class_name) if class_name != f"{_TUPLE_CLASS}{len(fields)}":
             return f"the hash of {class_name} may be that class's own code"
         case Scalar() if type_ not in HASHED_SCALARS:
-            return f"a {type_.label} is no key whose hash follows from its bytes"
+            return f"the hash of a {type_.label} doesn't follow from its bytes"
         case TtlType() | TimerType():
-            return f"a {type_name(type_)} is no key"
+            return f"a {type_name(type_)} can't be a key"
     return next((reason for child in children(type_) if (reason := unstable_reason(child))), None)
 
 
@@ -98,7 +98,7 @@ def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions
     if reason is not None:
         raise RefusedError(
             f"expected keys whose hash follows from their bytes, found {type_name(type_)}: {reason}; "
-            "keep the max parallelism, then no key changes its key group"
+            "keep the max parallelism, so that each key keeps its key group"
         )
     if len(starts) != len(ends):
         raise ValueError(f"{len(starts)} starts and {len(ends)} ends")
@@ -106,7 +106,7 @@ def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions
     shared = _read_only(data)
     for first in range(0, len(starts), _ROWS_PER_BLOCK):
         block = slice(first, first + _ROWS_PER_BLOCK)
-        rows = Rows(shared, starts[block].astype(np.int64), ends[block].astype(np.int64))
+        rows = SerializedValues(shared, starts[block].astype(np.int64), ends[block].astype(np.int64))
         _check_inside(rows)
         hashes = _hash(type_, rows)
         _check_finished(type_, rows, hashes)
@@ -121,7 +121,7 @@ def _read_only(data: Bytes) -> Bytes:
     return view
 
 
-def _check_inside(rows: Rows) -> None:
+def _check_inside(rows: SerializedValues) -> None:
     good = (rows.cursors >= 0) & (rows.cursors <= rows.ends) & (rows.ends <= len(rows.data))
     if not good.all():
         bad = int(np.argmin(good))
@@ -130,17 +130,17 @@ def _check_inside(rows: Rows) -> None:
         )
 
 
-def _check_finished(type_: FlinkType, rows: Rows, hashes: Hashes) -> None:
+def _check_finished(type_: FlinkType, rows: SerializedValues, hashes: Hashes) -> None:
     if not np.array_equal(rows.cursors, rows.ends):
         bad = int(np.argmax(rows.cursors != rows.ends))
         cursor, end = int(rows.cursors[bad]), int(rows.ends[bad])
         raise DamagedError(f"the end of a key of type {type_name(type_)}", f"{end - cursor} more bytes", offset=cursor)
     if not hashes.present.all():
         cursor = int(rows.ends[int(np.argmin(hashes.present))])
-        raise DamagedError(f"a key of type {type_name(type_)}", "null, which is no key", offset=cursor)
+        raise DamagedError(f"a key of type {type_name(type_)}", "a null, which can't be a key", offset=cursor)
 
 
-def _hash(type_: FlinkType, rows: Rows) -> Hashes:
+def _hash(type_: FlinkType, rows: SerializedValues) -> Hashes:
     """Hashes the next value of every row and moves the rows' cursors behind it."""
     match type_:
         case Scalar():
@@ -163,7 +163,7 @@ def _hash(type_: FlinkType, rows: Rows) -> Hashes:
             raise RefusedError(f"no hash is known for {type_name(type_)}")
 
 
-def _deep_hash(type_: FlinkType, rows: Rows) -> Hashes:
+def _deep_hash(type_: FlinkType, rows: SerializedValues) -> Hashes:
     """Hashes a field of a row. Flink's `RowUtils` looks into lists and maps, and adds 31 to all else but null."""
     match type_:
         case ListType(element):
@@ -176,14 +176,14 @@ def _deep_hash(type_: FlinkType, rows: Rows) -> Hashes:
     return Hashes(np.where(hashes.present, hashes.codes + np.int32(31), np.int32(0)), hashes.present)
 
 
-def _hash_tuple(fields: tuple[FlinkType, ...], rows: Rows) -> Hashes:
+def _hash_tuple(fields: tuple[FlinkType, ...], rows: SerializedValues) -> Hashes:
     codes = np.zeros(len(rows), dtype=np.int32)
     for field in fields:
         codes = codes * np.int32(31) + _hash(field, rows).codes
     return _present(codes)
 
 
-def _hash_row(type_: RowType, rows: Rows) -> Hashes:
+def _hash_row(type_: RowType, rows: SerializedValues) -> Hashes:
     kind_bits = _ROW_KIND_BITS if type_.has_kind else 0
     mask = np.empty((len(rows), (kind_bits + len(type_.fields) + 7) // 8), dtype=np.uint8)
     for position in range(mask.shape[1]):
@@ -200,7 +200,7 @@ def _hash_row(type_: RowType, rows: Rows) -> Hashes:
     return _present(codes)
 
 
-def _hash_list(element: FlinkType, rows: Rows, *, deep: bool) -> Hashes:
+def _hash_list(element: FlinkType, rows: SerializedValues, *, deep: bool) -> Hashes:
     codes = np.full(len(rows), 1, dtype=np.int32)
     for active, part in _rounds(rows, "the size of a list"):
         hashes = _deep_hash(element, part) if deep else _hash(element, part)
@@ -208,7 +208,7 @@ def _hash_list(element: FlinkType, rows: Rows, *, deep: bool) -> Hashes:
     return _present(codes)
 
 
-def _hash_set(element: FlinkType, rows: Rows) -> Hashes:
+def _hash_set(element: FlinkType, rows: SerializedValues) -> Hashes:
     codes = np.zeros(len(rows), dtype=np.int32)
     for active, part in _rounds(rows, "the size of a set"):
         null = part.booleans("the null flag of an element")
@@ -216,7 +216,7 @@ def _hash_set(element: FlinkType, rows: Rows) -> Hashes:
     return _present(codes)
 
 
-def _hash_map(key: FlinkType, value: FlinkType, rows: Rows, *, deep: bool) -> Hashes:
+def _hash_map(key: FlinkType, value: FlinkType, rows: SerializedValues, *, deep: bool) -> Hashes:
     codes = np.full(len(rows), 1 if deep else 0, dtype=np.int32)
     for active, part in _rounds(rows, "the size of a map"):
         keys = _deep_hash(key, part) if deep else _hash(key, part)
@@ -225,7 +225,7 @@ def _hash_map(key: FlinkType, value: FlinkType, rows: Rows, *, deep: bool) -> Ha
     return _present(codes)
 
 
-def _hash_nullable(type_: NullableType, rows: Rows, *, deep: bool) -> Hashes:
+def _hash_nullable(type_: NullableType, rows: SerializedValues, *, deep: bool) -> Hashes:
     null = rows.booleans("the null flag of a value")
     padded = np.flatnonzero(null)
     part = rows.subset(padded)
@@ -234,7 +234,7 @@ def _hash_nullable(type_: NullableType, rows: Rows, *, deep: bool) -> Hashes:
     return _hash_chosen(type_.value, rows, ~null, deep=deep)
 
 
-def _hash_either(type_: EitherType, rows: Rows) -> Hashes:
+def _hash_either(type_: EitherType, rows: SerializedValues) -> Hashes:
     is_left = rows.booleans("the side of an Either")
     left = _hash_chosen(type_.left, rows, is_left)
     right = _hash_chosen(type_.right, rows, ~is_left)
@@ -242,10 +242,12 @@ def _hash_either(type_: EitherType, rows: Rows) -> Hashes:
     return _present(left.codes + right.codes)
 
 
-def _rounds(rows: Rows, what: str) -> Iterator[tuple[NDArray[np.intp], Rows]]:
+def _rounds(rows: SerializedValues, what: str) -> Iterator[tuple[NDArray[np.intp], SerializedValues]]:
     """Reads the size of every row's collection. Yields all rows with a first element, then with a second, and so on."""
     sizes = rows.integers(4, what)
-    rows.check_values((sizes >= 0) & (sizes <= rows.ends - rows.cursors), f"{what}, not above the bytes that follow", 4)
+    rows.check_values(
+        (sizes >= 0) & (sizes <= rows.ends - rows.cursors), f"{what} that fits into the bytes that follow", 4
+    )
     active = np.flatnonzero(sizes)
     element = 0
     while len(active):
@@ -256,7 +258,7 @@ def _rounds(rows: Rows, what: str) -> Iterator[tuple[NDArray[np.intp], Rows]]:
         active = active[sizes[active] > element]
 
 
-def _hash_chosen(type_: FlinkType, rows: Rows, chosen: NDArray[np.bool_], *, deep: bool = False) -> Hashes:
+def _hash_chosen(type_: FlinkType, rows: SerializedValues, chosen: NDArray[np.bool_], *, deep: bool = False) -> Hashes:
     """Hashes the next value of the chosen rows; the other rows have a null and no value."""
     hash_rows = _deep_hash if deep else _hash
     if chosen.all():

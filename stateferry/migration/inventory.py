@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from stateferry.file_hash import hasher_of
+from stateferry.digests import hasher_of
 from stateferry.migration.ages import Ages, Integers
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
 from stateferry.migration.sections import parse_blobs, parse_rows, read_timestamps

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from stateferry.file_hash import digest_of, new_hasher
+from stateferry.digests import digest_of, new_hasher
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.exchange import Arrivals, send
 from stateferry.migration.map_migration import MigrateMaps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateferry.file_hash import digest_of, hasher_of
+from stateferry.digests import digest_of, hasher_of
 from stateferry.runs.report import FileFingerprint
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, RelativeFile, StreamHandle

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from stateferry.digests import digest_of, new_hasher
 from stateferry.errors import RejectedError
-from stateferry.file_hash import digest_of, new_hasher
 from stateferry.quantities import noun
 from stateferry.runs.report import MOST_SAMPLES
 from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead

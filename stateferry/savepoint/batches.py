@@ -65,7 +65,7 @@ def schema(state: KeyedState, *, raw: bool = False) -> pa.Schema:
         for opaque in _in_every_value(type_):
             raise RefusedError(
                 f"state {state.name}: its {part} {type_name(type_)} can't be split off, "
-                f"for {opaque.class_name} is {opaque.reason}"
+                f"because {opaque.class_name} is {opaque.reason}"
             )
     fields = [(KEY_GROUP, pa.int32()), (KEY, _part_type(state, KEY, state.key, raw))]
     if _has_namespace(state):
@@ -157,8 +157,8 @@ def _ids(file: KeyGroupFile, state: KeyedState) -> set[int]:
             # Subtasks may know different subclasses of a POJO; the whole savepoint's description knows all of them.
             if (found.kind, found.ttl, found.type_name) != (state.kind, state.ttl, state.type_name):
                 raise RefusedError(
-                    f"{file.name}: state {state.name} is {found.kind.value} {found.type_name} here and "
-                    f"{state.kind.value} {state.type_name} in another subtask"
+                    f"{file.name}: state {state.name} is {found.kind.value} {found.type_name} in this file, but "
+                    f"{state.kind.value} {state.type_name} in that of another subtask"
                 )
     return ids
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stateferry.digests import digest_of
 from stateferry.errors import DamagedError
-from stateferry.file_hash import digest_of
 from stateferry.savepoint.metadata import InlineBytes, StreamHandle
 
 # These take the place of a key group's number.
@@ -34,7 +34,12 @@ class BytesRead:
         before = self.files.setdefault(file, {}).setdefault(part, digest)
         if before != digest:
             where = part if part >= 0 else None
-            raise DamagedError("the same bytes when it is read again", "others", file=file, key_group=where)
+            raise DamagedError(
+                "the same bytes as when it was read before",
+                "other bytes: the file has changed meanwhile",
+                file=file,
+                key_group=where,
+            )
 
     def take(self, other: BytesRead) -> None:
         """Adds all digests of the other."""

@@ -84,7 +84,7 @@ def _groups(operator: Operator) -> list[_Group]:
         if one.key_group == next_one.key_group:
             raise DamagedError(
                 f"each key group in one subtask of operator {operator.label}",
-                f"it in subtasks {one.subtask} and {next_one.subtask}",
+                f"this one in subtasks {one.subtask} and {next_one.subtask}",
                 key_group=one.key_group,
             )
     return groups

@@ -119,7 +119,7 @@ class SnappyContent:
         if not self._started and kind != 0xFF:
             raise self._damaged("the start of a snappy stream", f"a chunk of type {kind:02x}")
         if 2 <= kind < 0x80:
-            raise self._damaged("a snappy chunk that is known or may be skipped", f"type {kind:02x}")
+            raise self._damaged("a snappy chunk of type 00, 01, ff or 80 to fe", f"type {kind:02x}")
         if here >= 4 and size - 4 > LARGEST_CHUNK - 4:
             raise self._damaged(f"a snappy chunk of at most {LARGEST_CHUNK} bytes", f"{size}")
         if here >= 4 and kind in (0, 1) and size < 8:
@@ -127,7 +127,7 @@ class SnappyContent:
 
     def _check_start(self, size: int) -> None:
         if self._buffer[self._begin : self._begin + size].tobytes() != STREAM_START:
-            raise self._damaged("the start of a snappy stream", "another text")
+            raise self._damaged("the start of a snappy stream", "other bytes")
         self._started = True
 
     def _decompress(self, chunks: list[tuple[int, int]]) -> Buffer:
@@ -138,7 +138,7 @@ class SnappyContent:
         except cramjam.DecompressionError as error:
             for chunk in chunks if len(chunks) > 1 else ():
                 self._decompress([chunk])
-            expected = "a snappy chunk with content of at most 64 KiB and the checksum it claims"
+            expected = "a snappy chunk with content of at most 64 KiB and the checksum before it"
             raise self._damaged(expected, str(error), chunks[0][0]) from None
         return content[: int(size)]
 

@@ -44,7 +44,9 @@ def read_entries(
 ) -> Iterator[Entry]:
     """Yields the entries in the order of the files. Reads no further than the caller consumes."""
     if state.asynchronous:
-        raise RefusedError(f"state {state.name} of operator {operator.label} is asynchronous (V2) state: not read")
+        raise RefusedError(
+            f"state {state.name} of operator {operator.label} is asynchronous (V2) state, which can't be read"
+        )
     decode = _entry_decoder(state, key_group_prefix_bytes(operator.max_parallelism))
     window = np.empty(WINDOW, np.uint8)
     for file in savepoint.open_files(operator):

@@ -44,17 +44,17 @@ def expect_canonical(
     if len(extents) == key_groups and all(head.may_be_of_heap(compressed=compressed) for head in heads):
         if all(canonical):
             raise RefusedError(
-                f"{name}: this may be either of Flink's two layouts, and what describes it (a full checkpoint, or a "
-                f"savepoint from before Flink 1.13) doesn't say which; {_INSTEAD}"
+                f"{name}: this file may have either of Flink's two layouts, and _metadata doesn't say which. It "
+                f"belongs to a full checkpoint, or to a savepoint from before Flink 1.13; {_INSTEAD}"
             )
         raise RefusedError(
-            f"{name}: state of the HashMap backend (memory, file system) in a layout of its own, as in its full "
-            f"checkpoints and in its savepoints before Flink 1.13: that isn't read; {_INSTEAD}"
+            f"{name}: this file has the HashMap backend's own layout, which Stateferry can't read. It belongs to a "
+            f"full checkpoint, or to a savepoint from before Flink 1.13; {_INSTEAD}"
         )
     if not all(canonical):
         wrong = extents[canonical.index(False)]
         raise DamagedError(
-            "a key group as RocksDB or the HashMap backend lays it out",
+            "a key group in the layout of RocksDB or of the HashMap backend",
             "another beginning or end",
             file=name,
             key_group=wrong.key_group,

@@ -88,12 +88,12 @@ class KeyedHeader:
         """
         key_serializer = merge_snapshots(self.key_serializer, other.key_serializer)
         if key_serializer is None:
-            raise RefusedError(f"{file}: its keys are described differently than in another subtask")
+            raise RefusedError(f"{file}: its keys have another description than in another subtask")
         states = {meta.name: meta for meta in self.states}
         for meta in other.states:
             merged = meta.merged_with(states[meta.name]) if meta.name in states else meta
             if merged is None:
-                raise RefusedError(f"{file}: state {meta.name} is described differently than in another subtask")
+                raise RefusedError(f"{file}: state {meta.name} has another description than in another subtask")
             states[meta.name] = merged
         return KeyedHeader(self.compressed or other.compressed, key_serializer, tuple(states.values()))
 

@@ -49,8 +49,8 @@ def key_group_extents(file: SubtaskFile) -> tuple[KeyGroupExtent, ...]:
     for (offset, key_group), (next_offset, next_key_group) in pairwise(starts):
         if offset == next_offset:
             raise DamagedError(
-                f"another offset than that of key group {key_group}",
-                f"{next_offset} again",
+                "an offset of its own for each key group",
+                f"{next_offset} for key group {key_group} too",
                 file=file.name,
                 key_group=next_key_group,
             )

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stateferry.digests import new_hasher
 from stateferry.errors import DamagedError
-from stateferry.file_hash import new_hasher
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import HEADER, BytesRead
@@ -216,8 +216,10 @@ class _GroupReader:
     def _check_state(self, state: int, seen: set[int]) -> None:
         states = self.file.header.states
         if state >= len(states) or state in seen:
-            found = f"{state} again" if state in seen else f"{state}"
-            raise self._damaged(f"the id of one of {len(states)} states, each once, or ffff", found, self.position - 2)
+            found = f"{state} a second time" if state in seen else f"{state}"
+            raise self._damaged(
+                f"the id of one of {len(states)} states, each at most once, or ffff", found, self.position - 2
+            )
         seen.add(state)
 
     def _state(self, state: int) -> Generator[Section, None, int]:

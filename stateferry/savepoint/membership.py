@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stateferry.errors import DamagedError
 from stateferry.hashing import kernels as hash_kernels
@@ -19,7 +20,8 @@ from stateferry.savepoint.header import BackendKind, KeyedHeader
 from stateferry.serializers.types import FlinkType, RowType, Scalar, TimerType, children
 from stateferry.serializers.walker import Positions, skip_runs
 
-_TIMER_TIMESTAMP = 8
+# Before the key of a timer is its timestamp, of so many bytes.
+TIMER_TIMESTAMP = 8
 # The kinds of keys that the scan of their entries hashes itself.
 _KINDS = {Scalar.STRING: kernels.STRING_KEY, Scalar.INTEGER: kernels.INTEGER_KEY, Scalar.LONG: kernels.LONG_KEY}
 
@@ -51,13 +53,8 @@ class Membership:
             return
         # Entries of one map are neighbours, so their common key is hashed once.
         key_starts, ends = skip_runs(self._key, data, starts + offset, key_ends)
-        found = assign_to_key_groups(hash_codes(self._key, data, key_starts, ends), self.max_parallelism)
-        for wrong in np.flatnonzero(found != key_group)[:1]:
-            raise DamagedError(
-                f"keys whose hash leads to key group {key_group} of {self.max_parallelism}",
-                f"one whose hash leads to {found[wrong]}",
-                offset=int(key_starts[wrong]),
-            )
+        codes = hash_codes(self._key, data, key_starts, ends)
+        expect_key_group(key_group, codes, self.max_parallelism, key_starts)
 
     def all_belong(self, sections: Positions, data: Buffer, starts: Positions, key_ends: Positions) -> bool:
         """Whether the keys of all sections belong to their key groups.
@@ -83,6 +80,17 @@ class Membership:
         return bool(hash_kernels.all_strings_belong(*where))
 
 
+def expect_key_group(key_group: int, codes: NDArray[np.int32], max_parallelism: int, key_starts: Positions) -> None:
+    """Raises for the first key whose hash code doesn't give this key group."""
+    found = assign_to_key_groups(codes, max_parallelism)
+    for wrong in np.flatnonzero(found != key_group)[:1]:
+        raise DamagedError(
+            f"keys whose hash gives key group {key_group} (max parallelism {max_parallelism})",
+            f"a key whose hash gives {found[wrong]}",
+            offset=int(key_starts[wrong]),
+        )
+
+
 def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:
     meta = header.states[state]
     if meta.kind is BackendKind.KEY_VALUE:
@@ -90,7 +98,7 @@ def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:
     if meta.kind is BackendKind.PRIORITY_QUEUE and all(
         isinstance(snapshot.type, TimerType) for _, snapshot in meta.serializers
     ):
-        return 4 + prefix + _TIMER_TIMESTAMP
+        return 4 + prefix + TIMER_TIMESTAMP
     return None
 
 

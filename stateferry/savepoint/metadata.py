@@ -49,7 +49,7 @@ _KEYED_REFUSED = {
 }
 HOW_TO_TAKE_A_CANONICAL_ONE = (
     "take a canonical one: flink savepoint --type canonical JOB DIR (or flink stop --type canonical; "
-    "over REST formatType CANONICAL; of asynchronous state Flink takes none)"
+    "over REST formatType CANONICAL; Flink can't take one of asynchronous state)"
 )
 
 
@@ -182,7 +182,9 @@ def parse_metadata(data: bytes, file: str) -> Metadata:
     version = reader.i32("the version of _metadata")
     if version not in VERSIONS:
         if version > VERSIONS[-1]:
-            raise RefusedError(f"{file}: _metadata has version {version}; versions 2 to 6 are known, up to Flink 2.3")
+            raise RefusedError(
+                f"{file}: _metadata has version {version}; versions 2 to 6 can be read (Flink up to 2.3)"
+            )
         if version == 1:
             raise RefusedError(f"{file}: _metadata has version 1 (Flink 1.2), which Flink itself no longer reads")
         raise reader.damaged("a version from 2 to 6", f"{version}", position=4)
@@ -268,7 +270,7 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
         reader.i64("the unused duration")
         if reader.i32("the number of legacy states") > 0:
             raise RefusedError(
-                f"{reader.file}: operator {operator.label} has state of Flink 1.1, which nothing reads any more"
+                f"{reader.file}: operator {operator.label} has state of Flink 1.1, which no supported Flink reads"
             )
     managed_operator = _optional_operator_handle(reader)
     raw_operator = _optional_operator_handle(reader)
@@ -278,8 +280,8 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
         for channel in ("input", "output"):
             if reader.i32(f"the number of {channel} channel states") != 0:
                 raise RefusedError(
-                    f"{reader.file}: operator {operator.label} subtask {index} has {channel} channel state: an "
-                    f"unaligned checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+                    f"{reader.file}: operator {operator.label} subtask {index} has {channel} channel state, so this is "
+                    f"an unaligned checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
                 )
     return Subtask(index, False, managed_operator, raw_operator, managed_keyed, raw_keyed)
 
@@ -292,8 +294,8 @@ def _keyed_handle(reader: ByteReader, operator: Operator, *, raw: bool) -> Keyed
     known = (_KEYED_SAVEPOINT, *_KEYED_RAW) if raw else (_KEYED_SAVEPOINT, FULL_CHECKPOINT)
     if kind in _KEYED_REFUSED and kind not in known:
         raise RefusedError(
-            f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}): a native-format "
-            f"savepoint or a checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+            f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}), so this "
+            f"is a native-format savepoint or a checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
         )
     if kind not in known:
         raise reader.damaged("a known type of keyed state handle", f"{kind}", position=at)
@@ -330,7 +332,7 @@ def _operator_handle(reader: ByteReader) -> OperatorHandle | None:
         return None
     if kind == 17:
         raise RefusedError(
-            f"{reader.file}: operator state in a merged file: a checkpoint, not a savepoint; "
+            f"{reader.file}: operator state is in a merged file, so this is a checkpoint, not a savepoint; "
             f"{HOW_TO_TAKE_A_CANONICAL_ONE}"
         )
     if kind != 4:
@@ -371,7 +373,7 @@ def _stream(reader: ByteReader) -> StreamHandle | None:
             return RelativeFile(path, _size(reader))
         case 15 | 16:
             raise RefusedError(
-                f"{reader.file}: state in a segment of a merged file: a checkpoint, not a savepoint; "
+                f"{reader.file}: state is in a segment of a merged file, so this is a checkpoint, not a savepoint; "
                 f"{HOW_TO_TAKE_A_CANONICAL_ONE}"
             )
         case _:
@@ -389,7 +391,7 @@ def build_metadata(metadata: Metadata) -> bytes:
     """Returns the bytes of `_metadata` in its own version. Version 2 is only read: Flink no longer writes it."""
     if metadata.version not in VERSIONS[1:]:
         raise RefusedError(
-            f"_metadata of version {metadata.version} can be read, not written; Flink no longer writes it either"
+            f"_metadata of version {metadata.version} can be read, but not written: Flink no longer writes this version"
         )
     writer = ByteWriter().raw(MAGIC.to_bytes(4, "big")).i32(metadata.version).i64(metadata.checkpoint_id)
     writer.i32(len(metadata.master_states))

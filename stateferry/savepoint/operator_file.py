@@ -52,7 +52,7 @@ def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
     version = reader.i32("the version of an operator state file")
     if 1 <= version < VERSION:
         raise RefusedError(
-            f"{file}: operator state of version {version}, from before Flink 1.20: take a newer savepoint"
+            f"{file}: operator state of version {version}, from before Flink 1.20: take one with a newer Flink"
         )
     if version != VERSION:
         raise reader.damaged(f"version {VERSION} of an operator state file", f"{version}", position=0)
@@ -61,7 +61,7 @@ def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
     if compressed:
         limit -= len(STREAM_START)
         if data[max(limit, 0) :] != STREAM_START:
-            raise reader.damaged("the start of a snappy stream behind the header", "another text")
+            raise reader.damaged("the start of a snappy stream behind the header", "other bytes")
     parser = SnapshotParser(data, file, limit=limit)
     lists, position = read_states(parser, reader.position, lists=1)
     broadcasts, position = read_states(parser, position)
@@ -110,11 +110,11 @@ class _ElementFile:
         position, end = offset, self._ends[offset]
         self.file.seek(position)
         while position < end:
-            piece = bytes(self.file.read(min(_COPY, end - position)))
-            if not piece:
+            portion = bytes(self.file.read(min(_COPY, end - position)))
+            if not portion:
                 raise DamagedError(f"{end - position} more bytes", "the end", file=self.name, offset=position)
-            position += len(piece)
-            yield piece
+            position += len(portion)
+            yield portion
 
 
 def broadcast_entries(folder: Location, handle: OperatorHandle) -> dict[str, int]:
@@ -231,8 +231,8 @@ def _merge(
                 offsets = []
                 for offset in partitions.offsets:
                     offsets.append(out.position)
-                    for piece in files[share.handle].element(offset):
-                        out.write(piece)
+                    for portion in files[share.handle].element(offset):
+                        out.write(portion)
                 before = states.get(name, StatePartitions(partitions.mode, ()))
                 states[name] = StatePartitions(partitions.mode, (*before.offsets, *offsets))
         return OperatorHandle(
@@ -246,13 +246,17 @@ def _merged_header(files: list[_ElementFile], operator: Operator) -> OperatorHea
     broadcasts: dict[str, StateMeta] = {}
     for file in files:
         if file.header.compressed != files[0].header.compressed:
-            raise RefusedError(f"{file.name}: operator {operator.label} has compressed and uncompressed operator state")
+            raise RefusedError(
+                f"{file.name}: operator {operator.label} has compressed operator state in some subtasks and "
+                "uncompressed in others, which one file can't hold: keep its parallelism"
+            )
         for merged, states in ((lists, file.header.lists), (broadcasts, file.header.broadcasts)):
             for state in states:
                 described = state.merged_with(merged.get(state.name, state))
                 if described is None:
                     raise RefusedError(
-                        f"{file.name}: operator state {state.name} is described differently in another subtask"
+                        f"{file.name}: operator state {state.name} has another description in another subtask, so "
+                        "they can't be in one file: keep the operator's parallelism"
                     )
                 merged[state.name] = described
     return OperatorHeader(files[0].header.compressed, tuple(lists.values()), tuple(broadcasts.values()))

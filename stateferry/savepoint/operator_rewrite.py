@@ -145,8 +145,8 @@ class OperatorRewrite:
     def copy_keyed(self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange) -> KeyedHandle:
         """Writes one new keyed file whose key groups stay the same."""
         with ExitStack() as opened:
-            reading = Reading(self, self.source.open_all(self.old, opened, key_groups))
-            return self.write_keyed(writer, index, key_groups, reading.entries)
+            transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
+            return self.write_keyed(writer, index, key_groups, transformed.entries)
 
     def write_keyed(
         self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange, entries: EntriesOf
@@ -163,17 +163,17 @@ class OperatorRewrite:
     def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
         """Yields the entries of old key groups, grouped by the key groups that they go to."""
         with ExitStack() as opened:
-            reading = Reading(self, self.source.open_all(self.old, opened, key_groups))
-            for file in reading.files:
+            transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
+            for file in transformed.files:
                 for key_group in file.handle.range.intersection(key_groups):
-                    yield from reading.of_group(file, key_group)
+                    yield from transformed.of_group(file, key_group)
 
 
 # Yields for a key group: state id, entries, where the last entry begins; one state after another.
 EntriesOf = Callable[[int], Iterator[tuple[int, Buffer, int]]]
 
 
-class Reading:
+class TransformedFiles:
     """An operator's old keyed files, read through its transform."""
 
     def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyGroupFile, ...]) -> None:
@@ -203,27 +203,44 @@ def _moves(old: Operator, new: Operator) -> bool:
 def _check_layout(old: Operator, new: Operator) -> None:
     if not 1 <= new.parallelism <= new.max_parallelism:
         raise PlanError(
-            f"operator {old.label}: parallelism {new.parallelism} does not fit max parallelism {new.max_parallelism}"
+            f"operator {old.label}: expected a parallelism of 1 to the max parallelism {new.max_parallelism}, "
+            f"found {new.parallelism}"
         )
     has_state = any(subtask.finished or subtask.streams() for subtask in old.subtasks)
     if not _moves(old, new) or old.fully_finished or not has_state:
         return
     keyed = any(subtask.managed_keyed is not None for subtask in old.subtasks)
     if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):
-        raise RefusedError(f"operator {old.label} has finished subtasks: Flink can't restore them in another layout")
+        raise RefusedError(
+            f"operator {old.label} has finished subtasks: Flink can't restore them in another layout. Keep its "
+            "parallelism and max parallelism"
+        )
     if any(subtask.raw_keyed is not None for subtask in old.subtasks):
-        raise RefusedError(f"operator {old.label} has raw keyed state: keep its parallelism and max parallelism")
+        raise RefusedError(
+            f"operator {old.label} has raw keyed state, which only the operator itself can distribute: keep its "
+            "parallelism and max parallelism"
+        )
     if new.parallelism != old.parallelism and any(subtask.raw_operator is not None for subtask in old.subtasks):
-        raise RefusedError(f"operator {old.label} has raw operator state: keep its parallelism")
+        raise RefusedError(
+            f"operator {old.label} has raw operator state, which only the operator itself can distribute: keep its "
+            "parallelism"
+        )
 
 
 def _refuse_unstable(state: KeyedState, operator: str) -> None:
     """Refuses a state whose keys' new key groups can't be computed from their bytes."""
     if state.asynchronous:
-        raise RefusedError(f"operator {operator}: {state.name} is asynchronous (V2) state, whose keys can't be read")
+        raise RefusedError(
+            f"operator {operator}: {state.name} is asynchronous (V2) state, whose keys can't be read: keep the max "
+            "parallelism"
+        )
     if isinstance(state.namespace, OpaqueType) and state.kind is StateKind.TIMERS:
-        raise RefusedError(f"operator {operator}: the elements of {state.name} can't be read: {state.namespace.reason}")
+        raise RefusedError(
+            f"operator {operator}: the elements of {state.name} can't be read: {state.namespace.reason}. Keep the "
+            "max parallelism"
+        )
     if reason := unstable_reason(state.key):
         raise RefusedError(
-            f"operator {operator}: its keys ({type_name(state.key)}) can't move to another max parallelism: {reason}"
+            f"operator {operator}: its keys ({type_name(state.key)}) can't be hashed for another max parallelism: "
+            f"{reason}. Keep the max parallelism"
         )

@@ -58,7 +58,9 @@ class Savepoint:
             return named[0]
         known = "; ".join(_described(operator) for operator in operators) or "none"
         if named:
-            raise UsageError(f"{len(named)} operators are called {name!r}: say the id or uid. There are: {known}")
+            raise UsageError(
+                f"{len(named)} operators have the name {name!r}: give the id or uid of one. There are: {known}"
+            )
         raise UsageError(f"no operator has the id, uid or name {name!r}. There are: {known}")
 
     def keyed_operators(self) -> tuple[Operator, ...]:

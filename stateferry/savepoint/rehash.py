@@ -6,17 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stateferry.errors import DamagedError
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.membership import TIMER_TIMESTAMP, expect_key_group
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.walker import Positions, skip_each
-
-_TIMER_TIMESTAMP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +49,16 @@ class Destination:
         return key_group_prefix_bytes(self.new_max)
 
     def key_groups(self, section: Section, state: KeyedState) -> Positions:
-        """Returns each entry's new key group. Raises if the hash of a key doesn't lead to its present key group."""
+        """Returns each entry's new key group. Raises if the hash of a key doesn't give its present key group."""
         if not self.is_elsewhere:
             return np.full(len(section), section.key_group, np.int64)
-        before_key = section.file.prefix + (_TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
+        before_key = section.file.prefix + (TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
         starts = section.key_starts + before_key
         with section.locating():
             codes = hash_codes(
                 state.key, section.data, starts, skip_each(state.key, section.data, starts, section.key_ends)
             )
-            present = assign_to_key_groups(codes, self.old_max)
-            for wrong in np.flatnonzero(present != section.key_group)[:1]:
-                raise DamagedError(
-                    f"keys whose hash leads to key group {section.key_group} of {self.old_max}",
-                    f"a key of {state.name} whose hash leads to {present[wrong]}",
-                    offset=int(starts[wrong]),
-                )
+            expect_key_group(section.key_group, codes, self.old_max, starts)
         groups: Positions = assign_to_key_groups(codes, self.new_max).astype(np.int64)
         return groups
 

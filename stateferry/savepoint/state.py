@@ -96,13 +96,13 @@ class KeyedState:
         if self.kind is not StateKind.VALUE:
             return f"{self.kind.value} state, not a ValueState"
         if opaque := (*opaque_parts(self.key), *opaque_parts(self.namespace)):
-            return f"its key or namespace has a part that can't be walked: {_named(opaque)}"
+            return f"its key or namespace has a part whose end can't be found: {_named(opaque)}"
         if isinstance(self.value, OpaqueType):
             return f"its value is {self.value.class_name}, {self.value.reason}"
         if not isinstance(self.value, MapType):
             return f"a ValueState<{self.type_name}>, not of a map"
         if opaque := opaque_parts(self.value):
-            return f"its entries have a part that can't be walked: {_named(opaque)}"
+            return f"its entries have a part whose end can't be found: {_named(opaque)}"
         return None
 
 

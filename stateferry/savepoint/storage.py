@@ -36,7 +36,7 @@ class Location:
     def of(cls, name: str) -> Location:
         """Returns the location that a path or URI names."""
         if not name:
-            raise UsageError("expected a path or URI, found nothing")
+            raise UsageError("expected a path or URI, found an empty text")
         if name.startswith("file:"):
             name = _path_of_uri(name)
         if "://" not in name:

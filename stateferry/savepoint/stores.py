@@ -36,7 +36,7 @@ def store_of(uri: str) -> tuple[Any, str]:
             ) from None
     path = path.rstrip("/")
     if not path:
-        raise UsageError(f"{_shown(uri)} names a store: expected a folder in it as well")
+        raise UsageError(f"{_shown(uri)} names a store without a folder in it: add the path of a folder")
     return filesystem, path
 
 

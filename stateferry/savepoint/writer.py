@@ -72,7 +72,7 @@ class KeyedFileWriter:
     def _begin_group(self, key_group: int) -> None:
         self._end_group()
         if key_group not in self._range or key_group <= self._last_group:
-            raise UsageError(f"key group {key_group} can't follow {self._last_group} in a file of {self._range}")
+            raise UsageError(f"expected a key group of {self._range} after {self._last_group}, found {key_group}")
         self._group = self._last_group = key_group
 
     def _begin_state(self, state: int) -> None:
@@ -162,12 +162,15 @@ class SavepointWriter:
         self._hasher = hasher
         self.folder = Location.of(target)
         if self.folder.is_file():
-            raise UsageError(f"{self.folder.shown} is a file; a savepoint is a folder")
+            raise UsageError(f"{self.folder.shown} is a file: expected a folder for the savepoint")
         for entry in self.folder.entries():
             if entry.name == METADATA:
-                raise UsageError(f"{self.folder.shown} already holds a savepoint")
+                raise UsageError(f"{self.folder.shown} already holds a savepoint: choose a new folder")
             if not is_state_file(entry.name):
-                raise UsageError(f"{self.folder.shown} is not empty: it holds {entry.name}")
+                raise UsageError(
+                    f"{self.folder.shown} holds {entry.name}, which is not part of a savepoint: choose an empty or "
+                    "a new folder"
+                )
         self.folder.make_folder()
 
     def keyed_file(
@@ -204,8 +207,8 @@ class SavepointWriter:
             return stream
         file, name, size = open_stream(source, stream)
         with file, PlainFileWriter(self._file(operator_id, what, subtask)) as out:
-            while chunk := file.read(_COPY):
-                out.write(chunk)
+            while portion := file.read(_COPY):
+                out.write(portion)
         if out.position != size:
             raise DamagedError(f"{size} bytes", f"{out.position}", file=name)
         return out.written()

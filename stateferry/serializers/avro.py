@@ -208,13 +208,13 @@ def _flink_text(reader: ByteReader, what: str) -> str:
         raise reader.damaged(what, "null", position=start)
     room = reader.limit - reader.position
     if units > room:
-        raise reader.damaged(f"{what} of at most {room} characters, by the bytes that follow", f"{units}")
+        raise reader.damaged(f"{what} of at most {room} characters, which fit into the bytes that follow", f"{units}")
     encoded, size = bytearray(), _FIRST_PIECE
     while units:
         # The portions grow, so that reading soon stops where the bytes only look like a schema.
-        piece = _wide_units(reader, min(units, size), what)
-        encoded += piece.astype("<u2").tobytes()
-        units -= len(piece)
+        portion = _wide_units(reader, min(units, size), what)
+        encoded += portion.astype("<u2").tobytes()
+        units -= len(portion)
         size = min(2 * size, _MOST_PIECE)
     return encoded.decode("utf-16-le", "surrogatepass")
 

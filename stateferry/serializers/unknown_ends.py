@@ -103,7 +103,8 @@ class Search:
         more = len(self.unknown) - len(names)
         classes = ", ".join(names) + (f" and {more} more" if more else "")
         return RefusedError(
-            f"{self.file}: {what}, because nothing here knows the serializer snapshots of {classes}, and nothing says "
+            f"{self.file}: {what}: Stateferry doesn't know the serializer snapshots of {classes}, and the file "
+            "doesn't say "
             f"where they end"
         )
 
@@ -124,7 +125,7 @@ def find_ends(
         raise search.ambiguous()
     if not sweep.complete.one:
         raise DamagedError(
-            f"an end of the description of {class_name} behind which everything else can be read",
+            f"an end of the description of {class_name} after which the rest of the header can be read",
             "none",
             file=search.file,
             offset=search.base + body,

@@ -525,7 +525,7 @@ def failed(failure: Positions, data: Bytes, type_: FlinkType | None = None) -> S
         kernels.BAD_DELIMITER: ("the delimiter 44 between list elements", f"{detail}"),
         kernels.BAD_ENUM_ID: (f"the number of an enumeration's constant in {what}", f"{detail}"),
         kernels.BAD_BRANCH: (f"the number of a union's branch in {what}", f"{detail}"),
-        kernels.HAS_NO_VALUES: (f"no value where {what} has the type Nothing, which has none", "one"),
+        kernels.HAS_NO_VALUES: (f"no value, because {what} has the type Nothing, which has no values", "one"),
     }[code]
     return DamagedError(expected, found, offset=position)
 

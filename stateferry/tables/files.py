@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stateferry.file_hash import hasher_of, new_hasher
+from stateferry.digests import hasher_of, new_hasher
 from stateferry.savepoint.storage import Location
 from stateferry.tables.schemas import BOUNDED
 

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
+from stateferry.digests import new_hasher
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.file_hash import new_hasher
 from stateferry.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.header import StateMeta

@@ -104,7 +104,7 @@ def _read_count(data: bytes, position: int, limit: int, what: str, least: int) -
     else:
         raise DamagedError(f"a count of at most 5 bytes in {what}", "more", offset=position)
     if count > _MOST_COUNT or count * least > limit - at:
-        most = f"at most {(limit - at) // least}, by the bytes that follow" if least else f"at most {_MOST_COUNT}"
+        most = f"at most {(limit - at) // least} fit into the bytes that follow" if least else f"at most {_MOST_COUNT}"
         raise DamagedError(f"a count in {what} ({most})", f"{count}", offset=position)
     return count, at
 

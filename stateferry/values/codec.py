@@ -48,7 +48,7 @@ def read_count(data: bytes, position: int, limit: int, what: str, least: int) ->
     count = read_i32(data, position, limit, what)
     room = limit - position - 4
     if count < 0 or count * least > room:
-        most = f", at most {room // least} by the bytes that follow" if least else ""
+        most = f", at most {room // least} fit into the bytes that follow" if least else ""
         raise DamagedError(f"{what} (not negative{most})", f"{count}", offset=position)
     return count
 
@@ -201,7 +201,7 @@ def present(inner: Codec) -> Codec:
     def decode(data: bytes, position: int, limit: int) -> tuple[Any, int]:
         value, end = inner.decode(data, position, limit)
         if value is None:
-            raise DamagedError("a value, which is said to be present", "null", offset=position)
+            raise DamagedError("a value, because the flag before it says that there is one", "null", offset=position)
         return value, end
 
     return inner._replace(decode=decode)

@@ -100,7 +100,7 @@ def _decode_string(data: bytes, position: int, limit: int) -> tuple[str | None, 
 
 def _decode_units(data: bytes, start: int, limit: int, units: int) -> tuple[str, int]:
     if units > limit - start:
-        expected = f"a String of at most {limit - start} characters, by the bytes that follow"
+        expected = f"a String of at most {limit - start} characters, which fit into the bytes that follow"
         raise DamagedError(expected, f"{units}", offset=start)
     run = data[start : start + units]
     if run.isascii():
@@ -158,7 +158,7 @@ def _decode_big_integer(data: bytes, position: int, limit: int) -> tuple[int | N
         return _SHORT_FORMS[code], start
     end = start + code - 4
     if not start < end <= limit:
-        expected = f"the length of a BigInteger + 4 (up to {limit - start + 4}, by the bytes that follow)"
+        expected = f"the length of a BigInteger + 4 (at most {limit - start + 4} fits into the bytes that follow)"
         raise DamagedError(expected, f"{code}", offset=position)
     raw = data[start:end]
     if len(raw) > 1 and (raw[0], raw[1] >> 7) in ((0, 0), (0xFF, 1)):
@@ -262,7 +262,7 @@ def _encode_variant(variant: Variant) -> bytes:
 
 
 def _decode_nothing(data: bytes, position: int, limit: int) -> tuple[object, int]:
-    raise DamagedError("no value where the type is Nothing, which has none", "one", offset=position)
+    raise DamagedError("no value, because the type is Nothing, which has no values", "one", offset=position)
 
 
 def _encode_nothing(value: object) -> bytes:

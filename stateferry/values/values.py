@@ -296,7 +296,7 @@ def _parts_of_timer(timer: TimerValue) -> tuple[int, Any, Any]:
 
 
 def _opaque(type_: OpaqueType) -> Codec:
-    message = f"{type_.class_name} ({type_.reason}): its values can be carried, but not read"
+    message = f"{type_.class_name} ({type_.reason}): its values can be copied, but not decoded"
 
     def decode(data: bytes, position: int, limit: int) -> tuple[Any, int]:
         raise RefusedError(message)

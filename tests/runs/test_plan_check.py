@@ -173,8 +173,8 @@ def test_raw_keyed_state_beside_the_legacy_state_is_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"parallelism": 129}, "parallelism 129 does not fit max parallelism 128"),
-        ({"max_parallelism": 2}, "does not fit"),
+        ({"parallelism": 129}, "a parallelism of 1 to the max parallelism 128, found 129"),
+        ({"max_parallelism": 2}, "expected a parallelism of 1 to"),
     ],
 )
 def test_a_parallelism_above_the_savepoint_s_max(more: dict[str, Any], said: str) -> None:
@@ -187,7 +187,7 @@ def test_keys_without_a_stable_hash_keep_their_max_parallelism() -> None:
     state = {"legacy": "value-5-Map-String-Set-Long", "new": "n"}
     assert resolved(source, state, operator="values", max_parallelism=256).operators
     pojo_keys = [folder for folder in GOLDEN.iterdir() if folder.name.startswith("legacy-pojo-list-ttl")]
-    with pytest.raises(RefusedError, match="can't move to another max parallelism"):
+    with pytest.raises(RefusedError, match="can't be hashed for another max parallelism"):
         resolved(pojo_keys[0], {**STATE, "ttl_ms": 1}, max_parallelism=256)
     assert resolved(pojo_keys[0], {**STATE, "ttl_ms": 1}, parallelism=7).operators
 

@@ -419,14 +419,14 @@ def inside(file: KeyedFile, change: Callable[[bytes, int, int], bytes], key_grou
         ),
         (
             lambda data, start, entry: replaced(data, entry + 7, b"9"),
-            "keys whose hash leads to key group 1 of 4",
-            "one whose hash leads to",
+            "keys whose hash gives key group 1 (max parallelism 4)",
+            "a key whose hash gives",
             7,
         ),
         (
             lambda data, start, entry: replaced(data, entry + 5, b"\0"),
             "a key of type String",
-            "null, which is no key",
+            "a null, which can't be a key",
             8,
         ),
     ],

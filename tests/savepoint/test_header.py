@@ -108,9 +108,9 @@ def test_headers_of_subtasks_are_merged_by_name() -> None:
     options = replace(METAS[1], serializers=METAS[1].serializers[::-1])
     (_, counts) = first.merged_with(replace(second, states=(options,)), "second").states
     assert dict(counts.serializers) == dict(METAS[1].serializers)
-    with pytest.raises(RefusedError, match="second: state counts is described differently"):
+    with pytest.raises(RefusedError, match="second: state counts has another description"):
         first.merged_with(replace(second, states=(keyed_meta("counts", "MAP", map_snapshot(STRING, LONG)),)), "second")
-    with pytest.raises(RefusedError, match="second: its keys are described differently"):
+    with pytest.raises(RefusedError, match="second: its keys have another description"):
         first.merged_with(replace(second, key_serializer=LONG), "second")
 
 

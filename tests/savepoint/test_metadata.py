@@ -137,7 +137,7 @@ def test_version_2_is_read_and_not_written() -> None:
     metadata = parse_metadata(writer.bytes(), "_metadata")
     handle = KeyedHandle(KeyGroupRange(64, 64), (99,), AbsoluteFile("file:/s", 5))
     assert metadata == Metadata(2, 1, (Operator(b"i" * 16, 2, 128, subtasks=(Subtask(1, managed_keyed=handle),)),))
-    with pytest.raises(RefusedError, match="version 2 can be read, not written"):
+    with pytest.raises(RefusedError, match="version 2 can be read, but not written"):
         build_metadata(metadata)
 
 
@@ -208,5 +208,5 @@ def test_an_unaligned_checkpoint_is_refused() -> None:
     data = build_metadata(one(GOOD))
     channels = len(data) - len(PROPERTIES) - 8
     for at in (channels, channels + 4):
-        with pytest.raises(RefusedError, match=r"channel state: an unaligned checkpoint"):
+        with pytest.raises(RefusedError, match=r"channel state, so this is an unaligned checkpoint"):
             parse_metadata(data[: at + 3] + b"\1" + data[at + 4 :], "_metadata")

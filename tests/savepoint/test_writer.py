@@ -77,9 +77,9 @@ def test_a_file_without_entries_has_its_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key_group", "state", "expected"),
     [
-        (3, 0, "key group 3 can't follow"),
-        (8, 0, "key group 8 can't follow"),
-        (4, 0, "key group 4 can't follow 5"),
+        (3, 0, "after 5, found 3"),
+        (8, 0, r"of \[4, 7\] after 5, found 8"),
+        (4, 0, "after 5, found 4"),
         (5, 1, "state 1 is not in the header or was written before in key group 5"),
         (5, 5, "state 5 is not in the header"),
         (6, -1, "state -1 is not in the header"),
@@ -157,9 +157,9 @@ def test_targets_that_hold_something_are_refused(tmp_path: Path) -> None:
         rewrite(source, str(tmp_path / "s"), Layout())
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_bytes(b"content")
-    with pytest.raises(UsageError, match="is not empty: it holds file"):
+    with pytest.raises(UsageError, match="holds file, which is not part of a savepoint"):
         rewrite(source, str(tmp_path / "other"), Layout())
-    with pytest.raises(UsageError, match="is a file; a savepoint is a folder"):
+    with pytest.raises(UsageError, match="is a file: expected a folder for the savepoint"):
         rewrite(source, str(tmp_path / "other" / "file"), Layout())
     assert files_of(tmp_path / "s") == before
     assert files_of(tmp_path / "other") == {"file": b"content"}

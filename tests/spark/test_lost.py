@@ -83,7 +83,7 @@ def test_a_run_that_is_ended_says_so_in_one_line_and_goes_on(
         signal.signal(signal.SIGINT, before)
     assert (found, len(lines)) == (code, 1), lines
     assert lines[0].startswith(begins)
-    assert "goes on where it was" in lines[0]
+    assert "continues where it stopped" in lines[0]
     if how is kill_the_jvm:
         assert "it was ended by SIGKILL" in lines[0]
         # It has not failed, and nobody is in its way.

@@ -312,7 +312,7 @@ def test_every_scalar_has_a_sample() -> None:
 
 
 def test_of_nothing_there_is_no_value() -> None:
-    with pytest.raises(DamagedError, match="the type is Nothing, which has none"):
+    with pytest.raises(DamagedError, match="the type is Nothing, which has no values"):
         decode_whole(OptionType(Scalar.NOTHING), b"\x01\x00")
     with pytest.raises(UsageError):
         encode(Scalar.NOTHING, None)
@@ -500,13 +500,13 @@ DAMAGED: list[tuple[FlinkType, str, int, str]] = [
     (COLOR, "00000003", 0, "one of 3 constants of Color"),
     (COLOR, "ffffffff", 0, "one of 3 constants of Color"),
     (ROW, "0800000000000000" + "0100", 0, "zeros in the last 4 bits"),
-    (ROW, "0000000000000000" + "0100", 9, "said to be present"),
-    (MapType(Scalar.BYTE, Scalar.STRING), "00000001" + "010000", 6, "said to be present"),
+    (ROW, "0000000000000000" + "0100", 9, "the flag before it says that there is one"),
+    (MapType(Scalar.BYTE, Scalar.STRING), "00000001" + "010000", 6, "the flag before it says that there is one"),
     (MapType(Scalar.BYTE, Scalar.STRING), "00000001" + "0102", 5, "a Map's value isNull: 0 or 1"),
     (NullableType(Scalar.BYTE, 1), "0101", 1, "zeros behind a null"),
     (ANIMAL, "03", 0, "the flag of a Animal: 1, 2, 4 or 8"),
     (ANIMAL, "0801", 1, "one of 1 registered subclasses"),
-    (ANIMAL, "080001", 2, "said to be present"),
+    (ANIMAL, "080001", 2, "the flag before it says that there is one"),
     (ANIMAL, "0202", 1, "the field 'legs' isNull"),
 ]
 

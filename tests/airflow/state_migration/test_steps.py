@@ -132,7 +132,7 @@ def test_a_driver_that_was_killed_is_tried_again(run: Run, submits: Submit) -> N
         # It was let go just before this task looked.
         (1, "stateferry: job orders is being worked on by run a: process 1 on vm", False),
         (69, "stateferry: Spark needs Java 17 or later", False),
-        (70, "stateferry: a fault of stateferry itself", False),
+        (70, "stateferry: an internal error of stateferry", False),
         (75, "stateferry: s3://b/x can't be reached: timeout. This may pass", False),
         (143, "stateferry: ended by SIGTERM", False),
     ],

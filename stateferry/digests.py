@@ -17,9 +17,9 @@ def new_hasher() -> Any:
 def hasher_of(file: Any) -> Any:
     """Returns a hasher of all that is left to read of the file."""
     hasher = new_hasher()
-    piece = memoryview(bytearray(_READ))
-    while got := file.readinto(piece):
-        hasher.update(piece[:got])
+    portion = memoryview(bytearray(_READ))
+    while got := file.readinto(portion):
+        hasher.update(portion[:got])
     return hasher
 
 
