@@ -24,6 +24,9 @@ SUBJECTS: dict[str, Subject] = {
     "moving": moving.SUBJECT,
     "pipeline": pipeline.SUBJECT,
 }
+_DESCRIPTION = (
+    "Measures how fast kernels, steps and whole runs are. All but whole runs use one core. In parentheses: defaults."
+)
 _INTRODUCTION = """\
 # How fast it is
 
@@ -36,13 +39,15 @@ round counts, and each step reads from disk what an earlier step wrote. Variants
 
 def main(argv: list[str] | None = None) -> int:
     """Measures the subjects that are named, or all."""
-    parser = argparse.ArgumentParser("python -m benchmarks", description="Measure, on one core.")
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"which: {', '.join(SUBJECTS)} (all)")
-    parser.add_argument("--entries", type=int, default=ENTRIES, help="map entries of each (%(default)s)")
-    parser.add_argument("--keys", type=int, default=KEYS, help="keys with 100 entries of a whole run (%(default)s)")
+    parser = argparse.ArgumentParser("python -m benchmarks", description=_DESCRIPTION)
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"what to measure: {', '.join(SUBJECTS)} (all)")
+    parser.add_argument("--entries", type=int, default=ENTRIES, help="map entries in each measurement (%(default)s)")
+    parser.add_argument(
+        "--keys", type=int, default=KEYS, help="keys of a whole run, with 100 entries each (%(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of each measurement (%(default)s)")
-    parser.add_argument("--folder", help="where savepoints are made up (the system's folder for temporary files)")
-    parser.add_argument("--out", type=Path, help="where the tables go too (benchmarks/results.md if all is measured)")
+    parser.add_argument("--folder", help="folder for generated savepoints (the system's folder for temporary files)")
+    parser.add_argument("--out", type=Path, help="file for the tables (benchmarks/results.md if all is measured)")
     options = parser.parse_args(argv)
     if unknown := set(options.subjects) - set(SUBJECTS):
         parser.error(f"there is no subject {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")

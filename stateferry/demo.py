@@ -31,6 +31,7 @@ from stateferry.savepoint.reader import operator_id
 from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
 from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
 from stateferry.serializers.types import Scalar
+from stateferry.ttl import MAX_LONG
 
 OPERATOR = "main"
 MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE = "mainState", "newMainState", "isMigratedState"
@@ -43,7 +44,6 @@ _BYTES_AT_ONCE = 4 << 20
 _LARGEST_VALUE = 1_000_000
 # Ages as shares of the time to live: the oldest blobs have expired; what the job has moved was accessed lately.
 _OLDEST_BLOB, _OLDEST_ROW = 1.05, 0.1
-_MAX_LONG = 2**63 - 1
 _MOST = 2**31 - 1
 
 Rows = npt.NDArray[np.void]
@@ -71,9 +71,9 @@ class DemoState:
             ("keys", self.keys, 0, _MOST),
             ("entries for each key", self.entries, 0, 10**7),
             ("share of migrated keys", self.migrated, 0, 1),
-            ("time to live (ms)", 1 if self.ttl is None else self.ttl, 1, _MAX_LONG),
-            ("time (ms)", self.now, 0, _MAX_LONG),
-            ("seed", self.seed, 0, _MAX_LONG),
+            ("time to live (ms)", 1 if self.ttl is None else self.ttl, 1, MAX_LONG),
+            ("time (ms)", self.now, 0, MAX_LONG),
+            ("seed", self.seed, 0, MAX_LONG),
         ):
             if not least <= value <= most:
                 raise UsageError(f"expected {name} of {least} to {most}, found {value}")
@@ -272,7 +272,7 @@ def _rows(
     key["text_length"] = len(_KEY_PREFIX) + state.key_digits + 1
     key["text"] = _texts(_KEY_PREFIX, keys, state.key_digits)
     if state.ttl is not None:
-        most = min(int(state.ttl * oldest), state.now, _MAX_LONG - 1)
+        most = min(int(state.ttl * oldest), state.now, MAX_LONG - 1)
         rows["value"]["timestamp"] = state.now - random.integers(0, most + 1, len(keys))
     return rows
 

@@ -23,6 +23,11 @@ class DistributionMode(Enum):
     UNION = 1
     BROADCAST = 2
 
+    @property
+    def label(self) -> str:
+        """The name for people: SPLIT, UNION or BROADCAST."""
+        return self.name.removesuffix("_DISTRIBUTE")
+
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:

@@ -82,11 +82,6 @@ class OperatorStateSurvey:
     mode: DistributionMode
     elements: int
 
-    @property
-    def mode_name(self) -> str:
-        """The kind of the state: SPLIT, UNION or BROADCAST."""
-        return "SPLIT" if self.mode is DistributionMode.SPLIT_DISTRIBUTE else self.mode.name
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorSurvey:

@@ -195,7 +195,7 @@ def test_elements_of_operator_state_are_counted(tmp_path: Path, compressed: bool
         PartitionedState("large", DistributionMode.BROADCAST, (second,)),
     )
     (found,) = survey(with_operator_state(tmp_path, [(data, states), (data, states)]))
-    assert {state.name: (state.mode_name, state.elements) for state in found.operator_states} == {
+    assert {state.name: (state.mode.label, state.elements) for state in found.operator_states} == {
         "split": ("SPLIT", 6),
         "union": ("UNION", 2),
         "small": ("BROADCAST", 3),

@@ -70,7 +70,7 @@ def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
         "finished_subtasks": survey.finished_subtasks,
         "keyed": keyed,
         "operator_states": [
-            {"name": state.name, "mode": state.mode_name, "elements": state.elements}
+            {"name": state.name, "mode": state.mode.label, "elements": state.elements}
             for state in survey.operator_states
         ],
         "coordinator_bytes": survey.coordinator_bytes,

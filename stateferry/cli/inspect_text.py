@@ -93,7 +93,7 @@ def _operator_table(survey: OperatorSurvey) -> Table:
     table = Table("state", "mode")
     table.add_column("elements", justify="right")
     for state in survey.operator_states:
-        table.add_row(plain(state.name, "bold"), state.mode_name, f"{state.elements:,}")
+        table.add_row(plain(state.name, "bold"), state.mode.label, f"{state.elements:,}")
     return table
 
 

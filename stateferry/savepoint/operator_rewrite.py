@@ -16,7 +16,7 @@ import numpy as np
 
 from stateferry.errors import PlanError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
-from stateferry.key_groups import KeyGroupRange, range_for_operator_index
+from stateferry.key_groups import KeyGroupRange, ranges
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import KeyedHeader
@@ -137,10 +137,7 @@ class OperatorRewrite:
         if not _moves(self.old, self.new):
             handles = ((subtask.index, subtask.managed_keyed) for subtask in self.old.subtasks)
             return {index: handle.range for index, handle in handles if handle is not None}
-        return {
-            index: range_for_operator_index(self.new.max_parallelism, self.new.parallelism, index)
-            for index in range(self.new.parallelism)
-        }
+        return dict(enumerate(ranges(self.new.max_parallelism, self.new.parallelism)))
 
     def copy_keyed(self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange) -> KeyedHandle:
         """Writes one new keyed file whose key groups stay the same."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
@@ -29,12 +28,6 @@ SCHEMA = pa.schema(
     ]
 )
 
-_KINDS = {
-    DistributionMode.SPLIT_DISTRIBUTE: "SPLIT",
-    DistributionMode.UNION: "UNION",
-    DistributionMode.BROADCAST: "BROADCAST",
-}
-
 
 def list_states(savepoint: Savepoint, operator: str | None) -> pa.RecordBatch:
     """Lists all keyed and operator states of one operator, or of all operators."""
@@ -53,7 +46,7 @@ def _rows(savepoint: Savepoint, operator: Operator) -> Iterator[dict[str, Any]]:
         for state in subtask.managed_operator.states
     }
     for name, mode in modes.items():
-        yield named | {"state": name, "kind": _KINDS[mode], "migratable": False, "reason": "operator state, not keyed"}
+        yield named | {"state": name, "kind": mode.label, "migratable": False, "reason": "operator state, not keyed"}
 
 
 def _keyed(state: KeyedState) -> dict[str, Any]:

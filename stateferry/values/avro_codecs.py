@@ -10,7 +10,7 @@ from typing import Any
 
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.serializers.types import AvroRecordType, AvroUnionType, Scalar, type_name
-from stateferry.values.codec import MOST_WITHOUT_BYTES, Codec, cut_short, read_count, read_i32
+from stateferry.values.codec import MOST_WITHOUT_BYTES, Codec, cut_short, encode_varint, read_count, read_i32
 from stateferry.values.java_values import PojoValue, UnionValue
 
 _I32 = struct.Struct(">i")
@@ -86,7 +86,7 @@ def blocks(item: Codec, what: str) -> Codec:
     def encode(items: Any) -> bytes:
         if not items:
             return b"\0"
-        return _varint(len(items)) + b"".join(map(item.encode, items)) + b"\0"
+        return encode_varint(len(items)) + b"".join(map(item.encode, items)) + b"\0"
 
     return Codec(decode, encode, 1)
 
@@ -107,15 +107,6 @@ def _read_count(data: bytes, position: int, limit: int, what: str, least: int) -
         most = f"at most {(limit - at) // least} fit into the bytes that follow" if least else f"at most {_MOST_COUNT}"
         raise DamagedError(f"a count in {what} ({most})", f"{count}", offset=position)
     return count, at
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def union(type_: AvroUnionType, branches: tuple[Codec, ...]) -> Codec:

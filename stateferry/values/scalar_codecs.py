@@ -33,6 +33,7 @@ from stateferry.values.codec import (
     byte_array,
     constant,
     cut_short,
+    encode_varint,
     fields,
     number,
     read_count,
@@ -114,20 +115,11 @@ def _decode_units(data: bytes, start: int, limit: int, units: int) -> tuple[str,
     return joined, at
 
 
-def _encode_varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _encode_string(value: str | None) -> bytes:
     if value is None:
         return b"\x00"
     units, encoded = _encode_units(value)
-    return _encode_varint(units + 1) + encoded
+    return encode_varint(units + 1) + encoded
 
 
 def _encode_units(value: str) -> tuple[int, bytes]:
@@ -135,7 +127,7 @@ def _encode_units(value: str) -> tuple[int, bytes]:
         return len(value), value.encode("ascii")
     encoded = value.encode("utf-16-le", "surrogatepass")
     units = struct.unpack(f"<{len(encoded) // 2}H", encoded)
-    return len(units), b"".join(map(_encode_varint, units))
+    return len(units), b"".join(map(encode_varint, units))
 
 
 def _decode_string_value(data: bytes, position: int, limit: int) -> tuple[str, int]:
@@ -145,7 +137,7 @@ def _decode_string_value(data: bytes, position: int, limit: int) -> tuple[str, i
 
 def _encode_string_value(value: str) -> bytes:
     units, encoded = _encode_units(value)
-    return _encode_varint(units) + encoded
+    return encode_varint(units) + encoded
 
 
 _SHORT_FORMS = (None, 0, 1, 10)
