@@ -97,7 +97,7 @@ class Bench:
         stored = Run.open(Location.of(str(newest)))
         facts = {step: stored.facts(FACTS_OF[step]) or FACTS_OF[step]() for step in Step.CUT_OVER.earlier}
         migrated = stored.facts(MigrateFacts) or MigrateFacts()
-        written = sum(state.get("rows written", 0) for state in migrated.counts.values())
+        written = sum(state.rows_written for state in migrated.counts.values())
         result = newest / "staged" if rehearse else target
         if "--ttl" not in options:
             self._expect_entries(result)

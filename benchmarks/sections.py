@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measuring import Rate, Scale, Subject, Timing, in_memory, timed
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
+from stateferry.migration.counts import ConversionCounts
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.entries import read_entries
@@ -40,7 +40,7 @@ def variants(scale: Scale) -> Iterator[tuple[str, DemoState, float | None]]:
     yield "compressed, as it was", replace(plain, compressed=True), None
 
 
-def migrate(source: Savepoint, target: Path, ttl: int | None) -> Counter[str]:
+def migrate(source: Savepoint, target: Path, ttl: int | None) -> ConversionCounts:
     """Writes the migrated savepoint and returns the counts."""
     (operator,) = source.keyed_operators()
     states = {state.name: state for state in source.keyed_states(operator)}
@@ -49,9 +49,9 @@ def migrate(source: Savepoint, target: Path, ttl: int | None) -> Counter[str]:
     return staged.counts[MAIN_STATE]
 
 
-def entries_done(counts: Counter[str]) -> int:
+def entries_done(counts: ConversionCounts) -> int:
     """The number of entries that the counts account for."""
-    return counts["rows written"] + counts["rows kept"] + counts["blob entries expired"] + counts["rows expired"]
+    return counts.rows_written + counts.rows_kept + counts.blob_entries_expired + counts.rows_expired
 
 
 def plain_migrate(source: Savepoint, target: Path, ttl: int | None) -> int:

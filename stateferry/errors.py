@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 
 class StateferryError(Exception):
     """The root of all errors whose message is meant for people."""
@@ -52,6 +54,13 @@ class DamagedError(StateferryError):
         self.offset = offset
         self.key_group = key_group
         super().__init__(self._text())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self)._of, (self.expected, self.found, self.file, self.offset, self.key_group)
+
+    @classmethod
+    def _of(cls, expected: str, found: str, file: str | None, offset: int | None, key_group: int | None) -> Self:
+        return cls(expected, found, file=file, offset=offset, key_group=key_group)
 
     def _text(self) -> str:
         place = [self.file] if self.file else []

@@ -16,6 +16,7 @@ import numpy as np
 
 from stateferry.digests import hasher_of
 from stateferry.migration.ages import Ages, Integers
+from stateferry.migration.counts import FlagCounts, InventoryCounts
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
 from stateferry.migration.sections import parse_blobs, parse_rows, read_timestamps
 from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
@@ -43,8 +44,8 @@ class Inventory:
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
-    met: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
-    flag_signs: dict[tuple[str, str, str], Counter[str]] = field(default_factory=dict)
+    met: dict[tuple[str, str], InventoryCounts] = field(default_factory=dict)
+    flag_signs: dict[tuple[str, str, str], FlagCounts] = field(default_factory=dict)
     ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
     read: BytesRead = field(default_factory=BytesRead)
 
@@ -53,9 +54,9 @@ class Inventory:
         self.entries.update(other.entries)
         self.sizes.update(other.sizes)
         for state, counts in other.met.items():
-            self.met.setdefault(state, Counter()).update(counts)
-        for flag, counts in other.flag_signs.items():
-            self.flag_signs.setdefault(flag, Counter()).update(counts)
+            self.met.setdefault(state, InventoryCounts()).add(counts)
+        for flag, signs in other.flag_signs.items():
+            self.flag_signs.setdefault(flag, FlagCounts()).add(signs)
         for aged, ages in other.ages.items():
             self.ages.setdefault(aged, Ages()).add(ages)
         self.read.take(other.read)
@@ -63,7 +64,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class InventoryTask:
-    """The inventory of one chunk of one operator, as a piece of work.
+    """The inventory of one chunk of one operator.
 
     `states` are all states of the operator by name. `possible_flags` are the names of the states that may be an unnamed
     flag, by legacy state.
@@ -98,7 +99,7 @@ class InventoryTask:
             inventory.entries[key] += len(section)
             inventory.sizes[key] += len(section.raw)
             for rules in self.rules:
-                met = inventory.met.setdefault((self.operator, rules.legacy.name), Counter())
+                met = inventory.met.setdefault((self.operator, rules.legacy.name), InventoryCounts())
                 aged = partial(self._count_ages, inventory, rules, state.name)
                 if state.name == rules.legacy.name:
                     _examine(section, rules, sets[rules.legacy.name], met, aged)
@@ -112,9 +113,9 @@ class InventoryTask:
             for one in signs:
                 one.meet(state, section)
         for one in signs:
-            for flag, counts in one.counts().items():
+            for flag, found in one.counts().items():
                 key_of_flag = (self.operator, one.rules.legacy.name, flag)
-                inventory.flag_signs.setdefault(key_of_flag, Counter()).update(counts)
+                inventory.flag_signs.setdefault(key_of_flag, FlagCounts()).add(found)
 
     def _count_ages(
         self, inventory: Inventory, rules: Rules, state: str, timestamps: Integers, counts: Integers | None = None
@@ -126,8 +127,8 @@ class InventoryTask:
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedTask:
-    """Digests of one operator's files that are copied (all but managed keyed state), as a piece of work."""
+class CopiedFilesTask:
+    """Digests of one operator's files that are copied: all but managed keyed state."""
 
     folder: Location
     streams: tuple[StreamHandle, ...]
@@ -142,15 +143,15 @@ class CarriedTask:
         return inventory
 
 
-def take(task: InventoryTask | CarriedTask) -> Inventory:
-    """Does a piece of work."""
+def take(task: InventoryTask | CopiedFilesTask) -> Inventory:
+    """Does a task."""
     return task.take()
 
 
-def carried_tasks(source: Savepoint) -> list[CarriedTask]:
-    """Returns a piece of work for each operator that has files to be copied."""
+def copied_files_tasks(source: Savepoint) -> list[CopiedFilesTask]:
+    """Returns a task for each operator that has files to be copied."""
     carried = (tuple(_carried(operator)) for operator in source.metadata.operators)
-    return [CarriedTask(source.folder, streams) for streams in carried if streams]
+    return [CopiedFilesTask(source.folder, streams) for streams in carried if streams]
 
 
 def _carried(operator: Operator) -> Iterator[StreamHandle]:
@@ -161,7 +162,7 @@ def _carried(operator: Operator) -> Iterator[StreamHandle]:
 
 
 def _examine(
-    section: Section, rules: Rules, sets: KeySets, met: Counter[str], aged: Callable[[Integers, Integers], None]
+    section: Section, rules: Rules, sets: KeySets, met: InventoryCounts, aged: Callable[[Integers, Integers], None]
 ) -> None:
     """Counts what the conversion would meet, and where that would refuse something counts it instead."""
     blobs = parse_blobs(section, rules)
@@ -169,7 +170,7 @@ def _examine(
     stops = rules.on_contradiction is Contradiction.STOP
     keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
     if rules.legacy.ttl and null_under_ttl(rules.map_type.value) is None:
-        met["unrepresentable nulls"] += int((keep & blobs.nulls()).sum())
+        met.unrepresentable_nulls += int((keep & blobs.nulls()).sum())
 
 
 def inventory_tasks(
@@ -180,7 +181,7 @@ def inventory_tasks(
     target_bytes: int,
     at_least: int = 1,
 ) -> list[InventoryTask]:
-    """Returns the pieces of work for the keyed state of one operator."""
+    """Returns the tasks for the keyed state of one operator."""
     states = {state.name: state for state in source.keyed_states(operator)}
     flags = {one.legacy.name: found for one in rules if (found := flags_to_watch(one, states))}
     chunks = plan_chunks(operator, target_bytes=target_bytes, at_least=at_least)

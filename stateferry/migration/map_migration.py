@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -10,9 +9,10 @@ import numpy as np
 
 from stateferry.errors import PlanError
 from stateferry.migration import kernels
+from stateferry.migration.counts import ConversionCounts
 from stateferry.migration.rules import Rules, null_under_ttl
 from stateferry.migration.sections import STAMP, Blobs, parse_blobs, parse_rows
-from stateferry.migration.who_wins import KeySets, kept_entries, kept_rows, key_sets_of, refuse_or_drop
+from stateferry.migration.who_wins import KeySets, dropped_nulls, kept_entries, kept_rows, key_sets_of
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
@@ -40,7 +40,7 @@ class MigrateMaps:
     rules: Sequence[Rules]
     states: dict[str, KeyedState]
     keep_legacy: bool = False
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    counts: dict[str, ConversionCounts] = field(default_factory=dict)
     _ids: dict[str, int] = field(default_factory=dict)
 
     def header(self, merged: KeyedHeader) -> KeyedHeader:
@@ -76,7 +76,7 @@ class MigrateMaps:
             yield from self._new_rows(rules, group, destination)
 
     def _new_rows(self, rules: Rules, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
-        counts = self.counts.setdefault(rules.legacy.name, Counter())
+        counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
         new_id = self._ids[rules.new_name]
         sets = key_sets_of(group, rules, self.states)
         for state, section in group:
@@ -114,7 +114,13 @@ def _map_of_stamped(value: SerializerSnapshot) -> SerializerSnapshot:
 
 
 def convert(
-    section: Section, rules: Rules, sets: KeySets, new_id: int, targets: Positions, prefix: int, counts: Counter[str]
+    section: Section,
+    rules: Rules,
+    sets: KeySets,
+    new_id: int,
+    targets: Positions,
+    prefix: int,
+    counts: ConversionCounts,
 ) -> GroupedEntries:
     """Returns the rows that a section of blobs becomes; `targets` are the key groups to which the blobs go."""
     blobs = parse_blobs(section, rules)
@@ -123,7 +129,7 @@ def convert(
     null = null_under_ttl(rules.map_type.value) if stamped else b""
     if stamped and null is None:
         nulls = keep & blobs.nulls()
-        refuse_or_drop(int(nulls.sum()), rules, counts)
+        counts.unrepresentable_nulls_dropped += dropped_nulls(int(nulls.sum()), rules)
         keep = keep & ~nulls
     order = np.argsort(targets, kind="stable")
     out = np.empty(_most_bytes(blobs, prefix, len(null or b"")) + kernels.SLACK, np.uint8)
@@ -133,7 +139,7 @@ def convert(
         section.data, blobs.key_starts, blobs.key_ends, blobs.stamps, blobs.firsts, blobs.counts, order, targets,
         prefix, blobs.entries, blobs.flags, blobs.ends, keep, stamped, null_bytes, out, ends_of_rows, last_rows,
     )  # fmt: skip
-    counts["rows written"] += int(written)
+    counts.rows_written += int(written)
     return grouped(new_id, out[: ends_of_rows[-1]], targets[order], ends_of_rows, last_rows)
 
 

@@ -7,13 +7,13 @@ first, which read old key groups and write the files of the exchange.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from stateferry.digests import digest_of, new_hasher
 from stateferry.key_groups import KeyGroupRange
+from stateferry.migration.counts import ConversionCounts
 from stateferry.migration.exchange import Arrivals, send
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, OperatorHandle, RelativeFile, Subtask
@@ -33,7 +33,7 @@ class StagedFile:
     handle: KeyedHandle
     digest: str
     seconds: float
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    counts: dict[str, ConversionCounts] = field(default_factory=dict)
 
     @property
     def name(self) -> str | None:
@@ -79,17 +79,17 @@ class FileTask:
         )
 
 
-def counts_of(rewrite: OperatorRewrite) -> dict[str, Counter[str]]:
+def counts_of(rewrite: OperatorRewrite) -> dict[str, ConversionCounts]:
     """Returns what a rewrite counted, by legacy state."""
     return dict(rewrite.transform.counts) if isinstance(rewrite.transform, MigrateMaps) else {}
 
 
-def add_counts(counts: Iterable[dict[str, Counter[str]]]) -> dict[str, Counter[str]]:
+def add_counts(counts: Iterable[dict[str, ConversionCounts]]) -> dict[str, ConversionCounts]:
     """Adds up the counts of several pieces of work, by legacy state."""
-    added: dict[str, Counter[str]] = {}
+    added: dict[str, ConversionCounts] = {}
     for one in counts:
         for state, counted in one.items():
-            added.setdefault(state, Counter()).update(counted)
+            added.setdefault(state, ConversionCounts()).add(counted)
     return added
 
 
@@ -112,7 +112,7 @@ class SentFile:
     """The size of a file of the exchange, and what was counted for it."""
 
     size: int
-    counts: dict[str, Counter[str]]
+    counts: dict[str, ConversionCounts]
 
 
 def file_tasks(rewrites: Iterable[OperatorRewrite], folder: str) -> list[FileTask]:

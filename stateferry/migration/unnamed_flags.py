@@ -7,22 +7,19 @@ empty, or its rows have expired) doesn't count.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from stateferry.errors import RejectedError
+from stateferry.migration.counts import FlagCounts
 from stateferry.migration.key_hashes import NO_HASHES, members
 from stateferry.migration.rules import Rules
 from stateferry.migration.sections import live_blob_keys, parse_rows, set_flag_keys
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import Scalar
-
-TRUE, MOVED, NOT_MOVED = "true", "rows and no blob", "a blob"
-"""Of the keys for which the state is true: all, those that look moved, and those that don't."""
 
 
 class UnnamedFlagError(RejectedError):
@@ -68,24 +65,24 @@ class FlagSigns:
         elif state.name in self.flags:
             self._true.setdefault(state.name, []).append(set_flag_keys(section, state, self.rules))
 
-    def counts(self) -> dict[str, Counter[str]]:
+    def counts(self) -> dict[str, FlagCounts]:
         """Returns the counts of each possible flag that is true for any key of the group, by its name."""
         rows, blobs = pa.concat_arrays(self._rows), pa.concat_arrays(self._blobs)
-        found: dict[str, Counter[str]] = {}
+        found: dict[str, FlagCounts] = {}
         for name, parts in self._true.items():
             keys = pa.concat_arrays(parts)
             with_blob = members(keys, blobs)
             moved = members(keys, rows) & ~with_blob
-            found[name] = Counter({TRUE: len(keys), MOVED: int(moved.sum()), NOT_MOVED: int(with_blob.sum())})
+            found[name] = FlagCounts(len(keys), int(moved.sum()), int(with_blob.sum()))
         return found
 
 
-def looks_like_flag(counts: Mapping[str, int]) -> bool:
+def looks_like_flag(counts: FlagCounts) -> bool:
     """Whether more of the flag's keys look moved than not."""
-    return counts.get(MOVED, 0) > counts.get(NOT_MOVED, 0)
+    return counts.moved > counts.not_moved
 
 
-def unnamed_flag(rules: Rules, operator: str, signs: Mapping[str, Mapping[str, int]]) -> UnnamedFlagError | None:
+def unnamed_flag(rules: Rules, operator: str, signs: Mapping[str, FlagCounts]) -> UnnamedFlagError | None:
     """Returns the error that asks about states that look like a flag, or None if there are none.
 
     `signs` are those of the whole savepoint by possible flag; `operator` is the operator's name in messages.
@@ -105,9 +102,10 @@ def unnamed_flag(rules: Rules, operator: str, signs: Mapping[str, Mapping[str, i
     )
 
 
-def _found(name: str, counts: Mapping[str, int], rules: Rules) -> str:
-    true, moved, not_moved = (counts.get(count, 0) for count in (TRUE, MOVED, NOT_MOVED))
+def _found(name: str, counts: FlagCounts, rules: Rules) -> str:
+    neither = counts.true - counts.moved - counts.not_moved
     return (
-        f"{name} (ValueState<Boolean>) is true for {true:,} keys, of which {moved:,} have rows in {rules.new_name} and "
-        f"no blob in {rules.legacy.name}, {not_moved:,} have a blob and {true - moved - not_moved:,} have neither"
+        f"{name} (ValueState<Boolean>) is true for {counts.true:,} keys, of which {counts.moved:,} have rows in "
+        f"{rules.new_name} and no blob in {rules.legacy.name}, {counts.not_moved:,} have a blob and {neither:,} have "
+        "neither"
     )

@@ -16,13 +16,13 @@ group at a time. They keep 16 bytes for each key with a flag, a blob or rows, an
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from stateferry.migration.counts import StateCounts
 from stateferry.migration.key_hashes import NO_HASHES, members
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
 from stateferry.migration.sections import Blobs, MapRows, is_live, live_blob_keys, parse_rows, set_flag_keys
@@ -83,45 +83,45 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
     return KeySets(contradictory, pa.concat_arrays(superseding))
 
 
-def kept_rows(rows: MapRows, rules: Rules, sets: KeySets, counts: Counter[str]) -> Positions:
+def kept_rows(rows: MapRows, rules: Rules, sets: KeySets, counts: StateCounts) -> Positions:
     """Returns the indices of the rows that stay, and counts what happened."""
     keep = rows.live
-    counts["rows read"] += len(keep)
-    counts["rows expired"] += int((~keep).sum())
+    counts.rows_read += len(keep)
+    counts.rows_expired += int((~keep).sum())
     _count_future(rows.timestamps, rules, counts)
     if rules.on_contradiction is Contradiction.BLOB:
         replaced = members(rows.keys(), sets.contradictory) & keep
-        counts["rows replaced by a blob"] += int(replaced.sum())
+        counts.rows_replaced_by_a_blob += int(replaced.sum())
         keep = keep & ~replaced
     kept: Positions = np.flatnonzero(keep)
-    counts["rows kept"] += len(kept)
+    counts.rows_kept += len(kept)
     return kept
 
 
-def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
+def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: StateCounts) -> Flags:
     """Whether each entry of the blobs becomes a row; counts what happened."""
     live = is_live(blobs.timestamps, rules, len(blobs.counts))
-    counts["blobs"] += len(blobs.counts)
-    counts["blob entries"] += len(blobs.entries)
-    counts["empty maps"] += int((live & (blobs.counts == 0)).sum())
-    counts["blobs expired"] += int((~live).sum())
-    counts["blob entries expired"] += int(blobs.counts[~live].sum())
+    counts.blobs += len(blobs.counts)
+    counts.blob_entries += len(blobs.entries)
+    counts.empty_maps += int((live & (blobs.counts == 0)).sum())
+    counts.blobs_expired += int((~live).sum())
+    counts.blob_entries_expired += int(blobs.counts[~live].sum())
     _count_future(blobs.timestamps, rules, counts)
     live = live & _against_flags(blobs, live, rules, sets, counts)
     keep = blobs.per_entry(live)
     if len(sets.superseding):
         superseded = members(blobs.pairs(), sets.superseding) & keep
-        counts["blob entries superseded"] += int(superseded.sum())
+        counts.blob_entries_superseded += int(superseded.sum())
         keep = keep & ~superseded
     return keep
 
 
-def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, counts: Counter[str]) -> Flags:
+def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, counts: StateCounts) -> Flags:
     """Returns which blobs stay in spite of the flags of their keys."""
     if len(sets.contradictory) == 0:
         return live
     contradictory = members(blobs.keys(), sets.contradictory) & live
-    counts["contradictions"] += int(contradictory.sum())
+    counts.contradictions += int(contradictory.sum())
     if rules.on_contradiction is Contradiction.BLOB:
         return live
     if rules.on_contradiction is Contradiction.STOP and contradictory.any():
@@ -131,20 +131,20 @@ def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, count
             f"{noun(met, 'is', 'are')} flagged as migrated and still {noun(met, 'has', 'have')} a blob; choose a rule: "
             "on-contradiction blob or rows"
         )
-    counts["blob entries dropped for rows"] += int(blobs.counts[contradictory].sum())
+    counts.blob_entries_dropped_for_rows += int(blobs.counts[contradictory].sum())
     return live & ~contradictory
 
 
-def _count_future(timestamps: Positions, rules: Rules, counts: Counter[str]) -> None:
-    counts["timestamps in the future"] += int((timestamps > rules.now).sum())
+def _count_future(timestamps: Positions, rules: Rules, counts: StateCounts) -> None:
+    counts.timestamps_in_the_future += int((timestamps > rules.now).sum())
 
 
-def refuse_or_drop(nulls: int, rules: Rules, counts: Counter[str]) -> None:
-    """Counts nulls that are dropped, or refuses them if the plan doesn't drop them."""
+def dropped_nulls(nulls: int, rules: Rules) -> int:
+    """Returns how many nulls are dropped, or refuses them if the plan doesn't drop them."""
     if nulls and not rules.drop_unrepresentable_nulls:
         raise NullsCannotBeKeptError(
             f"state {rules.legacy.name}: {nulls} {noun(nulls, 'entry has', 'entries have')} a null that "
             f"{type_name(rules.map_type.value)} with TTL can't hold in a MapState; drop them "
             "(drop-unrepresentable-nulls), or make the value nullable in both jobs"
         )
-    counts["unrepresentable nulls dropped"] += nulls
+    return nulls

@@ -25,7 +25,7 @@ from stateferry.runs.retention import Retention, removable
 from stateferry.runs.runs import Run, RunSummary, runs_of
 from stateferry.savepoint.file_names import METADATA, drafts, is_state_file
 from stateferry.savepoint.storage import Location
-from stateferry.tables.cleaning import TableCleaning, tables_of
+from stateferry.tables.cleaning import TableCleaning, tables_of_job
 from stateferry.tables.commits import TableHome
 from stateferry.temporary_folder import remove_temporary_folder, size_of
 
@@ -125,7 +125,7 @@ class Cleaning:
     def _tables(self, standing_runs: set[str]) -> Iterator[Removal]:
         before = self.now - self.rule.younger_than_ms
         protected = self._protected_snapshots()
-        for table in tables_of(self.tables, self.job):
+        for table in tables_of_job(self.tables, self.job):
             cleaning = TableCleaning(table, standing_runs, protected.get(".".join(table.name()), set()), before)
             name = ".".join(table.name())
             branches, snapshots, files = cleaning.branches(), cleaning.snapshots(), cleaning.files()

@@ -187,9 +187,9 @@ def _of_run(one: StateAges, run: Run) -> _Before | None:
     met = facts.met.get(f"{one.operator}/{one.legacy}")
     if met is None or run.plan.keep_expired:
         return None
-    names = ("blob entries", "blob entries expired") if one.holds is Holds.BLOBS else ("rows read", "rows expired")
+    of_blobs, of_rows = (met.blob_entries, met.blob_entries_expired), (met.rows_read, met.rows_expired)
     ttl = next((state.ttl_ms for op in run.plan.operators for state in op.states if state.legacy == one.legacy), None)
-    return _Before(run.plan.run_id, ttl, accepted, *(met.get(name, 0) for name in names))
+    return _Before(run.plan.run_id, ttl, accepted, *(of_blobs if one.holds is Holds.BLOBS else of_rows))
 
 
 def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> Iterator[str]:
@@ -224,7 +224,7 @@ def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: in
     if facts.ages is not None:
         return ahead <= 2 * max((-state.youngest for state in facts.ages.states), default=0)
     # An earlier version recorded only how many timestamps were ahead.
-    earlier = sum(met.get("timestamps in the future", 0) for met in facts.met.values())
+    earlier = sum(met.timestamps_in_the_future for met in facts.met.values())
     future = sum(state.future for state in found.states if state.holds is not Holds.FLAGS)
     return plan.now_from != "backfill" and earlier > 0 and future <= 2 * max(earlier, _FEW)
 

@@ -7,15 +7,18 @@ target. Facts that are None aren't stored. Facts that this version doesn't know 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from stateferry.counts import Counts
 from stateferry.errors import DamagedError
+from stateferry.migration.counts import ConversionCounts, InventoryCounts
 from stateferry.runs.state_ages import FoundAges
 from stateferry.runs.target_access import TargetAccess
+from stateferry.tables.counts import TableCounts
 
 SECONDS = "seconds"
 
@@ -44,7 +47,8 @@ class RunFacts:
 
     def to_json(self) -> dict[str, Any]:
         """The facts as they are stored."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        values = {field.name: _stored(getattr(self, field.name)) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any], file: str) -> Self:
@@ -70,6 +74,17 @@ class RunFacts:
 
 
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {}
+
+
+def _stored(value: Any) -> Any:
+    """A value as it is stored; counts have keys of their own."""
+    if isinstance(value, Counts):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return {name: _stored(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_stored(one) for one in value)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +129,7 @@ class SnapshotFacts(TimedFacts):
     name: ClassVar[str] = Step.SNAPSHOT.value
 
     states: Mapping[str, StateSize] = field(default_factory=dict)
-    met: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    met: Mapping[str, InventoryCounts] = field(default_factory=dict)
     ages: FoundAges | None = None
     notes: tuple[str, ...] = ()
     read: Mapping[str, str] | None = None
@@ -143,12 +158,12 @@ class MigrateFacts(TimedFacts):
     name: ClassVar[str] = Step.MIGRATE.value
 
     tables: tuple[MigratedTables, ...] = ()
-    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    counts: Mapping[str, TableCounts] = field(default_factory=dict)
     rebuilt: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
-        return sum(of_state.get(name, 0) for of_state in self.counts.values() for name in _MIGRATED_ROWS)
+        return sum(of_state.rows_written + of_state.rows_folded for of_state in self.counts.values())
 
     @property
     def snapshots(self) -> dict[str, int]:
@@ -164,18 +179,15 @@ class RescaleFacts(TimedFacts):
 
     files: int = 0
     bytes: int = 0
-    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    counts: Mapping[str, ConversionCounts] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
-        return sum(of_state.get(name, 0) for of_state in self.counts.values() for name in _RESCALED_ROWS)
+        return sum(of_state.rows_written + of_state.rows_kept for of_state in self.counts.values())
 
     @property
     def size(self) -> int:
         return self.bytes
-
-
-_MIGRATED_ROWS, _RESCALED_ROWS = ("rows written", "rows folded"), ("rows written", "rows kept")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ The run is right without them, but the person who gave such an option may have e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import Inventory
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
 from stateferry.migration.unnamed_flags import possible_flags
@@ -114,12 +115,12 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
     plan = resolved.plan
     every = [(one, rules) for one in resolved.operators for rules in one.rules]
 
-    def met(name: str) -> bool:
+    def met(of: Callable[[InventoryCounts], int]) -> bool:
         """Whether the snapshot counted any of these; True if nothing was counted yet."""
         if inventory is None:
             return True
-        counters = [inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every]
-        return any(counts[name] for counts in counters if counts)
+        counted = (inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every)
+        return any(of(counts) for counts in counted if counts is not None)
 
     if plan.keep_legacy and not every:
         yield "--keep-legacy had no effect: no legacy state is there any more"
@@ -127,13 +128,13 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
         option = f"--on-contradiction {plan.on_contradiction}"
         if not any(rules.flag_name in one.states for one, rules in every):
             yield f"{option} had no effect: no legacy state with a flag is there"
-        elif not met("contradictions"):
+        elif not met(lambda counts: counts.contradictions):
             yield f"{option} had no effect: no key is flagged as migrated and still has a blob"
     if plan.drop_unrepresentable_nulls:
         option = "--drop-unrepresentable-nulls"
         if all(_can_keep_nulls(rules) for _, rules in every):
             yield f"{option} had no effect: each new state can hold null values"
-        elif not met("unrepresentable nulls"):
+        elif not met(lambda counts: counts.unrepresentable_nulls):
             yield f"{option} had no effect: no entry has a null value that its new state can't hold"
 
 

@@ -46,8 +46,8 @@ class Layout:
             max_parallelism=self.max_parallelism or operator.max_parallelism,
         )
 
-    def rehashes(self, operator: Operator) -> bool:
-        """Whether the operator's keys go to other key groups."""
+    def changes_key_groups(self, operator: Operator) -> bool:
+        """Whether the operator's max parallelism changes, so that its keys get other key groups."""
         return self.of(operator).max_parallelism != operator.max_parallelism
 
 
@@ -100,7 +100,7 @@ class OperatorRewrite:
         merged = source.keyed_header(operator)
         if merged is None:
             return prepared
-        if prepared.destination.is_elsewhere:
+        if prepared.destination.changes_key_groups:
             for state in keyed_states(merged, operator.label):
                 _refuse_unstable(state, operator.label)
         header = prepared.transform.header(merged)

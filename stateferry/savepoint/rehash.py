@@ -39,8 +39,8 @@ class Destination:
     new_max: int
 
     @property
-    def is_elsewhere(self) -> bool:
-        """Whether max parallelism changes, so that entries go to other key groups."""
+    def changes_key_groups(self) -> bool:
+        """Whether max parallelism changes, so that keys get other key groups."""
         return self.old_max != self.new_max
 
     @property
@@ -50,7 +50,7 @@ class Destination:
 
     def key_groups(self, section: Section, state: KeyedState) -> Positions:
         """Returns each entry's new key group. Raises if the hash of a key doesn't give its present key group."""
-        if not self.is_elsewhere:
+        if not self.changes_key_groups:
             return np.full(len(section), section.key_group, np.int64)
         before_key = section.file.prefix + (TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
         starts = section.key_starts + before_key
@@ -64,7 +64,7 @@ class Destination:
 
     def send(self, section: Section, state: KeyedState, state_id: int) -> GroupedEntries:
         """Returns all entries of a section, unchanged but for their key groups."""
-        if self.is_elsewhere:
+        if self.changes_key_groups:
             return self.send_some(section, state, state_id, np.arange(len(section)))
         bounds = np.array([0, len(section.raw)], np.int64)
         last = np.array([section.starts[-1] - section.starts[0]], np.int64)

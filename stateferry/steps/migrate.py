@@ -9,8 +9,8 @@ from stateferry.runs.facts import MigratedTables, MigrateFacts, Step
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.stores import reaching
 from stateferry.steps.workers import Measure, Workers
-from stateferry.tables.account import AccountSpec
-from stateferry.tables.chunk import Facts
+from stateferry.tables.account import AccountTask
+from stateferry.tables.chunk import WrittenChunk
 from stateferry.tables.current_view import put_current_view
 from stateferry.tables.migrate import (
     TableHome,
@@ -19,14 +19,12 @@ from stateferry.tables.migrate import (
     commit_migrate,
     migrate_chunk,
     plan_migrate,
-    tables_of,
+    tables_of_state,
 )
 from stateferry.tables.schemas import StateTables
 from stateferry.tables.versions import plan_account
 
-_ROWS: Measure[Facts] = Measure(
-    "rows", lambda facts: sum(facts["counts"].get(name, 0) for name in ("rows written", "rows folded"))
-)
+_ROWS: Measure[WrittenChunk] = Measure("rows", lambda chunk: chunk.counts.rows_written + chunk.counts.rows_folded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def facts(states: Sequence[MigratedState]) -> MigrateFacts:
             MigratedTables((one.tables.job, one.tables.operator, one.tables.state), dict(one.snapshots.snapshots))
             for one in states
         ),
-        counts={_name(one): dict(one.snapshots.counts) for one in states},
+        counts={_name(one): one.snapshots.counts for one in states},
         rebuilt={_name(one): one.rebuild for one in states if one.rebuild is not None},
     )
 
@@ -86,18 +84,23 @@ def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]
             yield MigratedState(step.tables, snapshots, step.rebuild)
 
 
-def accounts(resolved: ResolvedPlan) -> list[AccountSpec]:
-    """The pieces of work that find out what the tables hold for this run."""
+def accounts(resolved: ResolvedPlan) -> list[AccountTask]:
+    """The tasks that find out what the tables hold for this run."""
     found = []
     for one in resolved.operators:
         new_max = resolved.layout.of(one.operator).max_parallelism
-        moves = resolved.layout.rehashes(one.operator)
+        changes = resolved.layout.changes_key_groups(one.operator)
         for rules in one.rules:
-            tables = tables_of(resolved.plan.job, one.operator, rules)
-            specs = plan_account(
-                table_home(resolved), tables, resolved.plan.run_id, one.operator.hex_id, rules, new_max, moves=moves
+            tables = tables_of_state(resolved.plan.job, one.operator, rules)
+            found += plan_account(
+                table_home(resolved),
+                tables,
+                resolved.plan.run_id,
+                one.operator.hex_id,
+                rules,
+                new_max,
+                changes_key_groups=changes,
             )
-            found += specs
     return found
 
 
@@ -105,7 +108,7 @@ def advance(resolved: ResolvedPlan, facts: MigrateFacts) -> bool:
     """Moves the tables' `main` to this run and updates their view; False if a table is of a newer savepoint already."""
     home = table_home(resolved)
     states = [StateTables(*one.of) for one in facts.tables]
-    rules = {tables_of(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
+    rules = {tables_of_state(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
     with reaching(resolved.plan.warehouse, "written"):
         moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
         for tables in moved:

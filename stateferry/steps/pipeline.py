@@ -199,7 +199,7 @@ class Pipeline:
         room = estimate(self.resolved)
         # The tables hold the entries of the staged savepoint once more, compressed.
         needs = Counter({self.files.path: room.bytes, self.run.plan.warehouse: room.bytes // 2})
-        if any(map(self.resolved.layout.rehashes, self.resolved.source.metadata.operators)):
+        if any(map(self.resolved.layout.changes_key_groups, self.resolved.source.metadata.operators)):
             needs[self.run.exchange.path] += room.bytes
         check_room(needs, room.how)
 

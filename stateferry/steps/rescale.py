@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from stateferry.key_groups import KeyGroupRange
+from stateferry.migration.counts import ConversionCounts
 from stateferry.migration.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, assemble, file_tasks
 from stateferry.runs.facts import RescaleFacts, StagedDigests, Step
 from stateferry.runs.plan_check import ResolvedPlan
@@ -30,7 +30,7 @@ class Staged:
     files: Sequence[StagedFile]
 
     @property
-    def counts(self) -> dict[str, Counter[str]]:
+    def counts(self) -> dict[str, ConversionCounts]:
         """The counts of all files, by state."""
         return add_counts(file.counts for file in self.files)
 
@@ -40,7 +40,7 @@ class Staged:
         return RescaleFacts(
             files=len(self.files),
             bytes=sum(file.size for file in self.files),
-            counts={state: dict(counts) for state, counts in self.counts.items()},
+            counts=self.counts,
         )
 
     @property
@@ -68,10 +68,10 @@ def stage(
     files in `exchange`, which are removed afterwards.
     """
     files = file_tasks(rewrites, folder)
-    stay = [task for task in files if not task.rewrite.destination.is_elsewhere]
+    stay = [task for task in files if not task.rewrite.destination.changes_key_groups]
     staged = workers.do(Step.RESCALE, stay, FileTask.copy, _WRITTEN)
     for number, rewrite in enumerate(rewrites):
-        if rewrite.destination.is_elsewhere:
+        if rewrite.destination.changes_key_groups:
             receivers = [task for task in files if task.rewrite is rewrite]
             staged += _exchanged(workers, rewrite, receivers, exchange.child(f"{number}"), chunk_bytes)
     exchange.remove_if_empty()

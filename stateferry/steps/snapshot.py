@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from stateferry.errors import StateferryError
+from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import (
-    CarriedTask,
+    CopiedFilesTask,
     Inventory,
     InventoryTask,
-    carried_tasks,
+    copied_files_tasks,
     inventory_tasks,
     take,
     total,
@@ -66,7 +67,7 @@ def facts(resolved: ResolvedPlan, inventory: Inventory, found: FoundAges, notes:
     entries, sizes = (_by_state(labels, counter) for counter in (inventory.entries, inventory.sizes))
     return SnapshotFacts(
         states={name: StateSize(entries[name], sizes[name]) for name in {**entries, **sizes}},
-        met={f"{labels[operator]}/{state}": dict(counts) for (operator, state), counts in inventory.met.items()},
+        met={f"{labels[operator]}/{state}": counts for (operator, state), counts in inventory.met.items()},
         ages=found,
         notes=tuple(notes),
         read=inventory.read.to_facts(),
@@ -86,7 +87,7 @@ def _holds(state: str, rules: Rules) -> Holds:
     return Holds.ROWS if state == rules.new_name else Holds.FLAGS
 
 
-def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask | CarriedTask]:
+def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask | CopiedFilesTask]:
     """The snapshot's pieces of work, for keyed state and for all other state.
 
     Keyed state of an operator is cut into at least `at_least` pieces, if it is large enough.
@@ -103,7 +104,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             at_least=at_least,
         )
     ]
-    return [*keyed, *carried_tasks(resolved.source)]
+    return [*keyed, *copied_files_tasks(resolved.source)]
 
 
 def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryError]:
@@ -115,21 +116,21 @@ def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryEr
             signs = {flag: counts for (*of, flag), counts in inventory.flag_signs.items() if of == [id_, legacy]}
             if unnamed := unnamed_flag(rules, one.operator.label, signs):
                 errors.append(unnamed)
-            errors += _errors(one.operator.label, rules, inventory.met.get((id_, legacy), {}))
+            errors += _errors(one.operator.label, rules, inventory.met.get((id_, legacy), InventoryCounts()))
     return errors
 
 
-def _errors(operator: str, rules: Rules, met: dict[str, int]) -> list[StateferryError]:
+def _errors(operator: str, rules: Rules, met: InventoryCounts) -> list[StateferryError]:
     errors: list[StateferryError] = []
     where = f"state {rules.legacy.name} of operator {operator}"
-    if (flagged := met.get("contradictions", 0)) and rules.on_contradiction is Contradiction.STOP:
+    if (flagged := met.contradictions) and rules.on_contradiction is Contradiction.STOP:
         errors.append(
             ContradictionsError(
                 f"{where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as migrated and still "
                 f"{noun(flagged, 'has', 'have')} a blob; say who wins with --on-contradiction blob or rows"
             )
         )
-    if (nulls := met.get("unrepresentable nulls", 0)) and not rules.drop_unrepresentable_nulls:
+    if (nulls := met.unrepresentable_nulls) and not rules.drop_unrepresentable_nulls:
         errors.append(
             NullsCannotBeKeptError(
                 f"{where}: {nulls:,} {noun(nulls, 'entry has', 'entries have')} a null value, which a MapState with "

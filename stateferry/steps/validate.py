@@ -8,25 +8,24 @@ from stateferry.runs.facts import Step
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.steps.workers import Measure, Workers
-from stateferry.tables.account import AccountSpec, table_accounts, table_facts
+from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.validation.check_result import Check
-from stateferry.validation.checks import CheckSpec, open_staged, run_check, validate
-from stateferry.validation.keyed_check import READ, Facts
+from stateferry.validation.checks import CheckResult, CheckTask, do_check, open_staged, validate
 from stateferry.validation.promise import Promise
 
-_BYTES: Measure[Facts] = Measure("B", lambda facts: int(facts.get("size", 0)))
+_BYTES: Measure[CheckResult] = Measure("B", lambda result: result.size)
 
 
 def run(
     workers: Workers,
     resolved: ResolvedPlan,
     staged: str,
-    tables: Sequence[AccountSpec] = (),
+    tables: Sequence[AccountTask] = (),
     read: BytesRead | None = None,
 ) -> list[Check]:
     """The checks of the staged savepoint.
 
-    `tables` are pieces of work that find out what the tables hold. The bytes of the source that were read are added to
+    `tables` are tasks that find out what the tables hold. The bytes of the source that were read are added to
     `read`.
     """
     opened = open_staged(staged)
@@ -36,18 +35,18 @@ def run(
         resolved.layout, {one.operator.id: one.rules for one in resolved.operators}, resolved.plan.keep_legacy
     )
 
-    def on_workers(specs: Sequence[CheckSpec]) -> list[Facts]:
-        facts = workers.do(Step.VALIDATE, specs, run_check, _BYTES)
-        for one in facts:
-            if read is not None and one.get(READ) is not None:
-                read.take(BytesRead.of_facts(one[READ]))
-        return facts
+    def on_workers(tasks: Sequence[CheckTask]) -> list[CheckResult]:
+        results = workers.do(Step.VALIDATE, tasks, do_check, _BYTES)
+        for one in results:
+            if read is not None and one.read is not None:
+                read.take(one.read)
+        return results
 
     return validate(
         resolved.source,
         opened,
         promise,
-        run=on_workers,
-        tables=table_accounts(tables, workers.do(f"{Step.VALIDATE} tables", tables, table_facts)),
+        do=on_workers,
+        tables=table_accounts(workers.do(f"{Step.VALIDATE} tables", tables, account_of_chunk)),
         target_bytes=resolved.plan.chunk_bytes,
     )

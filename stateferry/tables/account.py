@@ -7,10 +7,8 @@ Rows are read if other tools have written files, for other key groups, and if on
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,98 +24,84 @@ from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Positions
 from stateferry.tables import schemas as names
 from stateferry.tables.content import entry_hashes, key_hashes
-from stateferry.tables.files import digest_of, entry_digests
-from stateferry.tables.key_index import runs_of_binary
+from stateferry.tables.files import digest_of_file, entry_digests
+from stateferry.tables.key_index import ranges_of_binary
 from stateferry.tables.ledger import Ledger
 from stateferry.tables.reads import ChunkFiles, ledger_columns, read_columns, read_current
 from stateferry.ttl import expired_array
 from stateferry.validation.content import Account
 from stateferry.validation.judgement import TableAccount
 
-Facts = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
-class AccountSpec:
-    """How to account for one chunk of the tables of `operator` (its id in hexadecimal digits).
+class AccountTask:
+    """Makes the account of one chunk of the tables of `operator` (its id in hexadecimal digits).
 
-    The account is by the key groups of `max_parallelism`. The rows' own key groups are these unless `moves`.
+    The account is by the key groups of `max_parallelism`. With `changes_key_groups` these are not the rows' own.
     """
 
     operator: str
     rules: Rules
     files: ChunkFiles
     max_parallelism: int
-    moves: bool
+    changes_key_groups: bool
 
 
-def table_facts(spec: AccountSpec) -> Facts:
+def account_of_chunk(task: AccountTask) -> TableAccount:
     """Makes the account of one chunk."""
-    began = time.monotonic()
-    account, problem, read = Account.of(spec.max_parallelism), "", 0
+    made = TableAccount(task.operator, task.rules.new_name, Account.of(task.max_parallelism))
     try:
-        changed = _changed_file(spec.files)
+        changed = _changed_file(task.files)
         if changed:
-            problem = f"{changed} is not what was written"
-        elif not _by_ledger(spec, account):
-            read = _by_rows(spec, account)
+            made.problems.append(f"{changed} is not what was written")
+        elif not _by_ledger(task, made.account):
+            made.rows_read = _by_rows(task, made.account)
     except (OSError, pa.ArrowException, StateferryError) as error:
         # A file that can't be reached now, or not from here, is not known to be wrong.
         if isinstance(error, (MissingHereError, PassingError)) or may_pass(error):
             raise
-        problem = f"{error}"
-    return {
-        "operator": spec.operator,
-        "state": spec.rules.new_name,
-        "account": account.to_facts(),
-        "problem": problem,
-        "rows read": read,
-        "seconds": time.monotonic() - began,
-    }
+        made.problems.append(f"{error}")
+    return made
 
 
-def table_accounts(specs: Sequence[AccountSpec], facts: Iterable[Facts]) -> list[TableAccount]:
-    """Adds up the chunks' facts by state."""
+def table_accounts(chunks: Iterable[TableAccount]) -> list[TableAccount]:
+    """Adds up the chunks' accounts by state."""
     found: dict[tuple[str, str], TableAccount] = {}
-    for spec, one in zip(specs, facts, strict=True):
-        of_state = one["operator"], one["state"]
-        if of_state not in found:
-            found[of_state] = TableAccount(*of_state, Account.of(spec.max_parallelism), [])
-        found[of_state].account.add_facts(one["account"])
-        if one["problem"]:
-            found[of_state].problems.append(one["problem"])
+    for chunk in chunks:
+        if (before := found.get((chunk.operator, chunk.state))) is None:
+            found[chunk.operator, chunk.state] = chunk
+        else:
+            before.add(chunk)
     return list(found.values())
 
 
 def _changed_file(files: ChunkFiles) -> str | None:
     digests = entry_digests(files.ledger)
-    return next((name for name in files.entries if digests.get(_base(name)) not in (None, digest_of(name))), None)
+    return next((name for name in files.entries if digests.get(_base(name)) not in (None, digest_of_file(name))), None)
 
 
 def _base(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _by_ledger(spec: AccountSpec, account: Account) -> bool:
+def _by_ledger(task: AccountTask, account: Account) -> bool:
     """Adds the ledger's sums, if they are proof enough; returns whether they are."""
-    rules, files = spec.rules, spec.files
+    rules, files = task.rules, task.files
     expires = rules.legacy.ttl and rules.drops_expired
     bounds = (names.OLDEST, names.NEWEST) if expires else ()
     wanted = [(name, pa.int64()) for name in (names.ENTRIES, names.CONTENT, *bounds)] + [(names.KEY_GROUP, pa.int32())]
-    if spec.moves or not _are_known(files) or not _have(files.ledger, [name for name, _ in wanted]):
+    if task.changes_key_groups or not _are_known(files) or not _have(files.ledger, [name for name, _ in wanted]):
         return False
     schema = pa.schema([*ledger_columns(rules.legacy), *wanted])
     table = read_columns(files.ledger, schema)
-    standing = table.take(pa.array(Ledger.of(table, rules.legacy, names.TOMBSTONE).standing()))
-    standing = standing.filter(pc.greater(standing.column(names.ENTRIES), 0))
-    if any(standing.column(name).null_count for name, _ in wanted):
+    current = table.take(pa.array(Ledger.of(table, rules.legacy, names.TOMBSTONE).current()))
+    current = current.filter(pc.greater(current.column(names.ENTRIES), 0))
+    if any(current.column(name).null_count for name, _ in wanted):
         return False
-    counts, sums, groups = (
-        standing.column(name).to_numpy() for name in (names.ENTRIES, names.CONTENT, names.KEY_GROUP)
-    )
+    counts, sums, groups = (current.column(name).to_numpy() for name in (names.ENTRIES, names.CONTENT, names.KEY_GROUP))
     if expires:
         assert rules.ttl is not None
-        oldest, newest = (expired_array(standing.column(name).to_numpy(), rules.ttl, rules.now) for name in bounds)
+        oldest, newest = (expired_array(current.column(name).to_numpy(), rules.ttl, rules.now) for name in bounds)
         if (oldest != newest).any():
             return False
         counts, sums, groups = counts[~newest], sums[~newest], groups[~newest]
@@ -139,17 +123,17 @@ def _have(files: Sequence[str], columns: Sequence[str]) -> bool:
     return all(set(columns) <= set(of(name)) for name in files)
 
 
-def _by_rows(spec: AccountSpec, account: Account) -> int:
+def _by_rows(task: AccountTask, account: Account) -> int:
     """Adds the hashes of the rows and returns the number of rows."""
-    rules, legacy = spec.rules, spec.rules.legacy
+    rules, legacy = task.rules, task.rules.legacy
     schema = names.entry_schema(rules).names
     raw = [names.KEY_GROUP, names.KEY_RAW, names.NAMESPACE_RAW, names.USER_KEY_RAW, names.VALUE_RAW, names.IS_NULL]
     read = 0
     for batch in read_current(
-        spec.files, rules, [name for name in (*raw, names.TIMESTAMP, names.RUN) if name in schema]
+        task.files, rules, [name for name in (*raw, names.TIMESTAMP, names.RUN) if name in schema]
     ):
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        groups = _groups(spec, columns)
+        groups = _groups(task, columns)
         keys = key_hashes(legacy, columns[names.KEY_RAW], columns.get(names.NAMESPACE_RAW))
         hashes = entry_hashes(rules, keys, groups, columns)
         account.add(groups, hashes, np.ones(len(hashes), np.bool_))
@@ -157,9 +141,9 @@ def _by_rows(spec: AccountSpec, account: Account) -> int:
     return read
 
 
-def _groups(spec: AccountSpec, columns: dict[str, pa.Array]) -> Positions:
-    if spec.moves:
-        codes = hash_codes(spec.rules.legacy.key, *runs_of_binary(columns[names.KEY_RAW]))
-        return assign_to_key_groups(codes, spec.max_parallelism).astype(np.int64)
+def _groups(task: AccountTask, columns: dict[str, pa.Array]) -> Positions:
+    if task.changes_key_groups:
+        codes = hash_codes(task.rules.legacy.key, *ranges_of_binary(columns[names.KEY_RAW]))
+        return assign_to_key_groups(codes, task.max_parallelism).astype(np.int64)
     groups: Positions = columns[names.KEY_GROUP].to_numpy().astype(np.int64)
     return groups

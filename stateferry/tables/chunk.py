@@ -12,28 +12,29 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from stateferry.migration.counts import StateCounts
 from stateferry.migration.key_hashes import key_lanes
 from stateferry.migration.rules import null_under_ttl
 from stateferry.migration.sections import is_live, parse_blobs, parse_rows
-from stateferry.migration.who_wins import NO_KEYS, KeySets, kept_entries, kept_rows, key_sets, refuse_or_drop
+from stateferry.migration.who_wins import NO_KEYS, KeySets, dropped_nulls, kept_entries, kept_rows, key_sets
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.key_group_file import Section
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.tables import schemas as names
 from stateferry.tables.content import KeyContents, key_contents
-from stateferry.tables.files import DataFile, NullsAfterAllError
-from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, Source, fingerprint_array, survey_keys
+from stateferry.tables.counts import TableCounts
+from stateferry.tables.files import DataFile, NullsAfterAllError, WrittenFile
+from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, LegacyState, fingerprint_array, survey_keys
 from stateferry.tables.ledger_rows import LedgerRows
 from stateferry.tables.reads import read_ledger
-from stateferry.tables.rows import Piece, UserKeys, blob_piece, entry_table, key_columns, row_piece
+from stateferry.tables.rows import EntryColumns, UserKeys, columns_of_blobs, columns_of_rows, entry_table, key_columns
 from stateferry.tables.units import Unit, units
 from stateferry.ttl import MAX_LONG
 
@@ -42,12 +43,10 @@ _BYTES_IN_GROUP = 256 << 20
 
 _NEVER = MAX_LONG
 
-Facts = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
-class ChunkSpec:
-    """All that the task of a chunk needs; it can be pickled. `chunk` is None if its key groups have no data now.
+class ChunkTask:
+    """Writes one chunk of the tables. `chunk` is None if its key groups have no data now.
 
     The names of the files begin with `file_stem`. Each attempt of the task adds a part of its own, so that no two
     attempts write the same file.
@@ -56,8 +55,8 @@ class ChunkSpec:
     number: int
     folder: Location
     chunk: Chunk | None
-    source: Source
-    run: int
+    state: LegacyState
+    run_number: int
     ledger_files: tuple[str, ...]
     file_stem: str
     entry_folder: str
@@ -67,42 +66,47 @@ class ChunkSpec:
     folds: bool = False
 
 
-def migrate_chunk(spec: ChunkSpec) -> Facts:
-    """Writes the chunk's new rows into files of this attempt, and returns facts about them.
+@dataclass(frozen=True, slots=True)
+class WrittenChunk:
+    """The files that a task has written for a chunk, and its counts; `known` keys were in the ledger before."""
+
+    number: int
+    entries: WrittenFile | None
+    ledger: WrittenFile | None
+    known: int
+    counts: TableCounts
+    seconds: float
+
+
+def migrate_chunk(task: ChunkTask) -> WrittenChunk:
+    """Writes the chunk's new rows into files of this attempt.
 
     The files become visible when they are committed. Files of other attempts of the task are never committed;
     `stateferry clean` removes them.
     """
     began = time.monotonic()
     try:
-        facts = _migrate(spec, infer_required=True)
+        return _migrate(task, began, infer_required=True)
     except NullsAfterAllError:
-        facts = _migrate(spec, infer_required=False)
-    return {**facts, "seconds": time.monotonic() - began}
+        return _migrate(task, began, infer_required=False)
 
 
-def _migrate(spec: ChunkSpec, *, infer_required: bool) -> Facts:
-    name = f"{spec.file_stem}-{uuid.uuid4().hex[:12]}.parquet"
+def _migrate(task: ChunkTask, began: float, *, infer_required: bool) -> WrittenChunk:
+    name = f"{task.file_stem}-{uuid.uuid4().hex[:12]}.parquet"
     with (
-        DataFile(f"{spec.entry_folder}/{name}", infer_required=infer_required) as entries,
-        DataFile(f"{spec.ledger_folder}/{name}", [names.ORIGIN]) as ledger,
+        DataFile(f"{task.entry_folder}/{name}", infer_required=infer_required) as entries,
+        DataFile(f"{task.ledger_folder}/{name}", [names.ORIGIN]) as ledger,
     ):
-        work = _ChunkWork(spec, entries, ledger)
+        work = _ChunkWork(task, entries, ledger)
         known = work.known.keys
-        for sections in units(spec.folder, spec.chunk) if spec.chunk else ():
+        for sections in units(task.folder, task.chunk) if task.chunk else ():
             work.migrate(sections)
-        work.bury()
+        work.add_tombstones()
         work.flush()
         entries.close()
         ledger.note_entries(entries)
-    counts = {name: count for name, count in work.counts.items() if count}
-    return {
-        "chunk": spec.number,
-        "entries": entries.facts(),
-        "ledger": ledger.facts(),
-        "known": known,
-        "counts": counts,
-    }
+    seconds = time.monotonic() - began
+    return WrittenChunk(task.number, entries.written(), ledger.written(), known, work.counts, seconds)
 
 
 @dataclass(slots=True)
@@ -131,18 +135,18 @@ class _Contents:
 
 
 @dataclass(slots=True)
-class _Unit:
+class _UnitKeys:
     """The keys of a unit that are written.
 
     `wanted` says which these are, `runs` with which run, `entries` how many entries each has, `listed` which are among
-    the `rows` for the ledger. `counts` counts what happens.
+    the `rows` for the ledger. `counts` are those of the chunk.
     """
 
     keys: KeyStates
     sets: KeySets
     wanted: Flags
     runs: Positions
-    counts: Counter[str]
+    counts: TableCounts
     entries: Positions
     listed: Flags
     rows: list[_KeyRows]
@@ -158,51 +162,51 @@ class _Unit:
 
 
 class _ChunkWork:
-    def __init__(self, spec: ChunkSpec, entries: DataFile, ledger: DataFile) -> None:
-        self.spec, self._entries = spec, entries
-        self._ledger = LedgerRows(ledger, spec.ledger_schema, spec.number)
-        self.rules = spec.source.rules
+    def __init__(self, task: ChunkTask, entries: DataFile, ledger: DataFile) -> None:
+        self.task, self._entries = task, entries
+        self._ledger = LedgerRows(ledger, task.ledger_schema, task.number)
+        self.rules = task.state.rules
         # No entry is left out because it has expired. But who wins is decided by the entries that are alive.
         self._lasting = replace(self.rules, keep_expired=True)
-        self.counts: Counter[str] = Counter()
+        self.counts = TableCounts()
         self._user_keys = UserKeys(self.rules.map_type.key)
-        self._pieces: list[Piece] = []
-        self._piece_rows = self._piece_bytes = 0
+        self._waiting: list[EntryColumns] = []
+        self._waiting_rows = self._waiting_bytes = 0
         self._null = null_under_ttl(self.rules.map_type.value) if self.rules.legacy.ttl else b""
-        self.known = read_ledger(spec.ledger_files, self.rules.legacy)
-        self.counts["ledger rows read"] = self.known.read
+        self.known = read_ledger(task.ledger_files, self.rules.legacy)
+        self.counts.ledger_rows_read = self.known.read
 
     def migrate(self, sections: Unit) -> None:
         """Writes the new and changed keys of a unit; if the chunk is folded, the others too."""
-        keys = survey_keys(sections, self.spec.source)
+        keys = survey_keys(sections, self.task.state)
         new, changed = self.known.compare(keys)
         wanted = new | changed
-        self.counts["keys walked"] += len(wanted)
-        self.counts["keys new"] += int(new.sum())
-        self.counts["keys changed"] += int(changed.sum())
-        self.counts["keys unchanged"] += int((~wanted).sum())
-        self._write(sections, keys, wanted, np.full(len(wanted), self.spec.run), self.counts)
-        if self.spec.folds:
-            again: Counter[str] = Counter()
+        self.counts.keys_walked += len(wanted)
+        self.counts.keys_new += int(new.sum())
+        self.counts.keys_changed += int(changed.sum())
+        self.counts.keys_unchanged += int((~wanted).sum())
+        self._write(sections, keys, wanted, np.full(len(wanted), self.task.run_number), self.counts)
+        if self.task.folds:
+            again = TableCounts()
             self._write(sections, keys, ~wanted, self.known.runs(keys), again)
-            self.counts["rows read"] += again["rows read"]
-            self.counts["rows folded"] += again["rows written"]
-            self.counts["keys folded"] += again["ledger rows written"]
+            self.counts.rows_read += again.rows_read
+            self.counts.rows_folded += again.rows_written
+            self.counts.keys_folded += again.ledger_rows_written
 
-    def _write(self, sections: Unit, keys: KeyStates, wanted: Flags, runs: Positions, counts: Counter[str]) -> None:
+    def _write(self, sections: Unit, keys: KeyStates, wanted: Flags, runs: Positions, counts: TableCounts) -> None:
         if not wanted.any():
             return
         mixed = bool((keys.kinds[wanted] & BLOB).any() and (keys.kinds[wanted] & ~np.uint8(BLOB | 8) != 0).any())
-        sets = key_sets(sections, self.rules, self.spec.source.flag) if mixed else NO_KEYS
+        sets = key_sets(sections, self.rules, self.task.state.flag) if mixed else NO_KEYS
         zeros = np.zeros(len(wanted), np.int64)
         contents = _Contents(len(wanted))
-        unit = _Unit(keys, sets, wanted, runs, counts, zeros, np.zeros(len(wanted), np.bool_), [], contents)
+        unit = _UnitKeys(keys, sets, wanted, runs, counts, zeros, np.zeros(len(wanted), np.bool_), [], contents)
         for state, section in sections:
-            if kind := self.spec.source.kind(state):
+            if kind := self.task.state.kind(state):
                 self._section(section, kind, unit)
         self._list_keys(unit)
 
-    def _section(self, section: Section, kind: int, unit: _Unit) -> None:
+    def _section(self, section: Section, kind: int, unit: _UnitKeys) -> None:
         starts = section.key_starts + section.file.prefix
         ends = parse_rows(section, self._lasting).key_ends if kind == ROWS else section.key_ends
         numbers = unit.keys.index.find(key_lanes(section.data, starts, ends))
@@ -221,52 +225,53 @@ class _ChunkWork:
         elif kind == ROWS:
             self._rows(section, numbers, unit)
 
-    def _blobs(self, section: Section, numbers: Positions, unit: _Unit) -> None:
+    def _blobs(self, section: Section, numbers: Positions, unit: _UnitKeys) -> None:
         blobs = parse_blobs(section, self.rules)
-        counts: Counter[str] = Counter()
+        counts = StateCounts()
         keep = kept_entries(blobs, self._lasting, unit.sets, counts)
         if self._null is None and (nulls := keep & blobs.nulls()).any():
             live = blobs.per_entry(is_live(blobs.timestamps, self.rules, len(blobs.counts)))
-            refuse_or_drop(int((nulls & live).sum()), self.rules, counts)
+            unit.counts.unrepresentable_nulls_dropped += dropped_nulls(int((nulls & live).sum()), self.rules)
             if self.rules.drop_unrepresentable_nulls:
                 keep = keep & ~nulls
-        for name in ("empty maps", "contradictions", "blob entries superseded", "unrepresentable nulls dropped"):
-            unit.counts[name] += counts[name]
-        unit.counts["rows read"] += len(blobs.entries)
+        unit.counts.empty_maps += counts.empty_maps
+        unit.counts.contradictions += counts.contradictions
+        unit.counts.blob_entries_superseded += counts.blob_entries_superseded
+        unit.counts.rows_read += len(blobs.entries)
         if keep.any():
-            piece = blob_piece(self.rules, blobs, keep, self._user_keys)
-            np.add.at(unit.entries, numbers, piece.counts)
-            self._add(piece, numbers, unit)
+            columns = columns_of_blobs(self.rules, blobs, keep, self._user_keys)
+            np.add.at(unit.entries, numbers, columns.counts)
+            self._add(columns, numbers, unit)
 
-    def _rows(self, section: Section, numbers: Positions, unit: _Unit) -> None:
+    def _rows(self, section: Section, numbers: Positions, unit: _UnitKeys) -> None:
         rows = parse_rows(section, self._lasting)
-        kept = kept_rows(rows, self._lasting, unit.sets, Counter())
-        unit.counts["rows read"] += len(section)
+        kept = kept_rows(rows, self._lasting, unit.sets, StateCounts())
+        unit.counts.rows_read += len(section)
         np.add.at(unit.entries, numbers[kept], 1)
         if len(kept):
-            piece = row_piece(self.rules, rows, kept, self._user_keys)
-            self._add(piece, numbers[kept][np.cumsum(piece.counts) - 1], unit)
+            columns = columns_of_rows(self.rules, rows, kept, self._user_keys)
+            self._add(columns, numbers[kept][np.cumsum(columns.counts) - 1], unit)
 
-    def _add(self, piece: Piece, numbers: Positions, unit: _Unit) -> None:
-        unit.contents.add(numbers, key_contents(piece, self.rules))
-        unit.counts["rows written"] += len(piece)
-        if self.spec.folds:
-            piece = replace(piece, keys={**piece.keys, names.RUN: pa.array(unit.runs[numbers])})
-        self._pieces.append(piece)
-        self._piece_rows += len(piece)
-        self._piece_bytes += sum(array.nbytes for array in piece.entries.values())
-        if self._piece_rows >= _ROWS_IN_GROUP or self._piece_bytes >= _BYTES_IN_GROUP:
-            self._write_pieces()
+    def _add(self, columns: EntryColumns, numbers: Positions, unit: _UnitKeys) -> None:
+        unit.contents.add(numbers, key_contents(columns, self.rules))
+        unit.counts.rows_written += len(columns)
+        if self.task.folds:
+            columns = replace(columns, keys={**columns.keys, names.RUN: pa.array(unit.runs[numbers])})
+        self._waiting.append(columns)
+        self._waiting_rows += len(columns)
+        self._waiting_bytes += sum(array.nbytes for array in columns.entries.values())
+        if self._waiting_rows >= _ROWS_IN_GROUP or self._waiting_bytes >= _BYTES_IN_GROUP:
+            self._write_waiting()
 
-    def _write_pieces(self) -> None:
-        if self._pieces:
-            constants = {names.CHUNK: self.spec.number}
-            if not self.spec.folds:
-                constants[names.RUN] = self.spec.run
-            self._entries.write(entry_table(self._pieces, constants, self.spec.entry_schema))
-            self._pieces, self._piece_rows, self._piece_bytes = [], 0, 0
+    def _write_waiting(self) -> None:
+        if self._waiting:
+            constants = {names.CHUNK: self.task.number}
+            if not self.task.folds:
+                constants[names.RUN] = self.task.run_number
+            self._entries.write(entry_table(self._waiting, constants, self.task.entry_schema))
+            self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
-    def _list_keys(self, unit: _Unit) -> None:
+    def _list_keys(self, unit: _UnitKeys) -> None:
         """Adds the ledger's rows for the keys that were written."""
         numbers = np.concatenate([rows.numbers for rows in unit.rows])
         ferried = unit.keys.is_ferried(self.rules.on_contradiction)[numbers]
@@ -288,21 +293,21 @@ class _ChunkWork:
         }
         for name in unit.rows[0].columns:
             found[name] = pa.chunked_array([rows.columns[name] for rows in unit.rows])
-        unit.counts["keys of the job"] += int((~ferried).sum())
-        unit.counts["keys of the ferry"] += int(ferried.sum())
-        unit.counts["ledger rows written"] += len(numbers)
+        unit.counts.keys_of_the_job += int((~ferried).sum())
+        unit.counts.keys_of_the_ferry += int(ferried.sum())
+        unit.counts.ledger_rows_written += len(numbers)
         self._ledger.add(found, len(numbers))
 
-    def bury(self) -> None:
+    def add_tombstones(self) -> None:
         """Adds a tombstone for each key that the ledger has and the savepoint no longer has."""
         gone = self.known.vanished()
-        self.counts["keys vanished"] = len(gone)
+        self.counts.keys_vanished = len(gone)
         if len(gone):
-            self.counts["ledger rows written"] += len(gone)
-            self._ledger.add_tombstones(self.spec.ledger_files, gone, self.spec.run)
+            self.counts.ledger_rows_written += len(gone)
+            self._ledger.add_tombstones(self.task.ledger_files, gone, self.task.run_number)
 
     def flush(self) -> None:
-        self._write_pieces()
+        self._write_waiting()
         self._ledger.flush()
 
 

@@ -25,7 +25,7 @@ class TableFile:
     size: int
 
 
-def tables_of(home: TableHome, job: str) -> Iterator[Table]:
+def tables_of_job(home: TableHome, job: str) -> Iterator[Table]:
     """Yields every table of the job."""
     catalog = home.catalog()
     of_job = StateTables(job, "", "").namespace[:1]
@@ -54,11 +54,11 @@ class TableCleaning:
 
     def branches(self) -> list[str]:
         """Returns the names of the branches to remove."""
-        standing = {MAIN, *map(branch_of, self.runs)}
+        staying = {MAIN, *map(branch_of, self.runs)}
         return sorted(
             name
             for name, ref in self.table.refs().items()
-            if name.startswith(branch_of("")) and name not in standing and self._is_old(ref.snapshot_id)
+            if name.startswith(branch_of("")) and name not in staying and self._is_old(ref.snapshot_id)
         )
 
     def _is_old(self, snapshot_id: int) -> bool:

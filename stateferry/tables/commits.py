@@ -82,7 +82,7 @@ class TableHome:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """What must be equal for one night to follow another.
 
     `chunks` are the first key groups of the chunks. `columns` is a hash of the columns of both tables and their types.
@@ -94,7 +94,7 @@ class Layout:
     chunks: tuple[int, ...]
     columns: str = ""
 
-    def difference(self, other: Layout) -> str | None:
+    def difference(self, other: TableLayout) -> str | None:
         """Returns why a run with the other layout can't follow this one, or None if it can."""
         if self.max_parallelism != other.max_parallelism:
             return f"max parallelism changed from {self.max_parallelism} to {other.max_parallelism}"
@@ -110,7 +110,7 @@ class Layout:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def of_json(cls, text: str) -> Layout:
+    def of_json(cls, text: str) -> TableLayout:
         """Returns the layout that `to_json` wrote."""
         said = json.loads(text)
         return cls(**{**said, "chunks": tuple(said["chunks"])})
@@ -118,12 +118,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """What a snapshot's summary says about its run; `run` is the run's number, which counts up."""
+    """What a snapshot's summary says about its run; the runs' numbers count up."""
 
     run_id: str
-    run: int
+    run_number: int
     checkpoint_id: int
-    layout: Layout
+    layout: TableLayout
 
 
 def branch_of(run_id: str) -> str:
@@ -184,7 +184,7 @@ def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
         if is_marked(found):
             assert found.summary is not None
             said = found.summary.additional_properties
-            layout = Layout.of_json(table.properties[f"{_LAYOUT}.{said[_LAYOUT]}"])
+            layout = TableLayout.of_json(table.properties[f"{_LAYOUT}.{said[_LAYOUT]}"])
             return RunMark(said[_RUN_ID], int(said[_RUN]), int(said[_CHECKPOINT]), layout)
     return None
 
@@ -209,7 +209,7 @@ def commit_run(
     branch = branch_of(mark.run_id)
     layout = mark.layout.to_json()
     layout_id = hashlib.sha256(layout.encode()).hexdigest()[:16]
-    said = {_RUN_ID: mark.run_id, _RUN: str(mark.run), _CHECKPOINT: str(mark.checkpoint_id), _LAYOUT: layout_id}
+    said = {_RUN_ID: mark.run_id, _RUN: str(mark.run_number), _CHECKPOINT: str(mark.checkpoint_id), _LAYOUT: layout_id}
     with table.transaction() as transaction:
         if f"{_LAYOUT}.{layout_id}" not in table.properties:
             transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})

@@ -13,23 +13,23 @@ from stateferry.migration.rules import Rules, null_under_ttl
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.walker import Positions
 from stateferry.tables import schemas as names
-from stateferry.tables.key_index import runs_of_binary, whole_keys
-from stateferry.tables.rows import Piece
+from stateferry.tables.key_index import ranges_of_binary, whole_keys
+from stateferry.tables.rows import EntryColumns
 from stateferry.validation import kernels
-from stateferry.validation.content import hash_runs
+from stateferry.validation.content import hash_ranges
 
 _NO_STAMPS = np.empty(0, np.int64)
 
 
 def key_hashes(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> Hashes:
     """Returns the hash of each key with its namespace."""
-    return hash_runs(*runs_of_binary(whole_keys(state, keys, namespaces)))
+    return hash_ranges(*ranges_of_binary(whole_keys(state, keys, namespaces)))
 
 
 def entry_hashes(rules: Rules, keys: Hashes, groups: Positions, columns: dict[str, pa.Array]) -> Hashes:
     """Returns the hash of each entry, from the hash of its key and the key group in which it counts."""
-    pairs = hash_runs(*runs_of_binary(columns[names.USER_KEY_RAW]), keys)
-    values, starts, ends = runs_of_binary(columns[names.VALUE_RAW])
+    pairs = hash_ranges(*ranges_of_binary(columns[names.USER_KEY_RAW]), keys)
+    values, starts, ends = ranges_of_binary(columns[names.VALUE_RAW])
     nulls = columns[names.IS_NULL].cast(pa.uint8()).to_numpy(zero_copy_only=False)
     null, stamps = b"", _NO_STAMPS
     if rules.legacy.ttl:
@@ -45,7 +45,7 @@ def entry_hashes(rules: Rules, keys: Hashes, groups: Positions, columns: dict[st
 
 @dataclass(frozen=True, slots=True)
 class KeyContents:
-    """The sum of hashes and the bounds of timestamps of each key with entries; `places` are its keys in a piece."""
+    """The sum of hashes and the bounds of timestamps of each key with entries; `places` are its keys among all."""
 
     places: Positions
     sums: Hashes
@@ -53,14 +53,16 @@ class KeyContents:
     newest: Positions
 
 
-def key_contents(piece: Piece, rules: Rules) -> KeyContents:
-    """Sums up the entries of each key of a piece."""
-    keys = key_hashes(rules.legacy, piece.keys[names.KEY_RAW], piece.keys.get(names.NAMESPACE_RAW))
-    hashes = entry_hashes(rules, np.repeat(keys, piece.counts), np.full(len(piece), piece.key_group), piece.entries)
-    places = np.flatnonzero(piece.counts)
-    firsts = running_sum(piece.counts)[places]
+def key_contents(columns: EntryColumns, rules: Rules) -> KeyContents:
+    """Sums up the entries of each key of a section."""
+    keys = key_hashes(rules.legacy, columns.keys[names.KEY_RAW], columns.keys.get(names.NAMESPACE_RAW))
+    hashes = entry_hashes(
+        rules, np.repeat(keys, columns.counts), np.full(len(columns), columns.key_group), columns.entries
+    )
+    places = np.flatnonzero(columns.counts)
+    firsts = running_sum(columns.counts)[places]
     bounds = (_NO_STAMPS, _NO_STAMPS)
     if rules.legacy.ttl:
-        stamps = piece.entries[names.TIMESTAMP].to_numpy()
+        stamps = columns.entries[names.TIMESTAMP].to_numpy()
         bounds = np.minimum.reduceat(stamps, firsts), np.maximum.reduceat(stamps, firsts)
     return KeyContents(places, np.add.reduceat(hashes, firsts), *bounds)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +29,15 @@ _WRITE = 1 << 20
 
 class NullsAfterAllError(Exception):
     """A column without nulls in its first rows has nulls later on."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A complete data file."""
+
+    path: str
+    rows: int
+    bytes: int
 
 
 class DataFile:
@@ -124,11 +134,9 @@ class DataFile:
     def _in_dictionary(self, field: pa.Field) -> bool:
         return field.name in self._dictionaries or bool(pa.types.is_dictionary(field.type))
 
-    def facts(self) -> dict[str, object] | None:
-        """Returns path, rows and bytes of the file, or None if it has no rows."""
-        if self.rows == 0:
-            return None
-        return {"path": self.name, "rows": self.rows, "bytes": Location.of(self.name).size()}
+    def written(self) -> WrittenFile | None:
+        """Returns what was written, or None if the file has no rows."""
+        return WrittenFile(self.name, self.rows, Location.of(self.name).size()) if self.rows else None
 
 
 def _has_nulls(column: pa.ChunkedArray) -> bool:
@@ -168,7 +176,7 @@ class _Digested:
         self._stream.close()
 
 
-def digest_of(name: str) -> str:
+def digest_of_file(name: str) -> str:
     """Returns the digest of a file as it is now."""
     with Location.of(name).open() as file:
         return str(hasher_of(file).digest().hex())

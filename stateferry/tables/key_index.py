@@ -57,7 +57,7 @@ def join_lanes(lanes: list[Lanes]) -> Lanes:
 
 def lanes_of_parts(state: KeyedState, keys: pa.Array, namespaces: pa.Array | None) -> Lanes:
     """Returns for keys and namespaces in separate columns what `key_lanes` returns for the bytes in a savepoint."""
-    content, starts, ends = runs_of_binary(whole_keys(state, keys, namespaces))
+    content, starts, ends = ranges_of_binary(whole_keys(state, keys, namespaces))
     return key_lanes(content, starts, ends)
 
 
@@ -82,10 +82,10 @@ def _little_endian(number: int) -> bytes:
     return number.to_bytes(max(1, -(-number.bit_length() // 8)), "little")
 
 
-def runs_of_binary(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Positions, Positions]:
+def ranges_of_binary(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Positions, Positions]:
     """Returns the bytes of an array's values, and where each value begins and ends; nulls are empty."""
     if pa.types.is_dictionary(values.type):
-        content, starts, ends = runs_of_binary(values.dictionary)
+        content, starts, ends = ranges_of_binary(values.dictionary)
         indices = values.indices.to_numpy()
         return content, starts[indices], ends[indices]
     *_, data = values.buffers()

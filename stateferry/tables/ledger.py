@@ -41,8 +41,8 @@ Sections = Iterable[tuple[KeyedState, Section]]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One legacy state in a savepoint; `serializers` is a hash of its serializers' snapshots."""
+class LegacyState:
+    """One legacy state, its rules and its flag; `serializers` is a hash of its serializers' snapshots."""
 
     rules: Rules
     flag: KeyedState | None
@@ -73,18 +73,18 @@ class KeyStates:
         return ferried
 
 
-def survey_keys(sections: Sections, source: Source) -> KeyStates:
+def survey_keys(sections: Sections, legacy: LegacyState) -> KeyStates:
     """Returns every key of the sections, in whichever of the states it occurs."""
     parts = _Parts()
     for state, section in sections:
-        if kind := source.kind(state):
-            _PARTS[kind](parts, section, source)
-    return parts.together(source)
+        if kind := legacy.kind(state):
+            _PARTS[kind](parts, section, legacy)
+    return parts.together(legacy)
 
 
 @dataclass(slots=True)
 class _Parts:
-    """Parts of keys' fingerprints: one for each blob, each flag, and each run of rows of one key.
+    """Parts of keys' fingerprints: one for each blob, each flag, and the neighbouring rows of each key.
 
     A part is the key, a hash of its content, and a hash of that content that is alive.
     """
@@ -95,44 +95,44 @@ class _Parts:
     kinds: list[Kinds] = field(default_factory=list)
     timestamps: list[Positions] = field(default_factory=list)
 
-    def blobs(self, section: Section, source: Source) -> None:
+    def blobs(self, section: Section, legacy: LegacyState) -> None:
         timestamps = np.full(len(section), NO_TIMESTAMP)
-        if source.rules.legacy.ttl:
+        if legacy.rules.legacy.ttl:
             with section.locating():
                 timestamps = read_timestamps(section.data, section.value_starts, section.ends)
-        live = is_live(timestamps, source.rules, len(section))
-        self._add_whole(section, source, BLOB, np.where(live, BLOB | LIVE_BLOB, BLOB), live, timestamps)
+        live = is_live(timestamps, legacy.rules, len(section))
+        self._add_whole(section, legacy, BLOB, np.where(live, BLOB | LIVE_BLOB, BLOB), live, timestamps)
 
-    def flags(self, section: Section, source: Source) -> None:
-        assert source.flag is not None
-        stand = set_flags(section, source.flag, source.rules)
+    def flags(self, section: Section, legacy: LegacyState) -> None:
+        assert legacy.flag is not None
+        stand = set_flags(section, legacy.flag, legacy.rules)
         kinds = np.where(stand, FLAG | LIVE_FLAG, FLAG)
-        self._add_whole(section, source, FLAG, kinds, stand, np.full(len(section), NO_TIMESTAMP))
+        self._add_whole(section, legacy, FLAG, kinds, stand, np.full(len(section), NO_TIMESTAMP))
 
     def _add_whole(
         self,
         section: Section,
-        source: Source,
+        legacy: LegacyState,
         kind: int,
         kinds: npt.NDArray[np.integer],
         live: Flags,
         timestamps: Positions,
     ) -> None:
         starts = section.key_starts + section.file.prefix
-        contents = _hashes(section, section.value_starts, section.ends, source, kind)
+        contents = _hashes(section, section.value_starts, section.ends, legacy, kind)
         self.keys.append(key_lanes(section.data, starts, section.key_ends))
         self.contents.append(contents)
         self.alive.append((contents[0] * live, contents[1] * live))
         self.kinds.append(kinds.astype(np.uint8))
         self.timestamps.append(timestamps)
 
-    def rows(self, section: Section, source: Source) -> None:
-        rows = parse_rows(section, source.rules)
+    def rows(self, section: Section, legacy: LegacyState) -> None:
+        rows = parse_rows(section, legacy.rules)
         first, second = key_lanes(section.data, rows.key_starts, rows.key_ends)
-        contents = _hashes(section, rows.key_ends, section.ends, source, ROWS)
+        contents = _hashes(section, rows.key_ends, section.ends, legacy, ROWS)
         timestamps = rows.timestamps if len(rows.timestamps) else np.full(len(section), NO_TIMESTAMP)
         # Rows of one key are neighbours. One part for each key takes less memory than one for each row.
-        starts = run_starts((first, second))
+        starts = first_of_each((first, second))
         self.keys.append((first[starts], second[starts]))
         self.contents.append((np.add.reduceat(contents[0], starts), np.add.reduceat(contents[1], starts)))
         alive = (np.add.reduceat(lane * rows.live, starts) for lane in contents)
@@ -140,7 +140,7 @@ class _Parts:
         self.kinds.append(np.full(len(starts), ROWS, np.uint8))
         self.timestamps.append(np.maximum.reduceat(timestamps, starts))
 
-    def together(self, source: Source) -> KeyStates:
+    def together(self, legacy: LegacyState) -> KeyStates:
         index = KeyIndex(join_lanes(self.keys))
         kinds = np.zeros(len(index), np.uint8)
         timestamps = np.full(len(index), NO_TIMESTAMP)
@@ -151,7 +151,7 @@ class _Parts:
             np.maximum.at(timestamps, index.numbers, np.concatenate(self.timestamps))
         by_time = ((kinds & BLOB != 0) & (kinds & (ROWS | FLAG) != 0)) * _LIVE
         contradictory = (kinds & (LIVE_BLOB | LIVE_FLAG)) == LIVE_BLOB | LIVE_FLAG
-        by_rule = contradictory * _RULES[source.rules.on_contradiction]
+        by_rule = contradictory * _RULES[legacy.rules.on_contradiction]
         first, second = (
             index.sums(content, every) + index.sums(living, every) * by_time + by_rule
             for content, living in zip(contents, alive, strict=True)
@@ -162,16 +162,16 @@ class _Parts:
 _PARTS = {BLOB: _Parts.blobs, ROWS: _Parts.rows, FLAG: _Parts.flags}
 
 
-def run_starts(lanes: Lanes) -> Positions:
-    """Returns where each run of equal keys begins."""
+def first_of_each(lanes: Lanes) -> Positions:
+    """Returns the index of the first of each group of neighbours with the same key."""
     changes = np.ones(len(lanes[0]), np.bool_)
     changes[1:] = (lanes[0][1:] != lanes[0][:-1]) | (lanes[1][1:] != lanes[1][:-1])
     starts: Positions = np.flatnonzero(changes)
     return starts
 
 
-def _hashes(section: Section, starts: Positions, ends: Positions, source: Source, kind: int) -> Lanes:
-    first, second = (seed ^ source.serializers ^ kind for seed in _SEEDS)
+def _hashes(section: Section, starts: Positions, ends: Positions, legacy: LegacyState, kind: int) -> Lanes:
+    first, second = (seed ^ legacy.serializers ^ kind for seed in _SEEDS)
     return hash_lanes(section.data, starts, ends, (first, second))
 
 
@@ -215,7 +215,7 @@ class Ledger:
         """The number of keys."""
         return int(self._there.sum())
 
-    def standing(self) -> Positions:
+    def current(self) -> Positions:
         """Returns the rows of the table that are current: one for each key that hasn't vanished."""
         rows: Positions = self.rows[self._there]
         return rows

@@ -32,7 +32,7 @@ class LedgerRows:
         if sum(table.num_rows for table in self._tables) >= _ROWS_IN_GROUP:
             self.flush()
 
-    def add_tombstones(self, files: Sequence[str], gone: Positions, run: int) -> None:
+    def add_tombstones(self, files: Sequence[str], gone: Positions, run_number: int) -> None:
         """Adds tombstones for the keys in the rows `gone` of these files of the ledger."""
         wanted = pa.schema([field for field in self._schema if field.name in _KEY_COLUMNS])
         rows = read_columns(files, wanted).take(pa.array(gone))
@@ -47,7 +47,7 @@ class LedgerRows:
             names.OLDEST: pa.nulls(count, pa.int64()),
             names.NEWEST: pa.nulls(count, pa.int64()),
             names.TIMESTAMP: pa.nulls(count, pa.int64()),
-            names.RUN: np.full(count, run),
+            names.RUN: np.full(count, run_number),
         }
         self.add(found, count)
 

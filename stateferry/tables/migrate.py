@@ -7,7 +7,6 @@ files of attempts whose facts the driver didn't receive are never committed.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,12 +22,12 @@ from stateferry.savepoint.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, 
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.tables import schemas as names
-from stateferry.tables.chunk import ChunkSpec, Facts, migrate_chunk
+from stateferry.tables.chunk import ChunkTask, WrittenChunk, migrate_chunk
 from stateferry.tables.commits import (
     MAIN,
-    Layout,
     RunMark,
     TableHome,
+    TableLayout,
     advance,
     branch_of,
     commit_run,
@@ -38,11 +37,12 @@ from stateferry.tables.commits import (
     files_by_chunk,
     read_mark,
 )
+from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import chunks_to_fold
-from stateferry.tables.ledger import Source
+from stateferry.tables.ledger import LegacyState
 from stateferry.tables.types import iceberg_schema, shape, with_field_ids
 
-__all__ = ["ChunkSpec", "MigrateStep", "TableHome", "advance_main", "commit_migrate", "migrate_chunk", "plan_migrate"]
+__all__ = ["ChunkTask", "MigrateStep", "TableHome", "advance_main", "commit_migrate", "migrate_chunk", "plan_migrate"]
 
 
 class VanishedKeysError(RejectedError):
@@ -72,17 +72,17 @@ class MigrateStep:
     ledger: TableRef
     rebuild: str | None
     vanish_threshold: float
-    chunks: tuple[ChunkSpec, ...]
+    chunks: tuple[ChunkTask, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshots:
     """The snapshots that a run made of the tables of one migrated state, by the tables' full names."""
 
-    run: int
+    run_number: int
     branch: str
     snapshots: dict[str, int]
-    counts: Counter[str]
+    counts: TableCounts
 
 
 def plan_migrate(
@@ -107,8 +107,8 @@ def plan_migrate(
     states = {state.name: state for state in savepoint.keyed_states(operator)}
     serializers = _serializers(header, rules)
     flag = states.get(rules.flag_name) if rules.flag_name else None
-    source = Source(rules, flag, int(serializers[:16], 16))
-    tables = tables_of(job, operator, rules)
+    legacy = LegacyState(rules, flag, int(serializers[:16], 16))
+    tables = tables_of_state(job, operator, rules)
     schemas = {names.MAP_ENTRY: names.entry_schema(rules), names.KEY_LEDGER: names.ledger_schema(rules)}
     catalog = home.catalog()
     found = {
@@ -118,7 +118,7 @@ def plan_migrate(
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
     firsts = _chunk_firsts(operator, chunk_bytes, at_least)
-    layout = Layout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts, _columns(schemas.values()))
+    layout = TableLayout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts, _columns(schemas.values()))
     rebuild = before.layout.difference(layout) if before else None
     if before and not rebuild:
         layout = before.layout
@@ -135,10 +135,10 @@ def plan_migrate(
         vanish_threshold,
         (),
     )
-    return step if done else replace(step, chunks=_chunks(step, savepoint, operator, source, found, schemas))
+    return step if done else replace(step, chunks=_chunks(step, savepoint, operator, legacy, found, schemas))
 
 
-def tables_of(job: str, operator: Operator, rules: Rules) -> names.StateTables:
+def tables_of_state(job: str, operator: Operator, rules: Rules) -> names.StateTables:
     """Returns the names of the tables of a migrated state."""
     return names.StateTables(job, operator.uid or operator.name or operator.hex_id, rules.new_name)
 
@@ -149,7 +149,7 @@ def _last_run(table: Table) -> int:
     A new run takes a number above those of both tables, in case only one of them was moved forward.
     """
     mark = read_mark(table, table.snapshot_by_name(MAIN))
-    return mark.run if mark else 0
+    return mark.run_number if mark else 0
 
 
 def _ref(tables: names.StateTables, name: str, found: dict[str, Table]) -> TableRef:
@@ -183,29 +183,29 @@ def _chunks(
     step: MigrateStep,
     savepoint: Savepoint,
     operator: Operator,
-    source: Source,
+    legacy: LegacyState,
     found: dict[str, Table],
     schemas: dict[str, Any],
-) -> tuple[ChunkSpec, ...]:
+) -> tuple[ChunkTask, ...]:
     prior = {} if step.rebuild else files_by_chunk(found[names.KEY_LEDGER], step.ledger.base)
     entries = files_by_chunk(found[names.MAP_ENTRY], step.entries.base) if prior else {}
     folded = chunks_to_fold((prior, entries), len(step.mark.layout.chunks))
     folders = {name: table.location() for name, table in found.items()}
     written = {name: with_field_ids(table.schema(), schemas[name]) for name, table in found.items()}
     firsts = step.mark.layout.chunks
-    specs = []
+    tasks = []
     for number, (first, after) in enumerate(zip(firsts, (*firsts[1:], operator.max_parallelism), strict=True)):
         chunk = _one_chunk(operator, range(first, after))
         if chunk is None and number not in prior:
             continue
         folder = f"data/{names.CHUNK}={number}"
-        specs.append(
-            ChunkSpec(
+        tasks.append(
+            ChunkTask(
                 number,
                 savepoint.folder,
                 chunk,
-                source,
-                step.mark.run,
+                legacy,
+                step.mark.run_number,
                 tuple(file.file_path for file in prior.get(number, ())),
                 f"{step.mark.run_id}-{number}",
                 f"{folders[names.MAP_ENTRY]}/{folder}",
@@ -215,7 +215,7 @@ def _chunks(
                 number in folded,
             )
         )
-    return tuple(specs)
+    return tuple(tasks)
 
 
 def _one_chunk(operator: Operator, key_groups: range) -> Chunk | None:
@@ -223,27 +223,30 @@ def _one_chunk(operator: Operator, key_groups: range) -> Chunk | None:
     return chunks[0] if chunks else None
 
 
-def commit_migrate(step: MigrateStep, facts: Sequence[Facts]) -> TableSnapshots:
+def commit_migrate(step: MigrateStep, written: Sequence[WrittenChunk]) -> TableSnapshots:
     """Commits the chunks' files to the run's branch, unless too many keys have vanished."""
-    counts: Counter[str] = Counter()
-    for fact in facts:
-        counts.update(fact["counts"])
-    known, vanished = sum(fact["known"] for fact in facts), counts["keys vanished"]
+    counts = TableCounts()
+    for chunk in written:
+        counts.add(chunk.counts)
+    known, vanished = sum(chunk.known for chunk in written), counts.keys_vanished
     if vanished > step.vanish_threshold * known:
         raise VanishedKeysError(
             f"state {step.tables.state}: {vanished} of the {known} keys that the last run knew are gone, more than the "
             f"{step.vanish_threshold:.0%} that the plan allows: is this the right savepoint? If it is, plan with a "
             "higher vanish_threshold"
         )
-    if len(facts) != len(step.chunks):
-        raise ValueError(f"facts of {len(facts)} chunks where {len(step.chunks)} were planned")
+    if len(written) != len(step.chunks):
+        raise ValueError(f"{len(step.chunks)} chunks were planned, and {len(written)} were written")
     catalog = step.home.catalog()
     snapshots = {}
-    for ref, kind in ((step.entries, "entries"), (step.ledger, "ledger")):
-        files = [fact[kind]["path"] for fact in facts if fact[kind]]
+    for ref, files_written in (
+        (step.entries, [chunk.entries for chunk in written]),
+        (step.ledger, [chunk.ledger for chunk in written]),
+    ):
+        files = [file.path for file in files_written if file is not None]
         table = catalog.load_table(ref.identifier)
         snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, _replaced(step, table, ref))
-    return TableSnapshots(step.mark.run, branch_of(step.mark.run_id), snapshots, counts)
+    return TableSnapshots(step.mark.run_number, branch_of(step.mark.run_id), snapshots, counts)
 
 
 def _replaced(step: MigrateStep, table: Table, ref: TableRef) -> list[DataFile]:

@@ -19,7 +19,7 @@ from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.key_group_file import Section
 from stateferry.serializers.types import FlinkType, Scalar
 from stateferry.serializers.walker import Flags, Positions, split_keys
-from stateferry.tables.ledger import run_starts
+from stateferry.tables.ledger import first_of_each
 from stateferry.tables.schemas import (
     IS_NULL,
     KEY,
@@ -45,8 +45,11 @@ _LEAST_REPEATED, _MOST_DIFFERENT = 4, 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Entries of one key group: key i, whose columns are in `keys`, has the next `counts[i]` of those in `entries`."""
+class EntryColumns:
+    """The entries of a section as columns.
+
+    Key i, whose columns are in `keys`, has the next `counts[i]` of the entries in `entries`.
+    """
 
     key_group: int
     keys: dict[str, pa.Array]
@@ -74,8 +77,8 @@ def key_columns(rules: Rules, section: Section, starts: Positions, ends: Positio
 class UserKeys:
     """Makes columns of a chunk's user keys.
 
-    If the user keys of the first piece are repeated often, the columns are dictionaries: each different user key of a
-    piece is decoded once. In most jobs all maps have about the same user keys.
+    If the user keys of the first section are repeated often, the columns are dictionaries: each different user key of a
+    section is decoded once. In most jobs all maps have about the same user keys.
     """
 
     def __init__(self, type_: FlinkType) -> None:
@@ -118,7 +121,7 @@ class UserKeys:
         return (np.arange(count), np.arange(count, dtype=np.int32)) if self._repeat else None
 
 
-def blob_piece(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKeys) -> Piece:
+def columns_of_blobs(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKeys) -> EntryColumns:
     """Returns the kept entries of blobs."""
     section, whole = blobs.section, bool(keep.all())
     counts = blobs.counts if whole else _kept_counts(blobs, keep)
@@ -129,7 +132,9 @@ def blob_piece(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKeys) -> 
     nulls = section.data[flags] == 1
     timestamps = np.repeat(blobs.timestamps, counts) if rules.legacy.ttl else None
     entries = _entry_columns(rules, section, user_keys, (starts, flags), (flags + 1, ends), nulls, timestamps)
-    return Piece(section.key_group, key_columns(rules, section, blobs.key_starts, blobs.key_ends), counts, entries)
+    return EntryColumns(
+        section.key_group, key_columns(rules, section, blobs.key_starts, blobs.key_ends), counts, entries
+    )
 
 
 def _kept_counts(blobs: Blobs, keep: Flags) -> Positions:
@@ -139,11 +144,11 @@ def _kept_counts(blobs: Blobs, keep: Flags) -> Positions:
     return counts
 
 
-def row_piece(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64], user_keys: UserKeys) -> Piece:
+def columns_of_rows(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64], user_keys: UserKeys) -> EntryColumns:
     """Returns rows of the new state, in which the rows of a key are neighbours."""
     section, values = rows.section, rows.section.value_starts[kept]
     key_starts, key_ends, ends = rows.key_starts[kept], rows.key_ends[kept], section.ends[kept]
-    firsts = run_starts(key_lanes(section.data, key_starts, key_ends))
+    firsts = first_of_each(key_lanes(section.data, key_starts, key_ends))
     counts = np.diff(np.append(firsts, len(kept)))
     nulls = section.data[values] == 1
     timestamps = rows.timestamps[kept] if rules.legacy.ttl else None
@@ -153,7 +158,9 @@ def row_piece(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64], user_key
         nulls = nulls | _equal(section.data, starts, ends, null)
     bounds = key_ends, section.key_ends[kept]
     entries = _entry_columns(rules, section, user_keys, bounds, (starts, ends), nulls, timestamps)
-    return Piece(section.key_group, key_columns(rules, section, key_starts[firsts], key_ends[firsts]), counts, entries)
+    return EntryColumns(
+        section.key_group, key_columns(rules, section, key_starts[firsts], key_ends[firsts]), counts, entries
+    )
 
 
 def _equal(data: Buffer, starts: Positions, ends: Positions, content: bytes) -> Flags:
@@ -238,24 +245,27 @@ def _readable(data: Buffer) -> Buffer:
     return readable
 
 
-def entry_table(pieces: Sequence[Piece], constants: dict[str, int], schema: pa.Schema) -> pa.Table:
-    """Returns the pieces as one table. Values of a key are stored once for all its rows if Parquet can do that."""
-    counts = np.concatenate([piece.counts for piece in pieces])
-    sizes = [len(piece) for piece in pieces]
+def entry_table(sections: Sequence[EntryColumns], constants: dict[str, int], schema: pa.Schema) -> pa.Table:
+    """Returns the entries of several sections as one table.
+
+    Values of a key are stored once for all its rows if Parquet can do that.
+    """
+    counts = np.concatenate([one.counts for one in sections])
+    sizes = [len(one) for one in sections]
     owners = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
     found: list[pa.Array] = []
     for field in schema:
         name = field.name
         if name == KEY_GROUP:
-            groups = np.array([piece.key_group for piece in pieces], np.int32)
+            groups = np.array([one.key_group for one in sections], np.int32)
             found.append(pa.array(np.repeat(groups, sizes)))
         elif name in constants:
             found.append(pa.array(np.full(sum(sizes), constants[name], field.type.to_pandas_dtype())))
-        elif name in pieces[0].keys:
-            found.append(_repeat(pa.concat_arrays([piece.keys[name] for piece in pieces]), owners))
+        elif name in sections[0].keys:
+            found.append(_repeat(pa.concat_arrays([one.keys[name] for one in sections]), owners))
         else:
-            # Parquet can only take one dictionary for all pieces.
-            found.append(pa.chunked_array([piece.entries[name] for piece in pieces]).unify_dictionaries())
+            # Parquet can only take one dictionary for all sections.
+            found.append(pa.chunked_array([one.entries[name] for one in sections]).unify_dictionaries())
     fields = [
         field.with_type(column.type) if pa.types.is_dictionary(column.type) else field
         for field, column in zip(schema, found, strict=True)

@@ -1,11 +1,11 @@
-"""Lists the files of one version of the tables, so that pieces of work need no catalog."""
+"""Lists the files of one version of the tables, so that tasks need no catalog."""
 
 from __future__ import annotations
 
 from stateferry.errors import UsageError
 from stateferry.migration.rules import Rules
 from stateferry.tables import schemas as names
-from stateferry.tables.account import AccountSpec
+from stateferry.tables.account import AccountTask
 from stateferry.tables.commits import MAIN, TableHome, branch_of, files_by_chunk
 from stateferry.tables.reads import ChunkFiles
 
@@ -36,8 +36,8 @@ def plan_account(
     rules: Rules,
     max_parallelism: int,
     *,
-    moves: bool,
-) -> list[AccountSpec]:
-    """Returns the pieces of work that account for what the run made of the tables."""
+    changes_key_groups: bool,
+) -> list[AccountTask]:
+    """Returns the tasks that account for what the run made of the tables."""
     found = chunk_files(home, tables, branch_of(run_id))
-    return [AccountSpec(operator, rules, files, max_parallelism, moves) for files in found]
+    return [AccountTask(operator, rules, files, max_parallelism, changes_key_groups) for files in found]

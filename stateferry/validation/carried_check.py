@@ -1,12 +1,11 @@
 """Compares operator state and raw state of a staged savepoint with its source.
 
 Operator state is compared element by element, distributed over the subtasks as Flink's restore would distribute it. Raw
-state is compared byte by byte. There is one piece of work for each operator that has such state.
+state is compared byte by byte. There is one task for each operator that has such state.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -22,7 +21,7 @@ from stateferry.savepoint.metadata import KeyedHandle, Operator, OperatorHandle,
 from stateferry.savepoint.operator_file import parse_operator_header
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
-from stateferry.validation.keyed_check import READ, Facts, damage
+from stateferry.validation.keyed_check import Side
 
 _READ = 4 << 20
 _LARGEST_HEADER = 64 << 20
@@ -33,8 +32,23 @@ _States = dict[str, _State]
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedSpec:
-    """A piece of work: one operator in the source and in the staged savepoint."""
+class CarriedResult:
+    """The differences that a task found: the name of a state, or the kind of raw state, and what differs in it.
+
+    `damage` says why `side` could not be read. `read` has the digests of the source's bytes.
+    """
+
+    operator: str
+    side: Side
+    size: int
+    damage: DamagedError | RefusedError | None
+    differences: list[tuple[str, str]]
+    read: BytesRead
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTask:
+    """Compares one operator in the source and in the staged savepoint."""
 
     source: Location
     old: Operator
@@ -51,21 +65,21 @@ class CarriedSpec:
         streams = (stream for subtask in self.old.subtasks for stream in _carried_streams(subtask))
         return sum(stream.size for stream in streams)
 
-    def run(self) -> Facts:
-        """Reads both and returns the differences as facts."""
-        began = time.monotonic()
-        facts: Facts = {"side": "source", "operator": self.operator, "size": self.size, "damage": None, "carried": []}
-        read = BytesRead()
+    def do(self) -> CarriedResult:
+        """Reads both and returns the differences."""
+        side, read = Side.SOURCE, BytesRead()
+        damage: DamagedError | RefusedError | None = None
+        differences: list[tuple[str, str]] = []
         try:
             expected = _expected(self.source, self.old, self.new.parallelism, read)
-            facts["side"] = "staged"
+            side = Side.STAGED
             found = _as_they_are(self.staged, self.new, BytesRead())
             if self.new.parallelism != self.old.parallelism:
                 expected, found = _unions_gathered(expected), _unions_gathered(found)
-            facts["carried"] = list(_differences(expected, found))
+            differences += _differences(expected, found)
         except (DamagedError, RefusedError) as error:
-            facts["damage"] = damage(error)
-        return {**facts, READ: read.to_facts(), "seconds": time.monotonic() - began}
+            damage = error.with_traceback(None)
+        return CarriedResult(self.operator, side, self.size, damage, differences, read)
 
 
 def has_carried_state(operator: Operator) -> bool:
@@ -134,12 +148,12 @@ def _digest(file: Any, name: str, start: int, end: int, hasher: Any) -> bytes:
     digest, position = blake2b(digest_size=16), start
     file.seek(start)
     while position < end:
-        piece = bytes(file.read(min(_READ, end - position)))
-        if not piece:
+        portion = bytes(file.read(min(_READ, end - position)))
+        if not portion:
             raise DamagedError(f"{end - position} more bytes", "the end", file=name, offset=position)
-        digest.update(piece)
-        hasher.update(piece)
-        position += len(piece)
+        digest.update(portion)
+        hasher.update(portion)
+        position += len(portion)
     return digest.digest()
 
 

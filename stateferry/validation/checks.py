@@ -1,8 +1,8 @@
 """The validation: compares a staged savepoint with its source, from the bytes of both and nothing else.
 
-Pieces of work (`plan_checks`, `run_check`) may run anywhere and return small facts. `validate` adds up the facts and
-judges them. Only where they differ, the savepoints are read twice more: first to find the slices that differ, then to
-find the entries.
+Tasks (`plan_checks`, `do_check`) may run anywhere and return small results. `validate` adds up the results and judges
+them. Only where they differ, the savepoints are read twice more: first to find the slices that differ, then to find the
+entries.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.metadata import Operator, parse_metadata
 from stateferry.savepoint.reader import Savepoint, has_keyed_state
 from stateferry.savepoint.storage import Location
-from stateferry.validation.carried_check import CarriedSpec, has_carried_state
+from stateferry.validation.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.content import Account
 from stateferry.validation.judgement import OperatorJudge, Samples, TableAccount, Tally
-from stateferry.validation.keyed_check import Facts, KeyedSpec, Probe, Side, as_error
+from stateferry.validation.keyed_check import KeyedResult, KeyedTask, Probe, Side
 from stateferry.validation.metadata_check import (
     Difference,
     compare_headers,
@@ -33,26 +33,27 @@ from stateferry.validation.metadata_check import (
     moving,
 )
 from stateferry.validation.promise import Promise
-from stateferry.validation.sample_text import MOST_SAMPLES, compare, name_of
+from stateferry.validation.sample_text import MOST_SAMPLES, ProbedEntry, compare
 from stateferry.validation.sampling import SampleSpec, seed_of
 
-CheckSpec = KeyedSpec | CarriedSpec
-Run = Callable[[Sequence[CheckSpec]], Iterable[Facts]]
+CheckTask = KeyedTask | CarriedTask
+CheckResult = KeyedResult | CarriedResult
+DoTasks = Callable[[Sequence[CheckTask]], Iterable[CheckResult]]
 
 _MOST_GROUPS_PROBED = 32
 _MOST_BITS = 16
 _ENTRIES_OF_A_SLICE = 64
-_MOST_ITEMS = 20_000
+_MOST_PROBED = 20_000
 
 
-def run_check(spec: CheckSpec) -> Facts:
-    """Does one piece of work."""
-    return spec.run()
+def do_check(task: CheckTask) -> CheckResult:
+    """Does one task."""
+    return task.do()
 
 
-def run_here(specs: Sequence[CheckSpec]) -> Iterator[Facts]:
-    """Does pieces of work in this process."""
-    return map(run_check, specs)
+def do_here(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
+    """Does tasks in this process."""
+    return map(do_check, tasks)
 
 
 def open_staged(name: str) -> Savepoint | Check:
@@ -71,17 +72,17 @@ def open_staged(name: str) -> Savepoint | Check:
 
 def plan_checks(
     source: Savepoint, staged: Savepoint, promise: Promise, *, target_bytes: int = TARGET_BYTES
-) -> list[CheckSpec]:
-    """All pieces of work.
+) -> list[CheckTask]:
+    """All tasks.
 
     Keyed state of the staged savepoint that can't be cut into chunks gets none; `tally_up` records it as damage.
     """
-    specs: list[CheckSpec] = []
+    tasks: list[CheckTask] = []
     for pair in _pairs(source, staged):
-        specs += pair.keyed(promise, target_bytes)
+        tasks += pair.keyed(promise, target_bytes)
         if has_carried_state(pair.old) or has_carried_state(pair.new):
-            specs.append(CarriedSpec(source.folder, pair.old, staged.folder, pair.new))
-    return specs
+            tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new))
+    return tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,13 @@ class _Pair:
         target_bytes: int,
         wanted: Callable[[int], bool] | None = None,
         sides: Sequence[Side] = tuple(Side),
-    ) -> list[CheckSpec]:
-        """Pieces of work for keyed state; `wanted` chooses key groups of the new savepoint."""
+    ) -> list[KeyedTask]:
+        """The tasks for keyed state; `wanted` chooses key groups of the new savepoint."""
         if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
             return []
         promised, seed = promise.of(self.source, self.old), seed_of(self.source)
-        everything = wanted is None or promised.moves
-        specs: list[CheckSpec] = []
+        everything = wanted is None or promised.changes_key_groups
+        tasks: list[KeyedTask] = []
         for side, savepoint, operator in (
             (Side.SOURCE, self.source, self.old),
             (Side.STAGED, self.staged, self.new),
@@ -120,8 +121,8 @@ class _Pair:
                     raise
                 continue
             total = sum(chunk.size for chunk in chunks)
-            specs += [
-                KeyedSpec(
+            tasks += [
+                KeyedTask(
                     side,
                     savepoint.folder,
                     self.old.hex_id,
@@ -132,7 +133,7 @@ class _Pair:
                 )
                 for chunk in chunks
             ]
-        return specs
+        return tasks
 
     def checks_keys(self, promise: Promise) -> bool:
         """Whether to check that each key is in the key group of its hash.
@@ -140,8 +141,8 @@ class _Pair:
         Without a migration or a new max parallelism this isn't needed: equal content proves that each key is where it
         was.
         """
-        rehashed = promise.layout.rehashes(self.old)
-        return has_keyed_state(self.old) and (rehashed or bool(promise.rules.get(self.old.id)))
+        changes = promise.layout.changes_key_groups(self.old)
+        return has_keyed_state(self.old) and (changes or bool(promise.rules.get(self.old.id)))
 
     def uncuttable(self) -> DamagedError | None:
         """Why the staged operator's keyed state can't be cut into chunks, or None."""
@@ -166,29 +167,31 @@ def validate(
     staged: Savepoint,
     promise: Promise,
     *,
-    run: Run = run_here,
+    do: DoTasks = do_here,
     tables: Sequence[TableAccount] = (),
     target_bytes: int = TARGET_BYTES,
 ) -> list[Check]:
     """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check."""
-    tallies = tally_up(source, staged, promise, run(plan_checks(source, staged, promise, target_bytes=target_bytes)))
-    samples = find_samples(source, staged, promise, tallies, run, target_bytes)
+    tallies = tally_up(source, staged, promise, do(plan_checks(source, staged, promise, target_bytes=target_bytes)))
+    samples = find_samples(source, staged, promise, tallies, do, target_bytes)
     return judge(source, staged, promise, tallies, samples, tables)
 
 
-def tally_up(source: Savepoint, staged: Savepoint, promise: Promise, facts: Iterable[Facts]) -> dict[str, Tally]:
-    """Adds up the facts of each operator."""
+def tally_up(
+    source: Savepoint, staged: Savepoint, promise: Promise, results: Iterable[CheckResult]
+) -> dict[str, Tally]:
+    """Adds up the results of each operator."""
     tallies = {}
     for pair in _pairs(source, staged):
         # The staged savepoint may have another max parallelism than promised.
         promised = promise.layout.of(pair.old).max_parallelism
         tallies[pair.old.hex_id] = Tally(max(promised, pair.new.max_parallelism))
-    for one in facts:
-        tallies[one["operator"]].take(one)
+    for result in results:
+        tallies[result.operator].take(result)
     for pair in _pairs(source, staged):
         error = pair.uncuttable()
         if error is not None:
-            tallies[pair.old.hex_id].damage.append((error.key_group, str(error)))
+            tallies[pair.old.hex_id].note_damage(error)
     return tallies
 
 
@@ -200,7 +203,7 @@ def judge(
     samples: Samples,
     tables: Sequence[TableAccount] = (),
 ) -> list[Check]:
-    """The checks that follow from the facts."""
+    """The checks that follow from the results."""
     checks = [_of_differences("_metadata", list(compare_metadata(source.metadata, staged.metadata, promise.layout)))]
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
@@ -245,7 +248,7 @@ def _headers_by_subtask(savepoint: Savepoint, operator: Operator) -> dict[int, K
 
 
 def find_samples(
-    source: Savepoint, staged: Savepoint, promise: Promise, tallies: dict[str, Tally], run: Run, target_bytes: int
+    source: Savepoint, staged: Savepoint, promise: Promise, tallies: dict[str, Tally], do: DoTasks, target_bytes: int
 ) -> Samples:
     """Finds up to ten wrong entries in each state that differs, and says what is wrong with them."""
     samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
@@ -253,7 +256,7 @@ def find_samples(
         tally = tallies[pair.old.hex_id]
         if tally.damage:
             continue
-        search = _Search(pair, promise, run, target_bytes)
+        search = _Search(pair, promise, do, target_bytes)
         differing = tally.differing()
         for state, groups in differing.items():
             samples[pair.old.hex_id, state] = search.differences(state, groups, tally)
@@ -269,16 +272,17 @@ class _Search:
 
     pair: _Pair
     promise: Promise
-    run: Run
+    do: DoTasks
     target_bytes: int
 
-    def _facts(self, probe: Probe, sides: Sequence[Side] = tuple(Side)) -> Iterator[Facts]:
+    def _probed(self, probe: Probe, sides: Sequence[Side] = tuple(Side)) -> Iterator[KeyedResult]:
         wanted = set(probe.key_groups)
-        specs = self.pair.keyed(self.promise, self.target_bytes, wanted.__contains__, sides)
-        for facts in self.run([replace(spec, probe=probe) for spec in specs if isinstance(spec, KeyedSpec)]):
-            if facts["damage"] is not None:
-                raise as_error(facts["damage"])
-            yield facts
+        tasks = self.pair.keyed(self.promise, self.target_bytes, wanted.__contains__, sides)
+        for result in self.do([replace(task, probe=probe) for task in tasks]):
+            if result.damage is not None:
+                raise result.damage
+            assert isinstance(result, KeyedResult)
+            yield result
 
     def differences(self, state: str, groups: list[int], tally: Tally) -> list[tuple[int, str]]:
         """Finds differing entries in the state's key groups: by slices first, then by entries."""
@@ -286,29 +290,30 @@ class _Search:
         entries = max(int(book.of(state).counts[list(probed)].sum()) for book in (tally.expected, tally.found))
         bits = min(max((entries // _ENTRIES_OF_A_SLICE).bit_length(), 1), _MOST_BITS)
         probe = Probe(state, probed, bits)
-        accounts = {side.value: Account.of(1 << bits) for side in Side}
-        for facts in self._facts(probe):
-            accounts[facts["side"]].add_facts(facts["slices"])
-        slices = self._differing_slices(accounts[Side.SOURCE.value], accounts[Side.STAGED.value])
-        items: dict[str, list[dict[str, object]]] = {side.value: [] for side in Side}
-        for facts in self._facts(replace(probe, slices=slices)) if slices else ():
-            items[facts["side"]] += facts["items"]
-        return compare(items[Side.SOURCE.value], items[Side.STAGED.value])
+        accounts = {side: Account.of(1 << bits) for side in Side}
+        for result in self._probed(probe):
+            assert result.slices is not None
+            accounts[result.side].take(result.slices)
+        slices = self._differing_slices(accounts[Side.SOURCE], accounts[Side.STAGED])
+        found: dict[Side, list[ProbedEntry]] = {side: [] for side in Side}
+        for result in self._probed(replace(probe, slices=slices)) if slices else ():
+            found[result.side] += result.entries
+        return compare(found[Side.SOURCE], found[Side.STAGED])
 
     @staticmethod
     def _differing_slices(one: Account, other: Account) -> tuple[int, ...]:
         """Up to ten differing slices, fewer if they hold too many entries."""
         different = one.differences(other)[:MOST_SAMPLES]
         sizes = np.cumsum(one.counts[different] + other.counts[different])
-        return tuple(different[: max(int(np.searchsorted(sizes, _MOST_ITEMS)), 1)].tolist())
+        return tuple(different[: max(int(np.searchsorted(sizes, _MOST_PROBED)), 1)].tolist())
 
     def strays(self, state: str, groups: list[int]) -> list[tuple[int, str]]:
         """Names entries whose key belongs to another key group."""
         probe = Probe(state, tuple(groups[:_MOST_GROUPS_PROBED]), strays=True)
         with suppress(DamagedError):
-            items = [item for facts in self._facts(probe, (Side.STAGED,)) for item in facts["items"]]
+            found = [entry for result in self._probed(probe, (Side.STAGED,)) for entry in result.entries]
             return [
-                (item["group"], f"{name_of(item)}: its hash leads to another key group")
-                for item in items[:MOST_SAMPLES]
+                (entry.key_group, f"{entry.name}: its hash leads to another key group")
+                for entry in found[:MOST_SAMPLES]
             ]
         return []

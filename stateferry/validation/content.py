@@ -6,6 +6,7 @@ namespace, user key, null flag, value and timestamp. The entries of a blob count
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -59,21 +60,33 @@ class Account:
     def resized(self, size: int) -> Account:
         """The same account with a larger number of key groups."""
         other = Account.of(size)
-        other.add_facts(self.to_facts())
+        other.take(self)
         return other
 
-    def to_facts(self) -> dict[str, list[int]]:
-        """The account as JSON-compatible facts, without key groups that have no entries."""
-        there = np.flatnonzero((self.counts != 0) | (self.sums != 0))
-        return {"at": there.tolist(), "counts": self.counts[there].tolist(), "sums": self.sums[there].tolist()}
+    def take(self, other: Account) -> None:
+        """Adds all of another account, which may have been made for another number of key groups."""
+        self._take(*other._occupied())
 
-    def add_facts(self, facts: dict[str, list[int]]) -> None:
-        """Adds an account that `to_facts` has written."""
-        at = np.array(facts["at"], np.int64)
-        if len(at) and not 0 <= at[0] <= at[-1] < len(self.counts):
-            raise ValueError(f"an account of {at[-1] + 1} groups where there are {len(self.counts)}")
-        self.counts[at] += np.array(facts["counts"], np.int64)
-        self.sums[at] += np.array(facts["sums"], np.uint64)
+    def _take(self, groups: Positions, counts: Positions, sums: Hashes) -> None:
+        if len(groups) and groups[-1] >= len(self.counts):
+            raise ValueError(f"an account of {groups[-1] + 1} key groups where there are {len(self.counts)}")
+        self.counts[groups] += counts
+        self.sums[groups] += sums
+
+    def _occupied(self) -> tuple[Positions, Positions, Hashes]:
+        """The key groups that have entries, and their counts and sums."""
+        groups = np.flatnonzero((self.counts != 0) | (self.sums != 0))
+        return groups, self.counts[groups], self.sums[groups]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Key groups without entries are left out when an account is pickled."""
+        return Account._of_occupied, (len(self.counts), *self._occupied())
+
+    @classmethod
+    def _of_occupied(cls, size: int, groups: Positions, counts: Positions, sums: Hashes) -> Account:
+        account = cls.of(size)
+        account._take(groups, counts, sums)
+        return account
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +125,17 @@ class Entries:
         return out
 
 
-def hash_runs(data: Buffer, starts: Positions, ends: Positions, seeds: Hashes | None = None) -> Hashes:
+def hash_ranges(data: Buffer, starts: Positions, ends: Positions, seeds: Hashes | None = None) -> Hashes:
     """The hash of each range of bytes, based on its seed."""
     out = np.empty(len(starts), np.uint64)
-    kernels.hash_runs(data, starts, ends, np.zeros(len(starts), np.uint64) if seeds is None else seeds, out)
+    kernels.hash_ranges(data, starts, ends, np.zeros(len(starts), np.uint64) if seeds is None else seeds, out)
     return out
 
 
 def plain_entries(section: Section, groups: Positions) -> Entries:
     """The entries of any state, with keys and values as they are stored."""
     starts = section.key_starts + section.file.prefix
-    pairs = hash_runs(section.data, starts, section.key_ends)
+    pairs = hash_ranges(section.data, starts, section.key_ends)
     count = len(section)
     return Entries(
         section.data,
@@ -143,16 +156,16 @@ def plain_entries(section: Section, groups: Positions) -> Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRuns:
-    """Runs of neighbouring entries with the same key: start and end of each run's key, and its number of entries."""
+class KeySpans:
+    """Neighbouring entries with the same key: start and end of the key, and the number of entries."""
 
     starts: Positions
     ends: Positions
     sizes: Positions
 
     @classmethod
-    def of(cls, section: Section, state: KeyedState) -> KeyRuns:
-        """Finds the runs in a section."""
+    def of(cls, section: Section, state: KeyedState) -> KeySpans:
+        """Finds the keys of a section."""
         before = section.file.prefix + (_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
         all_starts = section.key_starts + before
         starts, ends = skip_runs(state.key, section.data, all_starts, section.key_ends)
@@ -160,16 +173,16 @@ class KeyRuns:
         return cls(starts, ends, np.diff(firsts, append=len(section)))
 
     def per_entry(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """Repeats a value of each run for all its entries."""
+        """Repeats a value of each key for all its entries."""
         return np.repeat(values, self.sizes)
 
     def groups(self, section: Section, state: KeyedState, max_parallelism: int) -> Positions:
-        """The key group to which each run's key belongs by its hash."""
+        """The key group to which each key belongs by its hash."""
         codes = hash_codes(state.key, section.data, self.starts, self.ends)
         return assign_to_key_groups(codes, max_parallelism).astype(np.int64)
 
 
-def map_rows(section: Section, state: KeyedState, groups: Positions, runs: KeyRuns | None = None) -> Entries:
+def map_rows(section: Section, state: KeyedState, groups: Positions, spans: KeySpans | None = None) -> Entries:
     """The entries of a section of a map state."""
     data, starts, values = section.data, section.key_starts + section.file.prefix, section.value_starts
     least = 1 + _TIMESTAMP if state.ttl else 1
@@ -179,7 +192,7 @@ def map_rows(section: Section, state: KeyedState, groups: Positions, runs: KeyRu
     nulls = data[values]
     for wrong in np.flatnonzero(nulls > 1)[:1]:
         raise DamagedError("a map entry's null flag 0 or 1", f"{nulls[wrong]}", offset=int(values[wrong]))
-    key_ends, keys = _keys_of_rows(section, state, starts, runs)
+    key_ends, keys = _keys_of_rows(section, state, starts, spans)
     value_ends = section.ends
     if not state.ttl and nulls.any():
         # Flink 1.20 writes bytes behind the flag of a null value. No version of Flink reads them.
@@ -193,7 +206,7 @@ def map_rows(section: Section, state: KeyedState, groups: Positions, runs: KeyRu
         key_ends,
         section.key_ends,
         keys,
-        hash_runs(data, key_ends, section.key_ends, keys),
+        hash_ranges(data, key_ends, section.key_ends, keys),
         nulls,
         _NOTHING,
         timestamps_at(data, values + 1, section.ends) if state.ttl else _NO_STAMPS,
@@ -203,19 +216,19 @@ def map_rows(section: Section, state: KeyedState, groups: Positions, runs: KeyRu
 
 
 def _keys_of_rows(
-    section: Section, state: KeyedState, starts: Positions, runs: KeyRuns | None
+    section: Section, state: KeyedState, starts: Positions, spans: KeySpans | None
 ) -> tuple[Positions, Hashes]:
     """The end of each row's key with its namespace, and the hash of both."""
     data = section.data
     if state.namespace is not Scalar.VOID_NAMESPACE:
         split = split_keys(state.key, state.namespace, state.has_suffixes, data, starts, section.key_ends)
-        return split.rests, hash_runs(data, starts, split.rests)
-    runs = runs or KeyRuns.of(section, state)
-    ends = runs.ends + 1
-    key_ends = starts + runs.per_entry(ends - runs.starts)
+        return split.rests, hash_ranges(data, starts, split.rests)
+    spans = spans or KeySpans.of(section, state)
+    ends = spans.ends + 1
+    key_ends = starts + spans.per_entry(ends - spans.starts)
     for short in np.flatnonzero(key_ends > section.key_ends)[:1]:
         raise DamagedError("a namespace behind the key", "the end", offset=int(section.key_ends[short]))
-    return key_ends, runs.per_entry(hash_runs(data, runs.starts, ends))
+    return key_ends, spans.per_entry(hash_ranges(data, spans.starts, ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +266,7 @@ def blob_entries(section: Section, type_: MapType, ttl: bool, null: bytes | None
         left = section.ends[long] - found.stops[long]
         raise DamagedError("the end of the map", f"{left} more bytes", offset=int(found.stops[long]))
     key_starts = section.key_starts + section.file.prefix
-    keys = hash_runs(data, key_starts, section.key_ends)
+    keys = hash_ranges(data, key_starts, section.key_ends)
     owners = np.repeat(np.arange(len(section)), found.counts)
     spread = keys[owners]
     nulls = data[found.key_ends]
@@ -266,7 +279,7 @@ def blob_entries(section: Section, type_: MapType, ttl: bool, null: bytes | None
         found.starts,
         found.key_ends,
         spread,
-        hash_runs(data, found.starts, found.key_ends, spread),
+        hash_ranges(data, found.starts, found.key_ends, spread),
         nulls * np.uint8(kernels.NULL_BYTES) if ttl else nulls,
         np.array(bytearray(null or b""), np.uint8),
         stamps[owners] if ttl else _NO_STAMPS,
@@ -298,11 +311,7 @@ class Book:
             self.accounts[state] = Account.of(self.size)
         return self.accounts[state]
 
-    def to_facts(self) -> dict[str, Any]:
-        """All accounts as JSON-compatible facts."""
-        return {state: account.to_facts() for state, account in self.accounts.items()}
-
-    def add_facts(self, facts: dict[str, Any]) -> None:
-        """Adds accounts that `to_facts` has written."""
-        for state, account in facts.items():
-            self.of(state).add_facts(account)
+    def take(self, accounts: Mapping[str, Account]) -> None:
+        """Adds other accounts."""
+        for state, account in accounts.items():
+            self.of(state).take(account)

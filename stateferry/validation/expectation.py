@@ -7,13 +7,13 @@ again and takes back those that don't belong in the new state.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
+from stateferry.counts import Counts
 from stateferry.errors import DamagedError
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
 from stateferry.savepoint.group_sections import GroupSections
@@ -26,9 +26,9 @@ from stateferry.validation.content import (
     BlobEntries,
     Entries,
     Hashes,
-    KeyRuns,
+    KeySpans,
     blob_entries,
-    hash_runs,
+    hash_ranges,
     map_rows,
     plain_entries,
     timestamps_at,
@@ -43,6 +43,24 @@ EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL = (
     "replaced by the key's blob",
     "a null that the new state can't hold",
 )
+
+
+@dataclass(slots=True)
+class SourceCounts(Counts):
+    """What the source has for one new state.
+
+    The entries of `nulls_that_cannot_be_kept` are alive, and neither superseded nor of flagged keys.
+    """
+
+    blob_entries: int = 0
+    blob_entries_expired: int = 0
+    blob_entries_superseded: int = 0
+    blob_entries_of_flagged_keys: int = 0
+    rows: int = 0
+    rows_expired: int = 0
+    rows_replaced: int = 0
+    contradictions: int = 0
+    nulls_that_cannot_be_kept: int = 0
 
 
 class Sink(Protocol):
@@ -86,7 +104,7 @@ class Expectation:
         self._promise, self._sink = promise, sink
         self._samples = samples or {}
         self._new_states = promise.new_states
-        self.counts: dict[str, Counter[str]] = {rules.new_name: Counter() for rules in promise.rules}
+        self.counts: dict[str, SourceCounts] = {rules.new_name: SourceCounts() for rules in promise.rules}
 
     def read(self, group: GroupSections) -> None:
         """Reads one key group."""
@@ -114,35 +132,33 @@ class Expectation:
         self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
 
     def _groups(self, state: KeyedState, section: Section) -> Positions:
-        if not self._promise.moves:
+        if not self._promise.changes_key_groups:
             return np.full(len(section), section.key_group, np.int64)
-        runs = KeyRuns.of(section, state)
-        present = runs.groups(section, state, self._promise.old_max)
+        spans = KeySpans.of(section, state)
+        present = spans.groups(section, state, self._promise.old_max)
         for wrong in np.flatnonzero(present != section.key_group)[:1]:
             raise DamagedError(
                 f"keys whose hash leads to key group {section.key_group} of {self._promise.old_max}",
                 f"a key of {state.name} whose hash leads to {present[wrong]}",
-                offset=int(runs.starts[wrong]),
+                offset=int(spans.starts[wrong]),
             )
-        return runs.per_entry(runs.groups(section, state, self._promise.new_max))
+        return spans.per_entry(spans.groups(section, state, self._promise.new_max))
 
     def _blobs(self, rules: Rules, section: Section, claims: _Claims | None) -> None:
         counts = self.counts[rules.new_name]
-        blobs, live, standing, nulls = self._living_entries(rules, section)
+        blobs, live, kept, nulls = self._living_entries(rules, section)
         self._sample(rules, rules.legacy.name, section, blobs.keys)
-        counts["blobs"] += len(blobs.counts)
-        counts["empty maps"] += int((live & (blobs.counts == 0)).sum())
-        counts["blob entries"] += len(blobs.entries)
-        counts["blob entries expired"] += int(blobs.counts[~live].sum())
-        counts["nulls that can't be kept"] += int(nulls.sum())
+        counts.blob_entries += len(blobs.entries)
+        counts.blob_entries_expired += int(blobs.counts[~live].sum())
+        counts.nulls_that_cannot_be_kept += int(nulls.sum())
         if claims is not None:
             claims.blobs.append(blobs.keys[live])
-        self._sink.add(rules.new_name, blobs.entries, standing)
+        self._sink.add(rules.new_name, blobs.entries, kept)
         self._sink.leave_out(rules.new_name, blobs.entries, blobs.per_entry(~live), EXPIRED)
         self._sink.leave_out(rules.new_name, blobs.entries, nulls, NULL)
 
     def _flags(self, rules: Rules, flag: KeyedState, section: Section, claims: _Claims) -> None:
-        keys = hash_runs(section.data, section.key_starts + section.file.prefix, section.key_ends)
+        keys = hash_ranges(section.data, section.key_starts + section.file.prefix, section.key_ends)
         self._sample(rules, flag.name, section, keys)
         claims.flagged.append(keys[_set(section, flag, rules)])
 
@@ -165,8 +181,8 @@ class Expectation:
         entries, live = self._living_rows(rules, section)
         self._sample(rules, rules.new_name, section, entries.keys)
         counts = self.counts[rules.new_name]
-        counts["rows"] += len(entries)
-        counts["rows expired"] += int((~live).sum())
+        counts.rows += len(entries)
+        counts.rows_expired += int((~live).sum())
         if claims is not None:
             claims.rows.append(np.unique(entries.keys[live]))
         self._sink.add(rules.new_name, entries, live)
@@ -184,11 +200,11 @@ class Expectation:
         both = np.setdiff1d(
             np.intersect1d(blobs, _joined(claims.rows), assume_unique=True), contradictory, assume_unique=True
         )
-        self.counts[rules.new_name]["contradictions"] += len(contradictory)
+        self.counts[rules.new_name].contradictions += len(contradictory)
         if len(contradictory) == len(both) == 0:
             return
-        standing = self._settle_rows(rules, group, contradictory, both)
-        self._settle_blobs(rules, group, contradictory, standing)
+        superseding = self._settle_rows(rules, group, contradictory, both)
+        self._settle_blobs(rules, group, contradictory, superseding)
 
     def _settle_rows(self, rules: Rules, group: GroupSections, contradictory: Hashes, both: Hashes) -> Hashes:
         """Returns the hashes (key and user key) of rows that replace entries of a blob."""
@@ -199,7 +215,7 @@ class Expectation:
                     entries, live = self._living_rows(rules, section)
                 if rules.on_contradiction is Contradiction.BLOB:
                     replaced = live & _among(entries.keys, contradictory)
-                    counts["rows replaced"] += int(replaced.sum())
+                    counts.rows_replaced += int(replaced.sum())
                     self._sink.withdraw(rules.new_name, entries, replaced, REPLACED)
                 pairs.append(entries.pairs[live & _among(entries.keys, both)])
         return _joined(pairs)
@@ -209,16 +225,16 @@ class Expectation:
         for state, section in group:
             if state.name == rules.legacy.name:
                 with section.locating():
-                    blobs, _, standing, nulls = self._living_entries(rules, section)
+                    blobs, _, kept, nulls = self._living_entries(rules, section)
                 flagged = np.zeros(len(blobs.entries), np.bool_)
                 if rules.on_contradiction is not Contradiction.BLOB:
                     flagged = blobs.per_entry(_among(blobs.keys, contradictory))
                 superseded = _among(blobs.entries.pairs, pairs) & ~flagged
-                counts["blob entries of flagged keys"] += int((flagged & (standing | nulls)).sum())
-                counts["blob entries superseded"] += int((superseded & (standing | nulls)).sum())
-                counts["nulls that can't be kept"] -= int(((flagged | superseded) & nulls).sum())
-                self._sink.withdraw(rules.new_name, blobs.entries, flagged & standing, FLAGGED)
-                self._sink.withdraw(rules.new_name, blobs.entries, superseded & standing, SUPERSEDED)
+                counts.blob_entries_of_flagged_keys += int((flagged & (kept | nulls)).sum())
+                counts.blob_entries_superseded += int((superseded & (kept | nulls)).sum())
+                counts.nulls_that_cannot_be_kept -= int(((flagged | superseded) & nulls).sum())
+                self._sink.withdraw(rules.new_name, blobs.entries, flagged & kept, FLAGGED)
+                self._sink.withdraw(rules.new_name, blobs.entries, superseded & kept, SUPERSEDED)
 
 
 def _living(stamps: Positions, rules: Rules, count: int) -> Flags:

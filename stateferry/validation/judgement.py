@@ -1,4 +1,4 @@
-"""Adds up the facts about source and staged savepoint, and makes checks of them."""
+"""Adds up what the tasks found in source and staged savepoint, and makes checks of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stateferry.errors import DamagedError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.quantities import noun
 from stateferry.serializers.types import FlinkType, RowType, children, type_name
+from stateferry.validation.carried_check import CarriedResult
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.content import Account, Book
-from stateferry.validation.keyed_check import Facts, Side, as_error
+from stateferry.validation.expectation import SourceCounts
+from stateferry.validation.keyed_check import KeyedResult, Side
 from stateferry.validation.plain_check import PlainTally
 from stateferry.validation.promise import OperatorPromise
 from stateferry.validation.sample_text import MOST_SAMPLES
@@ -23,27 +26,35 @@ from stateferry.validation.sample_text import MOST_SAMPLES
 Samples = Mapping[tuple[str, str], Sequence[tuple[int, str]]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TableAccount:
     """The account of a migrated state's living rows according to the tables.
 
-    It uses the same hashes as `content.Entries`. `problems` say why it is incomplete, if it is.
+    It uses the same hashes as `content.Entries`. `problems` say why it is incomplete, if it is. `rows_read` is the
+    number of rows that were read for it, as the ledger didn't have their sums.
     """
 
     operator: str
     state: str
     account: Account
     problems: list[str] = field(default_factory=list)
+    rows_read: int = 0
+
+    def add(self, other: TableAccount) -> None:
+        """Adds what another chunk of the same tables holds."""
+        self.account.take(other.account)
+        self.problems += other.problems
+        self.rows_read += other.rows_read
 
 
 @dataclass(slots=True)
 class Tally:
-    """The facts of one operator, added up; `size` is the largest possible number of key groups."""
+    """The results of one operator's tasks, added up; `size` is the largest possible number of key groups."""
 
     size: int
     expected: Book = field(init=False)
     found: Book = field(init=False)
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    counts: dict[str, SourceCounts] = field(default_factory=dict)
     strays: dict[str, Counter[int]] = field(default_factory=dict)
     expired: dict[str, Counter[int]] = field(default_factory=dict)
     carried: list[tuple[str, str]] = field(default_factory=list)
@@ -54,25 +65,29 @@ class Tally:
     def __post_init__(self) -> None:
         self.expected, self.found = Book(self.size), Book(self.size)
 
-    def take(self, facts: Facts) -> None:
-        """Adds the facts of one piece of work; raises an error if the source is damaged."""
-        is_source = facts["side"] == Side.SOURCE.value
-        if facts["damage"] is not None:
+    def take(self, result: KeyedResult | CarriedResult) -> None:
+        """Adds the result of one task; raises an error if the source is damaged."""
+        is_source = result.side is Side.SOURCE
+        if result.damage is not None:
             if is_source:
-                raise as_error(facts["damage"])
-            self.damage.append((facts["damage"]["key_group"], facts["damage"]["text"]))
-            self.carried_is_damaged |= "carried" in facts
-        self.carried += [tuple(difference) for difference in facts.get("carried", ())]
-        if "accounts" not in facts:
+                raise result.damage
+            self.note_damage(result.damage)
+        if isinstance(result, CarriedResult):
+            self.carried += result.differences
+            self.carried_is_damaged |= result.damage is not None
             return
-        (self.expected if is_source else self.found).add_facts(facts["accounts"])
-        for state, of_state in facts["plain"].items():
-            self.plain.setdefault(state, PlainTally()).take(is_source, of_state)
-        for state, counts in facts["counts"].items():
-            self.counts.setdefault(state, Counter()).update(counts)
-        for mine, theirs in ((self.strays, facts["strays"]), (self.expired, facts["expired"])):
+        (self.expected if is_source else self.found).take(result.accounts)
+        for state, sampled in result.samples.items():
+            self.plain.setdefault(state, PlainTally()).take(is_source, sampled)
+        for state, counts in result.counts.items():
+            self.counts.setdefault(state, SourceCounts()).add(counts)
+        for mine, theirs in ((self.strays, result.strays), (self.expired, result.expired)):
             for state, groups in theirs.items():
-                mine.setdefault(state, Counter()).update(dict(groups))
+                mine.setdefault(state, Counter()).update(groups)
+
+    def note_damage(self, error: DamagedError | RefusedError) -> None:
+        """Notes why a part of the staged savepoint can't be read."""
+        self.damage.append((error.key_group if isinstance(error, DamagedError) else None, f"{error}"))
 
     def differing(self) -> dict[str, list[int]]:
         """The key groups in which the two accounts differ, by state."""
@@ -83,7 +98,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class OperatorJudge:
-    """Makes the checks of one operator from its facts.
+    """Makes the checks of one operator from what its tasks found.
 
     `hex_id` and `label` name the operator. `seed` chose the keys that were read a second time.
     """
@@ -145,7 +160,7 @@ class OperatorJudge:
 
     def _migrated(self, rules: Rules) -> Iterator[Check]:
         state = rules.new_name
-        name, counts = f"{self.label}/{state}", self.tally.counts.get(rules.new_name, Counter())
+        name, counts = f"{self.label}/{state}", self.tally.counts.get(rules.new_name, SourceCounts())
         yield self._rows(state, f"{name}: rows", counts)
         yield self._content(state, f"{name}: content")
         if rules.drops_expired:
@@ -153,8 +168,8 @@ class OperatorJudge:
             groups = tuple(sorted(group for group, count in expired.items() if count))
             yield self._counted(f"{name}: no expired row", sum(expired.values()), state, groups)
         stops = rules.on_contradiction is Contradiction.STOP
-        yield self._counted(f"{name}: no unsettled contradiction", counts["contradictions"] if stops else 0, state)
-        nulls = 0 if rules.drop_unrepresentable_nulls else counts["nulls that can't be kept"]
+        yield self._counted(f"{name}: no unsettled contradiction", counts.contradictions if stops else 0, state)
+        nulls = 0 if rules.drop_unrepresentable_nulls else counts.nulls_that_cannot_be_kept
         yield self._counted(f"{name}: no null that can't be kept", nulls, state)
         plain = self.tally.plain.get(state, PlainTally())
         yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
@@ -169,23 +184,20 @@ class OperatorJudge:
         found = self.samples.get((self.hex_id, state), ())
         return tuple(f"key group {group}: {text}" for group, text in found)[:MOST_SAMPLES]
 
-    def _rows(self, state: str, name: str, counts: Mapping[str, int]) -> Check:
+    def _rows(self, state: str, name: str, counts: SourceCounts) -> Check:
         one, other = self.tally.expected.of(state).counts, self.tally.found.of(state).counts
         groups = tuple(np.flatnonzero(one != other).tolist())
-        parts = [
-            (sign, counts.get(what, 0), what)
-            for sign, what in (
-                ("+", "blob entries"),
-                ("+", "rows"),
-                ("-", "blob entries superseded"),
-                ("-", "blob entries of flagged keys"),
-                ("-", "rows replaced"),
-                ("-", "blob entries expired"),
-                ("-", "rows expired"),
-                ("-", "nulls that can't be kept"),
-            )
-        ]
-        sums = " ".join(f"{sign} {count} {what}" for sign, count, what in parts if count).removeprefix("+ ")
+        terms = (
+            ("+", counts.blob_entries, "blob entries"),
+            ("+", counts.rows, "rows"),
+            ("-", counts.blob_entries_superseded, "blob entries superseded"),
+            ("-", counts.blob_entries_of_flagged_keys, "blob entries of flagged keys"),
+            ("-", counts.rows_replaced, "rows replaced"),
+            ("-", counts.blob_entries_expired, "blob entries expired"),
+            ("-", counts.rows_expired, "rows expired"),
+            ("-", counts.nulls_that_cannot_be_kept, "nulls that can't be kept"),
+        )
+        sums = " ".join(f"{sign} {count} {what}" for sign, count, what in terms if count).removeprefix("+ ")
         expected = f"{int(one.sum())} = {sums or '0'}"
         return self._compared(name, state, expected, f"{int(other.sum())}", groups)
 

@@ -80,7 +80,7 @@ def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def hash_runs(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
+def hash_ranges(data, starts, ends, seeds, out):  # type: ignore[no-untyped-def]
     """Hashes each range of bytes, based on its seed."""
     for index in range(len(starts)):
         out[index] = _hash(data, starts[index], ends[index], seeds[index])

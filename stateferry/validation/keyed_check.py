@@ -1,22 +1,21 @@
-"""A piece of work of the validation: reads one chunk of keyed state, of the source or of the staged savepoint.
+"""A task of the validation: reads one chunk of keyed state, of the source or of the staged savepoint.
 
-Any process may do it. The result is a small dict of facts. Without a probe the facts are an account: counts and sums of
-hashes by state and key group of the new savepoint. A probe reads some key groups of one state more closely: first it
-counts by slices (ranges of the hash of key and user key), then it returns the entries in the slices that differ.
+Any process may do it. Without a probe the result is an account: counts and sums of hashes by state and key group of the
+new savepoint. A probe reads some key groups of one state more closely: first it counts by slices (ranges of the hash of
+key and user key), then it returns the entries in the slices that differ.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError
+from stateferry.errors import DamagedError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import BytesRead
@@ -30,16 +29,12 @@ from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.ttl import expired_array
-from stateferry.validation.content import Account, Book, Entries, KeyRuns, map_rows, plain_entries
-from stateferry.validation.expectation import Expectation
-from stateferry.validation.plain_reader import PlainReader, plain_facts
+from stateferry.validation.content import Account, Book, Entries, KeySpans, map_rows, plain_entries
+from stateferry.validation.expectation import Expectation, SourceCounts
+from stateferry.validation.plain_reader import PlainReader, SampledKeys
 from stateferry.validation.promise import OperatorPromise
-from stateferry.validation.sample_text import MOST_SAMPLES, describe
+from stateferry.validation.sample_text import MOST_SAMPLES, ProbedEntry, describe
 from stateferry.validation.sampling import KeySample, SampleSpec
-
-Facts = dict[str, Any]
-# The key of the facts that say which bytes of the source were read.
-READ = "read"
 
 
 class Side(Enum):
@@ -64,9 +59,32 @@ class Probe:
     strays: bool = False
 
 
+@dataclass(slots=True)
+class KeyedResult:
+    """What a task found in its chunk.
+
+    `damage` says why the chunk could not be read to its end. `accounts` and `counts` are by state; `strays` and
+    `expired` count wrong entries of the staged savepoint by state and key group; `samples` are the keys that were read
+    a second time. `slices` and `entries` answer a probe. `read` has the digests of the source's bytes.
+    """
+
+    operator: str
+    side: Side
+    size: int
+    damage: DamagedError | RefusedError | None = None
+    accounts: dict[str, Account] = field(default_factory=dict)
+    counts: dict[str, SourceCounts] = field(default_factory=dict)
+    strays: dict[str, Counter[int]] = field(default_factory=dict)
+    expired: dict[str, Counter[int]] = field(default_factory=dict)
+    samples: dict[str, SampledKeys] = field(default_factory=dict)
+    slices: Account | None = None
+    entries: list[ProbedEntry] = field(default_factory=list)
+    read: BytesRead | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class KeyedSpec:
-    """A piece of work: a chunk to read.
+class KeyedTask:
+    """Reads a chunk.
 
     With `check_keys`, the hash of every key must lead to its key group. With `sample`, some keys of migrated states are
     read a second time, by plain code.
@@ -85,37 +103,15 @@ class KeyedSpec:
     def size(self) -> int:
         return self.chunk.size
 
-    def run(self) -> Facts:
-        """Reads the chunk and returns the facts."""
-        began = time.monotonic()
+    def do(self) -> KeyedResult:
+        """Reads the chunk."""
         reading = _Reading(self)
-        facts: Facts = {"side": self.side.value, "operator": self.operator, "size": self.size, "damage": None}
         try:
             reading.read()
         except (DamagedError, RefusedError) as error:
-            facts["damage"] = damage(error)
-        return {**facts, **reading.facts(), "seconds": time.monotonic() - began}
-
-
-def damage(error: StateferryError) -> dict[str, Any]:
-    """An error as facts."""
-    if not isinstance(error, DamagedError):
-        return {"text": str(error), "key_group": None}
-    parts = {name: getattr(error, name) for name in ("expected", "found", "file", "offset", "key_group")}
-    return {"text": str(error), **parts}
-
-
-def as_error(found: dict[str, Any]) -> StateferryError:
-    """The error in facts that `damage` has written."""
-    if "expected" not in found:
-        return RefusedError(found["text"])
-    return DamagedError(
-        found["expected"],
-        found["found"],
-        file=found["file"],
-        offset=found["offset"],
-        key_group=found["key_group"],
-    )
+            # Without its traceback the error doesn't keep the buffers alive that were read.
+            return reading.result(error.with_traceback(None))
+        return reading.result()
 
 
 class _Accounts:
@@ -133,8 +129,8 @@ class _Accounts:
     def withdraw(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
         self.book.of(state).take_off(entries.groups, entries.hashes(), chosen)
 
-    def facts(self) -> Facts:
-        return {"accounts": self.book.to_facts()}
+    def fill(self, result: KeyedResult) -> None:
+        result.accounts = self.book.accounts
 
 
 def slices_of(pairs: Any, bits: int) -> Positions:
@@ -165,18 +161,18 @@ class _Slices:
         chosen = self._chosen(state, entries, chosen)
         self._account.take_off(slices_of(entries.pairs, self._probe.bits), entries.hashes(), chosen)
 
-    def facts(self) -> Facts:
-        return {"slices": self._account.to_facts()}
+    def fill(self, result: KeyedResult) -> None:
+        result.slices = self._account
 
 
-class _Items:
+class _Probed:
     """The probed entries themselves; those that must not be in the new state have the reason (`why`)."""
 
     def __init__(self, probe: Probe, promise: OperatorPromise) -> None:
         self._probe, self._promise = probe, promise
-        self._items: list[dict[str, Any]] = []
+        self._probed: list[ProbedEntry] = []
 
-    def _described(self, state: str, entries: Entries, chosen: Flags, why: str | None) -> Iterator[dict[str, Any]]:
+    def _described(self, state: str, entries: Entries, chosen: Flags, why: str | None) -> Iterator[ProbedEntry]:
         if state != self._probe.state:
             return
         if not self._probe.strays:
@@ -185,141 +181,126 @@ class _Items:
         hashes = entries.hashes() if chosen.any() else ()
         described = self._promise.expected_states.get(state)
         for index in np.flatnonzero(chosen).tolist():
-            yield {
-                **describe(entries, index, described, state in self._promise.new_states),
-                "group": int(entries.groups[index]),
-                "pair": int(entries.pairs[index]),
-                "hash": int(hashes[index]),
-                "why": why,
-            }
+            yield describe(entries, index, int(hashes[index]), described, state in self._promise.new_states, why)
 
     def add(self, state: str, entries: Entries, chosen: Flags) -> None:
-        self._items += self._described(state, entries, chosen, None)
+        self._probed += self._described(state, entries, chosen, None)
 
     def leave_out(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
-        self._items += self._described(state, entries, chosen, why)
+        self._probed += self._described(state, entries, chosen, why)
 
     def withdraw(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
         for gone in self._described(state, entries, chosen, why):
-            self._items.remove({**gone, "why": None})
-            self._items.append(gone)
+            self._probed.remove(replace(gone, why=None))
+            self._probed.append(gone)
 
-    def facts(self) -> Facts:
-        return {"items": self._items[:MOST_SAMPLES] if self._probe.strays else self._items}
-
-
-@dataclass(slots=True)
-class _Found:
-    """Wrong entries of the staged savepoint, counted by state and key group."""
-
-    strays: dict[str, Counter[int]] = field(default_factory=dict)
-    expired: dict[str, Counter[int]] = field(default_factory=dict)
-
-    def facts(self) -> Facts:
-        return {
-            name: {state: sorted(groups.items()) for state, groups in found.items() if groups}
-            for name, found in (("strays", self.strays), ("expired", self.expired))
-        }
+    def fill(self, result: KeyedResult) -> None:
+        result.entries = self._probed[:MOST_SAMPLES] if self._probe.strays else self._probed
 
 
 class _Reading:
-    """Reads one chunk and collects the facts."""
+    """Reads one chunk and collects what it finds."""
 
-    def __init__(self, spec: KeyedSpec) -> None:
-        self._spec, self._found, self._entries = spec, _Found(), 0
+    def __init__(self, task: KeyedTask) -> None:
+        self._task = task
+        self._strays: dict[str, Counter[int]] = {}
+        self._expired: dict[str, Counter[int]] = {}
         # A probe reads only a part, for the second time.
-        self._read = BytesRead() if spec.side is Side.SOURCE and spec.probe is None else None
-        self._sink: _Accounts | _Slices | _Items
-        if spec.probe is None:
+        self._read = BytesRead() if task.side is Side.SOURCE and task.probe is None else None
+        self._sink: _Accounts | _Slices | _Probed
+        if task.probe is None:
             # The staged savepoint may have another max parallelism than promised.
-            self._sink = _Accounts(max(spec.promise.new_max, spec.chunk.max_parallelism))
-        elif spec.probe.slices or spec.probe.strays:
-            self._sink = _Items(spec.probe, spec.promise)
+            self._sink = _Accounts(max(task.promise.new_max, task.chunk.max_parallelism))
+        elif task.probe.slices or task.probe.strays:
+            self._sink = _Probed(task.probe, task.promise)
         else:
-            self._sink = _Slices(spec.probe)
+            self._sink = _Slices(task.probe)
         self._samples: dict[str, KeySample] = {}
-        if spec.sample is not None:
-            for rules in spec.promise.rules:
-                self._samples[rules.new_name] = KeySample(spec.sample, rules.legacy.name, rules.legacy.ttl)
+        if task.sample is not None:
+            for rules in task.promise.rules:
+                self._samples[rules.new_name] = KeySample(task.sample, rules.legacy.name, rules.legacy.ttl)
         self._sampled = {
-            rules.new_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in spec.promise.rules
+            rules.new_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.promise.rules
         }
-        self._expectation = Expectation(spec.promise, self._sink, self._samples)
-        self._new_states = spec.promise.new_states
-        self._rules = {rules.new_name: rules for rules in spec.promise.rules}
+        self._expectation = Expectation(task.promise, self._sink, self._samples)
+        self._new_states = task.promise.new_states
+        self._rules = {rules.new_name: rules for rules in task.promise.rules}
         self._states: dict[str, KeyedState] = {}
 
-    def facts(self) -> Facts:
-        counts = {state: dict(counts) for state, counts in self._expectation.counts.items()}
-        return {
-            **self._sink.facts(),
-            **self._found.facts(),
-            "counts": counts,
-            "entries": self._entries,
-            "plain": {name: self._plain(name, sample) for name, sample in self._samples.items()},
-            READ: None if self._read is None else self._read.to_facts(),
-        }
+    def result(self, damage: DamagedError | RefusedError | None = None) -> KeyedResult:
+        result = KeyedResult(
+            self._task.operator,
+            self._task.side,
+            self._task.size,
+            damage,
+            counts=self._expectation.counts,
+            strays=self._strays,
+            expired=self._expired,
+            samples={name: self._sampled_keys(name, sample) for name, sample in self._samples.items()},
+            read=self._read,
+        )
+        self._sink.fill(result)
+        return result
 
-    def _plain(self, name: str, sample: KeySample) -> Facts:
-        reader = PlainReader(self._rules[name], self._spec.promise, self._states)
-        return plain_facts(sample, reader.expected if self._spec.side is Side.SOURCE else reader.found)
+    def _sampled_keys(self, name: str, sample: KeySample) -> SampledKeys:
+        reader = PlainReader(self._rules[name], self._task.promise, self._states)
+        return SampledKeys.of(sample, reader.expected if self._task.side is Side.SOURCE else reader.found)
 
     def read(self) -> None:
-        spec, window = self._spec, np.empty(WINDOW, np.uint8)
-        for part in spec.chunk.parts:
-            width = spec.chunk.max_parallelism
-            with KeyGroupFile(spec.folder, part.handle, width, part.subtask, self._read) as file:
-                if spec.side is Side.STAGED:
+        task, window = self._task, np.empty(WINDOW, np.uint8)
+        for part in task.chunk.parts:
+            width = task.chunk.max_parallelism
+            with KeyGroupFile(task.folder, part.handle, width, part.subtask, self._read) as file:
+                if task.side is Side.STAGED:
                     # The reader's own check of the keys is switched off, because the validation names what is wrong.
-                    file.membership = _AnyMember(file.header, spec.chunk.max_parallelism, file.prefix)
+                    file.membership = _AnyMember(file.header, task.chunk.max_parallelism, file.prefix)
                 states = keyed_states(file.header, file.name)
                 self._states.update({state.name: state for state in states})
                 for key_group in part.key_groups:
                     group = GroupSections(file, key_group, states, window)
-                    if spec.side is Side.SOURCE:
+                    if task.side is Side.SOURCE:
                         self._expectation.read(group)
                     else:
                         self._staged(group)
 
     def _staged(self, group: GroupSections) -> None:
         for state, section in group:
-            self._entries += len(section)
             with section.locating():
-                runs = self._key_runs(state.name, section)
-                entries = self._staged_entries(state.name, section, runs)
+                spans = self._key_spans(state.name, section)
+                entries = self._staged_entries(state.name, section, spans)
                 for name, sample in self._samples.items():
                     if state.name in self._sampled[name]:
                         sample.see(state.name, section, entries.keys)
-                if self._spec.probe is None or not self._spec.probe.strays:
+                if self._task.probe is None or not self._task.probe.strays:
                     self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
-                if runs is not None:
-                    self._check_keys(state.name, section, entries, runs)
+                if spans is not None:
+                    self._check_keys(state.name, section, entries, spans)
 
-    def _key_runs(self, name: str, section: Section) -> KeyRuns | None:
-        """The runs of equal keys; None if keys are not checked, or their hashes aren't stable."""
-        state = self._spec.promise.expected_states.get(name)
-        if not self._spec.check_keys or state is None or unstable_reason(state.key):
+    def _key_spans(self, name: str, section: Section) -> KeySpans | None:
+        """The section's keys; None if keys are not checked, or their hashes aren't stable."""
+        state = self._task.promise.expected_states.get(name)
+        if not self._task.check_keys or state is None or unstable_reason(state.key):
             return None
-        return KeyRuns.of(section, state)
+        return KeySpans.of(section, state)
 
-    def _staged_entries(self, name: str, section: Section, runs: KeyRuns | None) -> Entries:
+    def _staged_entries(self, name: str, section: Section, spans: KeySpans | None) -> Entries:
         groups = np.full(len(section), section.key_group, np.int64)
         if name not in self._new_states:
             return plain_entries(section, groups)
-        entries, rules = map_rows(section, self._new_states[name], groups, runs), self._rules[name]
+        entries, rules = map_rows(section, self._new_states[name], groups, spans), self._rules[name]
         if rules.ttl is not None and rules.drops_expired:
             expired = int(expired_array(entries.stamps, rules.ttl, rules.now).sum())
-            self._found.expired.setdefault(name, Counter())[section.key_group] += expired
+            self._expired.setdefault(name, Counter())[section.key_group] += expired
         return entries
 
-    def _check_keys(self, name: str, section: Section, entries: Entries, runs: KeyRuns) -> None:
-        promise = self._spec.promise
-        groups = runs.groups(section, promise.expected_states[name], promise.new_max)
+    def _check_keys(self, name: str, section: Section, entries: Entries, spans: KeySpans) -> None:
+        promise = self._task.promise
+        groups = spans.groups(section, promise.expected_states[name], promise.new_max)
         if (groups == section.key_group).all():
             return
-        strays = runs.per_entry(groups) != section.key_group
-        self._found.strays.setdefault(name, Counter())[section.key_group] += int(strays.sum())
-        if self._spec.probe is not None and self._spec.probe.strays:
+        strays = spans.per_entry(groups) != section.key_group
+        self._strays.setdefault(name, Counter())[section.key_group] += int(strays.sum())
+        if self._task.probe is not None and self._task.probe.strays:
             self._sink.add(name, entries, strays)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from stateferry.quantities import noun
 from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.plain_reader import KeyAccount, Line
+from stateferry.validation.plain_reader import KeyAccount, Line, SampledKeys
 from stateferry.validation.sample_text import MOST_SAMPLES
 from stateferry.validation.sampling import EVERYTHING
 
@@ -23,13 +22,13 @@ class PlainTally:
     below: int = EVERYTHING
     too_large: set[int] = field(default_factory=set)
 
-    def take(self, is_source: bool, facts: Mapping[str, Any]) -> None:
-        """Adds the facts of one chunk."""
-        self.below = min(self.below, facts["below"])
-        self.too_large.update(facts["too_large"])
+    def take(self, is_source: bool, sampled: SampledKeys) -> None:
+        """Adds the keys of one chunk."""
+        self.below = min(self.below, sampled.below)
+        self.too_large.update(sampled.too_large)
         side = self.expected if is_source else self.found
-        for hash_, of_key in facts["keys"].items():
-            side.setdefault(int(hash_), KeyAccount()).add(KeyAccount.of_facts(of_key))
+        for hash_, account in sampled.keys.items():
+            side.setdefault(hash_, KeyAccount()).add(account)
 
     def check(self, name: str, seed: int, is_complete: bool) -> Check:
         """The check of this state; `is_complete` says that all of the staged savepoint could be read."""

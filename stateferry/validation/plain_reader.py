@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -92,17 +92,6 @@ class KeyAccount:
     damage: str | None = None
     refusal: str | None = None
 
-    def to_facts(self) -> dict[str, Any]:
-        """The account as facts."""
-        return {part: getattr(self, part) for part in self.__slots__}
-
-    @classmethod
-    def of_facts(cls, facts: Mapping[str, Any]) -> KeyAccount:
-        """The account in these facts."""
-        lines: list[Any] = [tuple(line) for line in facts["lines"]]
-        undecided: list[Any] = [tuple(pair) for pair in facts["undecided"]]
-        return cls(lines, undecided, facts["damage"], facts["refusal"])
-
     def add(self, other: KeyAccount) -> None:
         """Adds what another chunk found for the same key."""
         self.lines += other.lines
@@ -110,10 +99,18 @@ class KeyAccount:
         self.damage, self.refusal = self.damage or other.damage, self.refusal or other.refusal
 
 
-def plain_facts(sample: KeySample, account: Callable[[list[Row]], KeyAccount]) -> dict[str, Any]:
-    """The accounts of all sampled keys as facts."""
-    keys = {str(hash_): account(rows).to_facts() for hash_, rows in sample.keys.items()}
-    return {"below": sample.below, "too_large": sample.too_large, "keys": keys}
+@dataclass(frozen=True, slots=True)
+class SampledKeys:
+    """What a chunk says of the sampled keys, by the keys' hashes; see `KeySample` for the other two."""
+
+    keys: Mapping[int, KeyAccount]
+    below: int
+    too_large: Sequence[int]
+
+    @classmethod
+    def of(cls, sample: KeySample, account: Callable[[list[Row]], KeyAccount]) -> SampledKeys:
+        """Makes the account of each key of a sample from its rows."""
+        return cls({hash_: account(rows) for hash_, rows in sample.keys.items()}, sample.below, sample.too_large)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +290,10 @@ class PlainReader:
         """
         type_ = self._rules.legacy.key
         group = key_group_of(type_, key.value, self._promise.new_max)
-        if group is None and self._promise.moves:
+        if group is None and self._promise.changes_key_groups:
             raise RefusedError("plain code doesn't know its hash")
         # A job may fill a Row by field names; then the names determine its hash.
-        return row.key_group if group is None or (_has_row(type_) and not self._promise.moves) else group
+        return row.key_group if group is None or (_has_row(type_) and not self._promise.changes_key_groups) else group
 
     def _entries(self, blob: Row) -> Iterator[_Entry]:
         """The entries of a blob."""

@@ -23,8 +23,8 @@ class OperatorPromise:
     new_max: int
 
     @property
-    def moves(self) -> bool:
-        """Whether keys get other key groups."""
+    def changes_key_groups(self) -> bool:
+        """Whether max parallelism changes, so that keys get other key groups."""
         return self.old_max != self.new_max
 
     @property

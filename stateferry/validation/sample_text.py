@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from stateferry.errors import StateferryError
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import FlinkType, Scalar
-from stateferry.validation.content import Entries, hash_runs
+from stateferry.validation.content import Entries, hash_ranges
 from stateferry.validation.expectation import EXPIRED
 from stateferry.values.value_json import value_json
 from stateferry.values.values import decode, decode_whole
@@ -20,32 +20,69 @@ MOST_SAMPLES = 10
 _MOST_TEXT = 200
 _MOST_BYTES = 1 << 16
 _SIGN = 1 << 63
+_LABELS = (
+    ("timer", "timer of "),
+    ("key", "key "),
+    ("namespace", "namespace "),
+    ("user_key", "user key "),
+    ("rest", ""),
+)
 
-Item = dict[str, Any]
 
-
-def describe(entries: Entries, index: int, state: KeyedState | None, is_new: bool) -> Item:
+@dataclass(frozen=True, slots=True)
+class ProbedEntry:
     """An entry as texts, and hashes of values whose text may be cut.
 
-    `is_new` says that the entry is of a new state, whose value is split into its parts.
+    `named` are the parts of its key with namespace and user key. `pair` is the hash of these, `hash` that of all of the
+    entry. `why` says why the entry must not be in the new state, if it must not.
     """
+
+    key_group: int
+    named: Mapping[str, str]
+    is_null: bool
+    value: str
+    value_hash: int
+    timestamp: int | None
+    pair: int
+    hash: int
+    why: str | None
+
+    def has_content_of(self, other: ProbedEntry) -> bool:
+        """Whether null flag, value and timestamp are the same."""
+        mine, others = ((one.is_null, one.value_hash, one.timestamp) for one in (self, other))
+        return mine == others
+
+    @property
+    def name(self) -> str:
+        """The entry's key, namespace and user key in words."""
+        return ", ".join(f"{label}{self.named[part]}" for part, label in _LABELS if part in self.named)
+
+
+def describe(
+    entries: Entries, index: int, hash_: int, state: KeyedState | None, is_new: bool, why: str | None
+) -> ProbedEntry:
+    """Describes an entry; `is_new` says that it is of a new state, whose value is split into its parts."""
     data, owner = entries.data, int(entries.owners[index])
     key = data[entries.key_starts[owner] : entries.key_ends[owner]].tobytes()
     user_key = data[entries.user_starts[index] : entries.user_ends[index]].tobytes()
     bounds = slice(index, index + 1)
     value = data[entries.value_starts[index] : entries.value_ends[index]].tobytes()
     null = int(entries.nulls[index])
-    value_hash = hash_runs(data, entries.value_starts[bounds], entries.value_ends[bounds])[0]
+    value_hash = hash_ranges(data, entries.value_starts[bounds], entries.value_ends[bounds])[0]
     if null == 2:
         value = entries.null.tobytes()
-        value_hash = hash_runs(entries.null, np.zeros(1, np.int64), np.full(1, len(value)))[0]
-    return {
-        **_key_texts(key, user_key, state, is_new),
-        "null": null == 1,
-        "value": _value_text(value, state, is_new) if null != 1 else "null",
-        "value_hash": int(value_hash),
-        "timestamp": int(entries.stamps[index]) if len(entries.stamps) else None,
-    }
+        value_hash = hash_ranges(entries.null, np.zeros(1, np.int64), np.full(1, len(value)))[0]
+    return ProbedEntry(
+        int(entries.groups[index]),
+        _key_texts(key, user_key, state, is_new),
+        null == 1,
+        _value_text(value, state, is_new) if null != 1 else "null",
+        int(value_hash),
+        int(entries.stamps[index]) if len(entries.stamps) else None,
+        int(entries.pairs[index]),
+        hash_,
+        why,
+    )
 
 
 def _key_texts(key: bytes, user_key: bytes, state: KeyedState | None, is_new: bool) -> dict[str, str]:
@@ -99,15 +136,15 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
-def compare(source: Iterable[Item], staged: Iterable[Item]) -> list[tuple[int, str]]:
+def compare(source: Iterable[ProbedEntry], staged: Iterable[ProbedEntry]) -> list[tuple[int, str]]:
     """Up to ten samples of what is wrong, each with its key group."""
-    expected: dict[int, list[Item]] = defaultdict(list)
-    left_out: dict[int, list[Item]] = defaultdict(list)
-    found: dict[int, list[Item]] = defaultdict(list)
+    expected: dict[int, list[ProbedEntry]] = defaultdict(list)
+    left_out: dict[int, list[ProbedEntry]] = defaultdict(list)
+    found: dict[int, list[ProbedEntry]] = defaultdict(list)
     for item in source:
-        (left_out if item["why"] else expected)[item["pair"]].append(item)
+        (left_out if item.why else expected)[item.pair].append(item)
     for item in staged:
-        found[item["pair"]].append(item)
+        found[item.pair].append(item)
     samples: list[tuple[int, str]] = []
     for pair in sorted(expected.keys() | found.keys()):
         samples += _differences(expected[pair], left_out[pair], found[pair])
@@ -116,21 +153,23 @@ def compare(source: Iterable[Item], staged: Iterable[Item]) -> list[tuple[int, s
     return samples[:MOST_SAMPLES]
 
 
-def _differences(expected: Sequence[Item], left_out: Sequence[Item], found: Sequence[Item]) -> list[tuple[int, str]]:
+def _differences(
+    expected: Sequence[ProbedEntry], left_out: Sequence[ProbedEntry], found: Sequence[ProbedEntry]
+) -> list[tuple[int, str]]:
     """The differences between entries with the same key and user key."""
     missing, surplus = list(expected), []
     for item in found:
-        same = next((other for other in missing if other["hash"] == item["hash"]), None)
+        same = next((other for other in missing if other.hash == item.hash), None)
         if same is not None:
             missing.remove(same)
         else:
             surplus.append(item)
     samples = []
     for item in surplus:
-        twin = next((other for other in expected if other["hash"] == item["hash"]), None)
-        here = next((other for other in missing if other["group"] == item["group"]), None)
-        elsewhere = next((other for other in missing if _same_content(other, item)), None)
-        reason = next((other["why"] for other in left_out if _same_content(other, item)), None)
+        twin = next((other for other in expected if other.hash == item.hash), None)
+        here = next((other for other in missing if other.key_group == item.key_group), None)
+        elsewhere = next((other for other in missing if other.has_content_of(item)), None)
+        reason = next((other.why for other in left_out if other.has_content_of(item)), None)
         if twin is not None:
             told = "doubled"
         elif here is not None:
@@ -138,8 +177,8 @@ def _differences(expected: Sequence[Item], left_out: Sequence[Item], found: Sequ
             told = _changed(here, item)
         elif elsewhere is not None:
             missing.remove(elsewhere)
-            told = f"in a wrong key group: it belongs to {elsewhere['group']}"
-        elif any(_same_content(other, item) for other in expected):
+            told = f"in a wrong key group: it belongs to {elsewhere.key_group}"
+        elif any(other.has_content_of(item) for other in expected):
             told = "doubled, the second time in a wrong key group"
         elif reason == EXPIRED:
             told = "expired, and kept"
@@ -147,34 +186,18 @@ def _differences(expected: Sequence[Item], left_out: Sequence[Item], found: Sequ
             told = f"there, but should not be: {reason}"
         else:
             told = "not in the source"
-        samples.append((item["group"], f"{name_of(item)}: {told}"))
+        samples.append((item.key_group, f"{item.name}: {told}"))
     for item in missing:
-        alive = f" (alive, of {item['timestamp']})" if item["timestamp"] is not None else ""
-        samples.append((item["group"], f"{name_of(item)}: missing{alive}, with the value {item['value']}"))
+        alive = f" (alive, of {item.timestamp})" if item.timestamp is not None else ""
+        samples.append((item.key_group, f"{item.name}: missing{alive}, with the value {item.value}"))
     return samples
 
 
-def _same_content(one: Item, other: Item) -> bool:
-    return all(one[part] == other[part] for part in ("null", "value_hash", "timestamp"))
-
-
-def _changed(expected: Item, found: Item) -> str:
+def _changed(expected: ProbedEntry, found: ProbedEntry) -> str:
     changes = []
-    if expected["timestamp"] != found["timestamp"]:
-        changes.append(f"timestamp: expected {expected['timestamp']}, found {found['timestamp']}")
-    if expected["null"] != found["null"] or expected["value_hash"] != found["value_hash"]:
-        part = "null" if expected["null"] != found["null"] else "value"
-        changes.append(f"{part}: expected {expected['value']}, found {found['value']}")
+    if expected.timestamp != found.timestamp:
+        changes.append(f"timestamp: expected {expected.timestamp}, found {found.timestamp}")
+    if expected.is_null != found.is_null or expected.value_hash != found.value_hash:
+        part = "null" if expected.is_null != found.is_null else "value"
+        changes.append(f"{part}: expected {expected.value}, found {found.value}")
     return "; ".join(changes)
-
-
-def name_of(item: Item) -> str:
-    """The entry's key, namespace and user key in words."""
-    named = (
-        ("timer", "timer of "),
-        ("key", "key "),
-        ("namespace", "namespace "),
-        ("user_key", "user key "),
-        ("rest", ""),
-    )
-    return ", ".join(f"{label}{item[part]}" for part, label in named if part in item)

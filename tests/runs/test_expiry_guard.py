@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stateferry.errors import RejectedError
+from stateferry.migration.counts import InventoryCounts
 from stateferry.runs.expiry_guard import ClockContradictedError, TooManyExpireError, check_ages
 from stateferry.runs.facts import SnapshotFacts
 from stateferry.runs.plan import MigrationPlan, plan_of
@@ -46,12 +47,7 @@ class Job:
 
     def of_an_earlier_version(self, expired: int, counted: int, *, future: int = 0, **told: Any) -> None:
         run = Run.create(self.plan(**told), self.runs)
-        met = {
-            "blob entries": counted,
-            "blob entries expired": expired,
-            "rows read": 0,
-            "timestamps in the future": future,
-        }
+        met = InventoryCounts(blob_entries=counted, blob_entries_expired=expired, timestamps_in_the_future=future)
         run.keep(SnapshotFacts(met={"main/mainState": met}))
         for one in (RunState.RUNNING, RunState.VERIFIED):
             run.enter(one, self.runs)

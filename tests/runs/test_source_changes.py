@@ -19,7 +19,14 @@ import pytest
 
 from stateferry.cli import main
 from stateferry.errors import DamagedError, RefusedError, RejectedError
-from stateferry.migration.inventory import CarriedTask, InventoryTask, carried_tasks, inventory_tasks, take, total
+from stateferry.migration.inventory import (
+    CopiedFilesTask,
+    InventoryTask,
+    copied_files_tasks,
+    inventory_tasks,
+    take,
+    total,
+)
 from stateferry.runs.facts import SnapshotFacts
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
@@ -30,8 +37,7 @@ from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
 from stateferry.steps import migrate
 from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import CheckSpec, run_check, validate
-from stateferry.validation.keyed_check import READ, Facts
+from stateferry.validation.checks import CheckResult, CheckTask, do_here, validate
 from stateferry.validation.promise import Promise
 from tests.runs.test_transitions import World, asked, world
 
@@ -49,12 +55,12 @@ CASES = (
 
 
 def snapshot_of(source: Savepoint) -> BytesRead:
-    tasks: list[InventoryTask | CarriedTask] = [
+    tasks: list[InventoryTask | CopiedFilesTask] = [
         task
         for operator in source.keyed_operators()
         for task in inventory_tasks(source, operator, (), target_bytes=4096, at_least=3)
     ]
-    read = total(map(take, [*tasks, *carried_tasks(source)])).read
+    read = total(map(take, [*tasks, *copied_files_tasks(source)])).read
     note_metadata(source, read)
     return read
 
@@ -62,13 +68,13 @@ def snapshot_of(source: Savepoint) -> BytesRead:
 def validated(source: Savepoint, staged: Savepoint) -> tuple[list[Check], BytesRead]:
     read = BytesRead()
 
-    def run(specs: Sequence[CheckSpec]) -> Iterator[Facts]:
-        for facts in map(run_check, specs):
-            if facts.get(READ) is not None:
-                read.take(BytesRead.of_facts(facts[READ]))
-            yield facts
+    def do(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
+        for result in do_here(tasks):
+            if result.read is not None:
+                read.take(result.read)
+            yield result
 
-    checks = validate(source, staged, Promise(Layout(), {}, False), run=run, target_bytes=10_000)
+    checks = validate(source, staged, Promise(Layout(), {}, False), do=do, target_bytes=10_000)
     note_metadata(source, read)
     return checks, read
 

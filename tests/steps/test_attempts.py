@@ -27,7 +27,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.write_behind import WriteBehind
 from stateferry.steps import rescale
-from stateferry.tables.chunk import migrate_chunk
+from stateferry.tables.chunk import WrittenChunk, migrate_chunk
 from stateferry.tables.files import DataFile
 from stateferry.tables.migrate import advance_main, commit_migrate
 from tests.runs.test_transitions import World, asked, world
@@ -37,8 +37,8 @@ from tests.support.table_nights import Nights
 KEYED = "075411a2d1ef617c7b2ad2770050b24f-keyed-00000"
 
 
-def files_of(facts: dict[str, Any]) -> list[Path]:
-    return [Path(facts[kind]["path"].removeprefix("file://")) for kind in ("entries", "ledger")]
+def files_of(chunk: WrittenChunk) -> list[Path]:
+    return [Path(file.path.removeprefix("file://")) for file in (chunk.entries, chunk.ledger) if file]
 
 
 def test_attempts_at_a_chunk_write_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from stateferry.migration.rules import Rules
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.tables.commits import committed, files_by_chunk
+from stateferry.tables.counts import TableCounts
 from stateferry.tables.migrate import (
     MigrateStep,
     TableHome,
@@ -65,7 +65,7 @@ class Nights:
             assert advance_main(self.home, step.tables, run)
         return done
 
-    def counts(self, run: str, state: LegacyState, **options: Any) -> Counter[str]:
+    def counts(self, run: str, state: LegacyState, **options: Any) -> TableCounts:
         return self.run(run, state, **options).counts
 
     def current(self, state: LegacyState, run: str, branch: str = "main", **options: Any) -> dict[Any, Any]:

@@ -19,7 +19,7 @@ from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.tables import account
-from stateferry.tables.account import AccountSpec, table_accounts, table_facts
+from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.tables.versions import plan_account
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import validate
@@ -49,21 +49,20 @@ class Judged:
         transforms = {self.operator.id: MigrateMaps([self.rules], states)}
         rewrite(self.source, self.staged, self.layout, transforms=transforms)
         new_max = self.layout.of(self.operator).max_parallelism
-        moves = new_max != self.operator.max_parallelism
+        changes = new_max != self.operator.max_parallelism
         tables = nights.steps[run].tables
-        self.specs: list[AccountSpec] = plan_account(
-            nights.home, tables, run, self.operator.hex_id, self.rules, new_max, moves=moves
+        self.tasks: list[AccountTask] = plan_account(
+            nights.home, tables, run, self.operator.hex_id, self.rules, new_max, changes_key_groups=changes
         )
 
     def check(self) -> tuple[Check, int]:
         """What is said of the tables, and how many rows had to be read for it."""
-        facts = [table_facts(spec) for spec in self.specs]
         promise = Promise(self.layout, {self.operator.id: (self.rules,)})
-        accounts = table_accounts(self.specs, facts)
+        accounts = table_accounts(account_of_chunk(task) for task in self.tasks)
         checks = validate(self.source, Savepoint.open(self.staged), promise, tables=accounts)
         (found,) = (check for check in checks if check.name == f"main/{NEW}: as the tables say")
         assert all(check.outcome is Outcome.PASSED for check in checks if check is not found)
-        return found, sum(one["rows read"] for one in facts)
+        return found, sum(one.rows_read for one in accounts)
 
 
 @pytest.fixture
@@ -163,7 +162,7 @@ def test_sabotage_is_seen(
 ) -> None:
     three_nights(nights)
     judged = Judged(nights, "third", max_parallelism=max_parallelism)
-    rewritten(getattr(judged.specs[0].files, kind)[0], change)
+    rewritten(getattr(judged.tasks[0].files, kind)[0], change)
     check, _ = judged.check()
     assert check.outcome is Outcome.FAILED
 
@@ -172,33 +171,33 @@ def test_files_that_nobody_vouches_for_are_read_and_judged_by_their_rows(nights:
     three_nights(nights)
     judged = Judged(nights, "third")
 
-    def forgetting(spec: AccountSpec) -> AccountSpec:
-        for name in spec.files.ledger:
+    def forgetting(task: AccountTask) -> AccountTask:
+        for name in task.files.ledger:
             file = Location.of(name).path
             pq.write_table(pq.read_table(file).replace_schema_metadata(None), file)
-        return spec
+        return task
 
-    judged.specs = [forgetting(spec) for spec in judged.specs]
+    judged.tasks = [forgetting(task) for task in judged.tasks]
     check, read = judged.check()
     assert (check.outcome, read) == (Outcome.PASSED, 174)
-    rewritten(judged.specs[0].files.entries[0], without_its_last_row)
+    rewritten(judged.tasks[0].files.entries[0], without_its_last_row)
     assert judged.check()[0].outcome is Outcome.FAILED
 
 
 def test_a_file_that_is_gone_is_said(nights: Nights) -> None:
     three_nights(nights)
     judged = Judged(nights, "third")
-    Location.of(judged.specs[0].files.entries[0]).remove()
+    Location.of(judged.tasks[0].files.entries[0]).remove()
     check, _ = judged.check()
     assert check.outcome is Outcome.FAILED
-    judged.specs = [replace(spec, files=replace(spec.files, entries=())) for spec in judged.specs]
+    judged.tasks = [replace(task, files=replace(task.files, entries=())) for task in judged.tasks]
     assert judged.check()[0].outcome is Outcome.FAILED
 
 
 def test_a_ledger_without_one_of_its_columns_is_said(nights: Nights) -> None:
     three_nights(nights)
     judged = Judged(nights, "third")
-    rewritten(judged.specs[0].files.ledger[0], lambda table: table.drop_columns(["origin"]))
+    rewritten(judged.tasks[0].files.ledger[0], lambda table: table.drop_columns(["origin"]))
     check, _ = judged.check()
     assert check.outcome is Outcome.FAILED
     assert "found no origin" in check.actual

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from stateferry.serializers.types import Scalar
-from stateferry.tables.cleaning import tables_of
+from stateferry.tables.cleaning import tables_of_job
 from stateferry.tables.current_view import current_entry_sql, put_current_view
 from tests.support.legacy_states import LegacyState
 from tests.support.table_nights import Nights
@@ -72,8 +72,8 @@ def test_it_follows_the_columns(nights: Nights) -> None:
 
 def test_it_is_no_table(nights: Nights) -> None:
     put_current_view(nights.home, nights.steps["first"].tables, TTL)
-    assert sorted(table.name()[-1] for table in tables_of(nights.home, "orders")) == ["key_ledger", "map_entry"]
-    assert nights.counts("second", STATE, ttl=TTL)["keys unchanged"] == 1
+    assert sorted(table.name()[-1] for table in tables_of_job(nights.home, "orders")) == ["key_ledger", "map_entry"]
+    assert nights.counts("second", STATE, ttl=TTL).keys_unchanged == 1
 
 
 def test_keys_of_different_namespaces_are_different_keys() -> None:

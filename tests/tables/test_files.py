@@ -115,8 +115,8 @@ def test_nulls_may_come_after_rows_without_any(
     levels = {name: file.schema.column(column(file, name)).max_definition_level for name in ("value", "value_raw")}
     assert levels == dict.fromkeys(levels, 0 if null is None else 1)
     # An attempt that was given up doesn't count.
-    assert done.counts["rows written"] == sum(len(content) for content, _ in blobs.values())
-    assert done.counts["keys walked"] == 30
+    assert done.counts.rows_written == sum(len(content) for content, _ in blobs.values())
+    assert done.counts.keys_walked == 30
     assert nights.current(state, "run") == state.migrated(nights.rules(state.write(str(tmp_path / "again"))))
 
 

@@ -11,8 +11,9 @@ from pyiceberg.manifest import DataFile
 
 from stateferry.savepoint.storage import Location
 from stateferry.tables import commits
-from stateferry.tables.account import table_facts
+from stateferry.tables.account import account_of_chunk, table_accounts
 from stateferry.tables.cleaning import TableCleaning
+from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import MOST_FILES, chunks_to_fold
 from stateferry.tables.migrate import advance_main, commit_migrate, migrate_chunk
 from stateferry.tables.versions import chunk_files, plan_account
@@ -35,7 +36,7 @@ def nights(tmp_path: Path) -> Nights:
     return Nights(tmp_path)
 
 
-def nights_until_a_fold(nights: Nights) -> tuple[LegacyState, dict[str, int], Counter[str]]:
+def nights_until_a_fold(nights: Nights) -> tuple[LegacyState, dict[str, int], TableCounts]:
     """Each changes every other key. Says what the last savepoint has, which night last changed each key, and what was
     counted in the night that folded first."""
     state, changed_in = LegacyState(blobs()), dict.fromkeys(blobs(), 1)
@@ -80,11 +81,11 @@ def test_a_fold_leaves_each_key_once_with_the_run_that_changed_it(nights: Nights
     for row in (*found["map_entry"], *found["key_ledger"]):
         assert row["run"] == changed_in[row["key"]]
     unchanged = [row for row in found["key_ledger"] if row["run"] < state.checkpoint_id]
-    assert (counts["keys folded"], counts["rows folded"]) == (len(unchanged), 3 * len(unchanged))
+    assert (counts.keys_folded, counts.rows_folded) == (len(unchanged), 3 * len(unchanged))
     assert len(unchanged) > 0
     # What is written because it has changed is what has changed.
-    assert (counts["keys changed"], counts["rows written"], counts["ledger rows written"]) == (30, 90, 30)
-    assert counts["keys of the ferry"] == 30
+    assert (counts.keys_changed, counts.rows_written, counts.ledger_rows_written) == (30, 90, 30)
+    assert counts.keys_of_the_ferry == 30
 
 
 def test_a_folded_chunk_is_what_a_run_from_scratch_makes_of_it(nights: Nights, tmp_path: Path) -> None:
@@ -112,18 +113,18 @@ def test_after_a_fold_nights_are_lazy_and_the_ledger_is_proof_enough(nights: Nig
     for night in range(state.checkpoint_id + 1, state.checkpoint_id + 8):
         counts = nights.counts(f"{night}", state)
         # No more is folded at once than a part, so others may have had to wait.
-        assert (counts["keys unchanged"], counts["rows written"], counts["ledger rows written"]) == (60, 0, 0)
+        assert (counts.keys_unchanged, counts.rows_written, counts.ledger_rows_written) == (60, 0, 0)
         assert not folded(nights, f"{night}") & chunks
         chunks |= folded(nights, f"{night}")
     assert len(chunks) == len(nights.steps["1"].mark.layout.chunks)
-    assert counts["rows read"] == 0
+    assert counts.rows_read == 0
     assert nights.current(state, f"{night}") == expected(nights, state)
     assert {row["key"]: row["run"] for row in ledger_rows(nights.home, nights.steps["1"])} == changed_in
     step, rules = nights.steps[f"{night}"], nights.rules(state.write(str(nights.folder / "once more")))
-    specs = plan_account(nights.home, step.tables, f"{night}", "main", rules, 128, moves=False)
-    facts = [table_facts(spec) for spec in specs]
-    assert [(one["rows read"], one["problem"]) for one in facts] == [(0, "")] * len(specs)
-    assert sum(sum(one["account"]["counts"]) for one in facts) == 3 * KEYS
+    tasks = plan_account(nights.home, step.tables, f"{night}", "main", rules, 128, changes_key_groups=False)
+    (table,) = table_accounts(account_of_chunk(task) for task in tasks)
+    assert (table.rows_read, table.problems) == (0, [])
+    assert table.account.counts.sum() == 3 * KEYS
 
 
 def test_before_a_fold_its_rows_are_still_there_until_they_are_cleaned_away(nights: Nights) -> None:
@@ -156,13 +157,13 @@ def test_vanished_keys_leave_nothing_behind_and_may_come_back(nights: Nights) ->
         counts = nights.counts(night, less)
         if night == "fourth":
             assert folded(nights, night)
-            assert (counts["keys vanished"], counts["keys unchanged"]) == (2, 18)
+            assert (counts.keys_vanished, counts.keys_unchanged) == (2, 18)
         assert nights.current(less, night) == expected(nights, less)
     graves = [row["key"] for row in ledger_rows(nights.home, nights.steps["fifth"]) if row["origin"] == "tombstone"]
     assert graves == ["key-0", "key-1"]
     back = less.with_changes(blobs={**less.blobs, **blobs(9, range(50, 53))}, checkpoint_id=6)
     counts = nights.counts("sixth", back)
-    assert (counts["keys new"], counts["rows written"]) == (3, 9)
+    assert (counts.keys_new, counts.rows_written) == (3, 9)
     assert nights.current(back, "sixth") == expected(nights, back)
 
 
@@ -184,7 +185,7 @@ def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after
             for file in files
             if chunk in chunks
         ]
-        files = [fact["entries"]["path"] for fact in facts if fact["entries"]]
+        files = [chunk.entries.path for chunk in facts if chunk.entries]
         commits.commit_run(table, step.mark, step.entries.base, files, replaced)
     elif died_after == "both tables":
         commit_migrate(step, facts)
@@ -193,7 +194,7 @@ def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after
     assert nights.current(more, "cut") == more.migrated(rules)
     assert (remove_attempts(nights.steps["cut"]) > 0) == (died_after != "both tables")
     assert nights.current(more, "cut") == more.migrated(rules)
-    changed_in |= dict.fromkeys(blobs(99, range(5)), step.mark.run)
+    changed_in |= dict.fromkeys(blobs(99, range(5)), step.mark.run_number)
     newest = {row["key"]: row["run"] for row in sorted(_ledger(nights, "cut"), key=lambda row: int(row["run"]))}
     assert newest == changed_in
 

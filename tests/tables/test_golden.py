@@ -71,7 +71,7 @@ def test_they_hold_what_the_job_put_there(case: str, tmp_path: Path) -> None:
         assert row["is_null"] == (value is None)
         found[_comparable(*parts, value, row)] += 1
     assert found == wanted
-    assert done.counts["rows written"] == sum(wanted.values())
+    assert done.counts.rows_written == sum(wanted.values())
 
     # Folded, they are the same rows, of the run that wrote them first.
     with folding_everything():
@@ -80,5 +80,5 @@ def test_they_hold_what_the_job_put_there(case: str, tmp_path: Path) -> None:
     before = everything(nights, step)
     assert advance_main(nights.home, again.tables, "again")
     assert everything(nights, step) == before
-    assert (folded.counts["rows folded"], folded.counts["rows written"]) == (sum(wanted.values()), 0)
-    assert folded.counts["keys folded"] == folded.counts["keys unchanged"] == done.counts["keys new"]
+    assert (folded.counts.rows_folded, folded.counts.rows_written) == (sum(wanted.values()), 0)
+    assert folded.counts.keys_folded == folded.counts.keys_unchanged == done.counts.keys_new

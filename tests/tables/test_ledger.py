@@ -13,7 +13,7 @@ from stateferry.migration.key_hashes import Lanes, hash_lanes, key_lanes
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import Scalar
 from stateferry.tables.key_index import KeyIndex, lanes_of_parts
-from stateferry.tables.ledger import KeyStates, Ledger, fingerprint_array, run_starts
+from stateferry.tables.ledger import KeyStates, Ledger, fingerprint_array, first_of_each
 from stateferry.values.values import encode
 
 
@@ -42,7 +42,7 @@ def test_an_index_numbers_keys_as_they_first_come(known: list[tuple[int, int]], 
 
 
 def test_runs_begin_wherever_either_half_changes() -> None:
-    assert run_starts(lanes((1, 1), (1, 1), (1, 2), (3, 2), (3, 2), (1, 1))).tolist() == [0, 2, 3, 5]
+    assert first_of_each(lanes((1, 1), (1, 1), (1, 2), (3, 2), (3, 2), (1, 1))).tolist() == [0, 2, 3, 5]
 
 
 def whole_key(state: KeyedState, key: bytes, namespace: bytes) -> bytes:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError
 from stateferry.serializers.types import Scalar
+from stateferry.tables.counts import TableCounts
 from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk
 from tests.support.legacy_states import LegacyState
 from tests.support.table_nights import Nights, folding_everything, ledger_rows, remove_attempts, table_rows
@@ -36,8 +37,8 @@ def nights(tmp_path: Path) -> Nights:
 def test_a_first_night_writes_every_entry_once(nights: Nights) -> None:
     state = LegacyState(maps(200))
     done = nights.run("first", state)
-    assert done.counts["keys walked"] == done.counts["keys new"] == done.counts["ledger rows written"] == 200
-    assert done.counts["rows read"] == done.counts["rows written"] == 600
+    assert done.counts.keys_walked == done.counts.keys_new == done.counts.ledger_rows_written == 200
+    assert done.counts.rows_read == done.counts.rows_written == 600
     assert len(nights.steps["first"].chunks) > 1
     assert nights.current(state, "first") == state.migrated(nights.rules(state.write(str(nights.folder / "again"))))
 
@@ -46,7 +47,7 @@ def test_nothing_changed_nothing_read_nothing_written(nights: Nights) -> None:
     state = LegacyState(maps(200))
     nights.run("first", state)
     counts = nights.counts("second", state.with_changes(checkpoint_id=2))
-    assert counts == {"keys walked": 200, "keys unchanged": 200, "ledger rows read": 200}
+    assert counts == TableCounts(keys_walked=200, keys_unchanged=200, ledger_rows_read=200)
     assert len(nights.current(state, "second")) == 600
 
 
@@ -56,8 +57,8 @@ def test_one_percent_changed_is_one_percent_written(nights: Nights) -> None:
     changed = {f"key-{key}": ({"user-0": -1, "more": 7}, FRESH) for key in range(0, 1000, 100)}
     after = state.with_changes(blobs={**state.blobs, **changed}, checkpoint_id=2)
     counts = nights.counts("second", after)
-    assert (counts["keys changed"], counts["rows read"], counts["rows written"]) == (10, 20, 20)
-    assert counts["ledger rows written"] == 10
+    assert (counts.keys_changed, counts.rows_read, counts.rows_written) == (10, 20, 20)
+    assert counts.ledger_rows_written == 10
     rules = nights.rules(after.write(str(nights.folder / "again")))
     assert nights.current(after, "second") == after.migrated(rules)
 
@@ -68,7 +69,7 @@ def test_a_new_key_is_written_and_so_is_one_whose_timestamp_alone_changed(nights
     touched = {"key-7": (state.blobs["key-7"][0], FRESH + 1), "new": ({"a": 1}, FRESH)}
     after = state.with_changes(blobs={**state.blobs, **touched})
     counts = nights.counts("second", after, ttl=TTL, now=NOW)
-    assert (counts["keys new"], counts["keys changed"], counts["rows written"]) == (1, 1, 4)
+    assert (counts.keys_new, counts.keys_changed, counts.rows_written) == (1, 1, 4)
     current = nights.current(after, "second", ttl=TTL, now=NOW)
     assert current["key-7", "user-0"] == (7000, FRESH + 1)
     assert current["new", "a"] == (1, FRESH)
@@ -82,7 +83,7 @@ def test_what_the_job_migrated_meanwhile_replaces_the_rows(nights: Nights) -> No
     rows = {"key-3": {"user-0": (3000, 0), "user-1": (-5, 0)}}
     after = state.with_changes(blobs=blobs, rows=rows, flags={"key-3": 0})
     counts = nights.counts("second", after)
-    assert (counts["keys changed"], counts["rows written"], counts["keys of the job"]) == (1, 2, 1)
+    assert (counts.keys_changed, counts.rows_written, counts.keys_of_the_job) == (1, 2, 1)
     current = nights.current(after, "second")
     assert {entry: found for entry, found in current.items() if entry[0] == "key-3"} == {
         ("key-3", "user-0"): (3000, None),
@@ -97,13 +98,13 @@ def test_a_vanished_key_leaves_a_tombstone_and_may_come_back(nights: Nights) -> 
     nights.run("first", state)
     less = state.with_changes(blobs={key: blob for key, blob in state.blobs.items() if key != "key-3"})
     counts = nights.counts("second", less)
-    assert (counts["keys vanished"], counts["ledger rows written"], counts["rows written"]) == (1, 1, 0)
+    assert (counts.keys_vanished, counts.ledger_rows_written, counts.rows_written) == (1, 1, 0)
     assert ("key-3", "user-0") not in nights.current(less, "second")
     (grave,) = (row for row in _ledger(nights, "second") if row["run"] == 2)
     assert (grave["key"], grave["origin"], grave["is_migrated"], grave["entries"]) == ("key-3", "tombstone", False, 0)
-    assert nights.counts("third", less)["keys vanished"] == 0
+    assert nights.counts("third", less).keys_vanished == 0
     counts = nights.counts("fourth", state)
-    assert (counts["keys new"], counts["rows written"]) == (1, 3)
+    assert (counts.keys_new, counts.rows_written) == (1, 3)
     assert len(nights.current(state, "fourth")) == 60
 
 
@@ -123,11 +124,11 @@ def test_only_time_passed_nothing_is_written_and_readers_apply_expiry(nights: Ni
     blobs = {key: (content, OLD if number % 2 else FRESH) for number, (key, (content, _)) in enumerate(half.items())}
     state = LegacyState(blobs, ttl=True)
     counts = nights.counts("first", state, ttl=TTL, now=NOW)
-    assert counts["rows written"] == 30  # what has expired too
+    assert counts.rows_written == 30  # what has expired too
     assert len(nights.current(state, "first", ttl=TTL, now=NOW)) == 15
     later = NOW + 2 * TTL
     counts = nights.counts("second", state, ttl=TTL, now=later)
-    assert (counts["rows written"], counts["ledger rows written"], counts["keys unchanged"]) == (0, 0, 10)
+    assert (counts.rows_written, counts.ledger_rows_written, counts.keys_unchanged) == (0, 0, 10)
     assert nights.current(state, "second", ttl=TTL, now=later) == {}
     assert len(nights.current(state, "second", ttl=TTL, now=later, keep_expired=True)) == 30
 
@@ -138,7 +139,7 @@ def test_where_time_decides_who_wins_it_counts_as_a_change(nights: Nights) -> No
     nights.run("first", state, ttl=TTL, now=NOW)
     assert nights.current(state, "first", ttl=TTL, now=NOW) == {("k", "a"): (2, NOW - TTL + 10)}
     counts = nights.counts("second", state, ttl=TTL, now=NOW + 20)
-    assert counts["keys changed"] == 1
+    assert counts.keys_changed == 1
     assert nights.current(state, "second", ttl=TTL, now=NOW + 20) == {("k", "a"): (1, NOW)}
 
 
@@ -159,10 +160,10 @@ def test_what_nights_must_have_in_common_changed_everything_is_written_anew(
     after = state.with_changes(**change, checkpoint_id=2)
     counts = nights.counts("second", after, **options)
     assert nights.steps["second"].rebuild == why
-    assert (counts["keys new"], counts["rows written"]) == (30, 90)
+    assert (counts.keys_new, counts.rows_written) == (30, 90)
     rules = nights.rules(after.write(str(nights.folder / "again")), **options)
     assert nights.current(after, "second", **options) == after.migrated(rules)
-    assert nights.counts("third", after, **options)["keys unchanged"] == 30
+    assert nights.counts("third", after, **options).keys_unchanged == 30
 
 
 def test_when_a_columns_type_changed_no_row_lacks_what_it_had(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +179,7 @@ def test_when_a_columns_type_changed_no_row_lacks_what_it_had(nights: Nights, mo
     rows = table_rows(nights.home, nights.steps["second"].entries)
     assert len(rows) == 90
     assert all(row["value_raw"] is not None for row in rows)
-    assert nights.counts("third", state)["keys unchanged"] == 30
+    assert nights.counts("third", state).keys_unchanged == 30
 
 
 def test_a_step_done_twice_changes_nothing(nights: Nights) -> None:
@@ -205,14 +206,14 @@ def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nigh
     entries = nights.home.catalog().load_table(step.entries.identifier)
     from stateferry.tables.commits import commit_run
 
-    files = [fact["entries"]["path"] for fact in facts if fact["entries"]]
+    files = [chunk.entries.path for chunk in facts if chunk.entries]
     commit_run(entries, step.mark, step.entries.base, files)
     nights.run("first", state)
     assert len(nights.current(state, "first")) == 120
     assert remove_attempts(nights.steps["first"]) > 0
     assert remove_attempts(nights.steps["first"]) == 0
     assert len(nights.current(state, "first")) == 120
-    assert nights.counts("second", state)["keys unchanged"] == 40
+    assert nights.counts("second", state).keys_unchanged == 40
 
 
 def test_an_older_source_stays_on_its_branch(nights: Nights) -> None:
@@ -240,7 +241,7 @@ def test_contradictions_stop_the_run_unless_there_is_a_rule(nights: Nights) -> N
     nights.run("rows", state, on_contradiction=Contradiction.ROWS)
     assert nights.current(state, "rows") == {("k", "b"): (2, None)}
     counts = nights.counts("blob", state, on_contradiction=Contradiction.BLOB)
-    assert counts["contradictions"] == 1
+    assert counts.contradictions == 1
     assert nights.current(state, "blob") == {("k", "a"): (1, None)}
 
 
@@ -249,7 +250,7 @@ def test_nulls_that_no_row_can_hold_stop_the_run_or_are_dropped(nights: Nights) 
     with pytest.raises(NullsCannotBeKeptError):
         nights.run("first", state, ttl=TTL, now=NOW)
     counts = nights.counts("second", state, ttl=TTL, now=NOW, drop_unrepresentable_nulls=True)
-    assert (counts["unrepresentable nulls dropped"], counts["empty maps"], counts["rows written"]) == (1, 1, 1)
+    assert (counts.unrepresentable_nulls_dropped, counts.empty_maps, counts.rows_written) == (1, 1, 1)
     entries = {row["key"]: row["entries"] for row in _ledger(nights, "second")}
     assert entries == {"k": 1, "empty": 0}
 
@@ -301,8 +302,8 @@ def _ledger(nights: Nights, run: str) -> list[dict[str, Any]]:
     return ledger_rows(nights.home, nights.steps[run])
 
 
-def test_facts_of_other_chunks_are_refused(nights: Nights) -> None:
+def test_chunks_that_were_not_planned_are_refused(nights: Nights) -> None:
     savepoint = LegacyState(maps(10)).write(str(nights.folder / "savepoint-first"))
     step = nights.plan("first", savepoint, nights.rules(savepoint))
-    with pytest.raises(ValueError, match="facts of 0 chunks"):
+    with pytest.raises(ValueError, match="1 chunks were planned, and 0 were written"):
         commit_migrate(step, [])

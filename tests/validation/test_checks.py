@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -28,9 +29,10 @@ from stateferry.serializers.snapshots import map_snapshot
 from stateferry.serializers.types import Scalar
 from stateferry.validation import kernels as check_kernels
 from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import open_staged, plan_checks, run_check, run_here, validate
+from stateferry.validation.checks import CheckResult, CheckTask, do_here, open_staged, plan_checks, validate
 from stateferry.validation.content import Account
 from stateferry.validation.judgement import TableAccount
+from stateferry.validation.keyed_check import KeyedResult, Side
 from stateferry.validation.promise import Promise
 from tests.support.rewriting import rewrite
 from tests.support.saboteur import Groups, Row, Saboteur
@@ -734,34 +736,39 @@ def test_nulls_that_cannot_be_kept_must_have_been_dropped_by_rule(tmp_path: Path
         )  # fmt: skip
 
 
-# Pieces of work.
+# Tasks.
 
 
 @pytest.mark.parametrize("layout", ["same", "max300"])
-def test_small_pieces_say_the_same(layout: str, tmp_path: Path) -> None:
+def test_small_tasks_say_the_same(layout: str, tmp_path: Path) -> None:
     case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", LAYOUTS[layout])
     staged = Savepoint.open(str(case.folder))
     assert len(plan_checks(case.source, staged, case.promise, target_bytes=2000)) > 10
     ran = []
 
-    def through_json(specs: object) -> Iterator[dict[str, object]]:
-        for facts in run_here(specs):  # type: ignore[arg-type]
-            ran.append(facts)
-            yield json.loads(json.dumps(facts))
+    def pickled(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
+        for result in do_here(tasks):
+            ran.append(result)
+            yield pickle.loads(pickle.dumps(result))
 
-    small = validate(case.source, staged, case.promise, run=through_json, target_bytes=2000)
+    small = validate(case.source, staged, case.promise, do=pickled, target_bytes=2000)
     assert small == case.checks(case.folder)
     assert ran
+
+
+def test_damage_says_the_same_when_it_comes_from_another_process() -> None:
+    for error in (DamagedError("a map", "its end", file="f", offset=7, key_group=3), RefusedError("unknown type")):
+        came = pickle.loads(pickle.dumps(error))
+        assert (type(came), f"{came}", vars(came)) == (type(error), f"{error}", vars(error))
 
 
 def test_the_tables_are_a_third_account(tmp_path: Path) -> None:
     case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
     staged = Savepoint.open(str(case.folder))
     account = Account.of(128)
-    for spec in plan_checks(case.source, staged, case.promise):
-        facts = run_check(spec)
-        if facts["side"] == "staged" and "accounts" in facts:
-            account.add_facts(facts["accounts"][NEW])
+    for result in do_here(plan_checks(case.source, staged, case.promise)):
+        if result.side is Side.STAGED and isinstance(result, KeyedResult):
+            account.take(result.accounts[NEW])
     hex_id = operator_id("main").hex()
     tables = [TableAccount(hex_id, NEW, account)]
     assert_green(validate(case.source, staged, case.promise, tables=tables))
@@ -800,7 +807,7 @@ def test_hashes_are_those_of_the_plain_twin(runs: list[bytes], seed: int, behind
     data = np.frombuffer(b"".join(runs) + bytes(behind), np.uint8).copy()
     ends = np.cumsum([0, *map(len, runs)])
     out = np.empty(len(runs), np.uint64)
-    check_kernels.hash_runs(data, ends[:-1].copy(), ends[1:].copy(), np.full(len(runs), seed, np.uint64), out)
+    check_kernels.hash_ranges(data, ends[:-1].copy(), ends[1:].copy(), np.full(len(runs), seed, np.uint64), out)
     assert out.tolist() == [hashed(run, seed) for run in runs]
 
 

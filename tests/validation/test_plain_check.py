@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,7 +40,7 @@ from stateferry.serializers.walker import MapEntries, walk_entries
 from stateferry.ttl import expired_array
 from stateferry.validation import content, expectation, plain_reader, sampling
 from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import run_here, validate
+from stateferry.validation.checks import CheckResult, CheckTask, do_here, validate
 from stateferry.validation.plain_reader import holds_null
 from stateferry.validation.promise import Promise
 from stateferry.values.hash_codes import hash_code, key_group_of
@@ -155,7 +155,7 @@ def test_keys_that_are_taken_for_the_same_are_seen(tmp_path: Path, monkeypatch: 
     for place in (key_hashes, sections):
         monkeypatch.setattr(place, "key_lanes", of_two_bytes(hash_keys))
     for module in (content, expectation):
-        monkeypatch.setattr(module, "hash_runs", of_two_bytes(content.hash_runs))
+        monkeypatch.setattr(module, "hash_ranges", of_two_bytes(content.hash_ranges))
     settings = {"on_contradiction": Contradiction.ROWS}
     made = migrated(tmp_path / "source", tmp_path / "new", "main", Layout(), **settings)  # type: ignore[arg-type]
     assert outcomes(made.checks(made.folder), Outcome.FAILED).keys() == {f"main/{NEW}{PLAIN}"}
@@ -207,10 +207,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Case:
 def test_a_large_state_is_sampled(large: Case, target_bytes: int) -> None:
     staged = Savepoint.open(str(large.folder))
 
-    def through_json(specs: Any) -> Iterator[dict[str, Any]]:
-        return (json.loads(json.dumps(facts)) for facts in run_here(specs))
+    def pickled(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
+        return (pickle.loads(pickle.dumps(result)) for result in do_here(tasks))
 
-    checks = validate(large.source, staged, large.promise, run=through_json, target_bytes=target_bytes)
+    checks = validate(large.source, staged, large.promise, do=pickled, target_bytes=target_bytes)
     assert not outcomes(checks, Outcome.FAILED)
     plain = plain_of(checks)
     assert plain.outcome is Outcome.PASSED

@@ -1,0 +1,56 @@
+"""What the migration counts in a legacy state, its flags and the rows of its new state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stateferry.counts import Counts
+
+
+@dataclass(slots=True)
+class StateCounts(Counts):
+    """What was met, and what was decided, in the blobs and rows of one state.
+
+    `empty_maps` are blobs that are alive and have no entries.
+    """
+
+    blobs: int = 0
+    blobs_expired: int = 0
+    blob_entries: int = 0
+    blob_entries_expired: int = 0
+    blob_entries_superseded: int = 0
+    blob_entries_dropped_for_rows: int = 0
+    empty_maps: int = 0
+    contradictions: int = 0
+    rows_read: int = 0
+    rows_expired: int = 0
+    rows_replaced_by_a_blob: int = 0
+    rows_kept: int = 0
+    timestamps_in_the_future: int = 0
+
+
+@dataclass(slots=True)
+class InventoryCounts(StateCounts):
+    """The counts of a state before anything is written."""
+
+    unrepresentable_nulls: int = 0
+
+
+@dataclass(slots=True)
+class ConversionCounts(StateCounts):
+    """The counts of a state whose blobs were written as rows."""
+
+    rows_written: int = 0
+    unrepresentable_nulls_dropped: int = 0
+
+
+@dataclass(slots=True)
+class FlagCounts(Counts):
+    """The keys for which a Boolean state is true, if it may be a flag that the plan doesn't name.
+
+    `moved` are those that have rows in the new state and no blob, `not_moved` those that have a blob.
+    """
+
+    true: int = 0
+    moved: int = 0
+    not_moved: int = 0
