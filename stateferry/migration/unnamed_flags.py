@@ -90,22 +90,23 @@ def unnamed_flag(rules: Rules, operator: str, signs: Mapping[str, FlagCounts]) -
     alike = {name: counts for name, counts in signs.items() if looks_like_flag(counts)}
     if not alike:
         return None
-    named = "no flag state is named"
+    named = "the plan names no flag state"
     if rules.flag_name is not None:
         named = f"the savepoint has no flag state {rules.flag_name}"
-    found = "; ".join(_found(name, counts, rules) for name, counts in alike.items())
+    found = ". ".join(_found(name, counts, rules) for name, counts in alike.items())
     answers = " or ".join(f"--flag-state {name}" for name in alike)
     return UnnamedFlagError(
         f"state {rules.legacy.name} of operator {operator}: {named}, but the job seems to mark the keys that it has "
-        f"moved to {rules.new_name}: {found}. Without the flag, what is left of a moved key's map would be merged into "
-        f"its rows. Say {answers}, or --no-flag-state if none of these marks what was moved"
+        f"moved to {rules.new_name}. {found}. Without the flag, a blob that the job left behind when it moved a key "
+        f"would be merged into the key's rows. Plan again with {answers} if this state marks the moved keys, or with "
+        "--no-flag-state if no state does"
     )
 
 
 def _found(name: str, counts: FlagCounts, rules: Rules) -> str:
     neither = counts.true - counts.moved - counts.not_moved
     return (
-        f"{name} (ValueState<Boolean>) is true for {counts.true:,} keys, of which {counts.moved:,} have rows in "
-        f"{rules.new_name} and no blob in {rules.legacy.name}, {counts.not_moved:,} have a blob and {neither:,} have "
+        f"{name} (ValueState<Boolean>) is true for {counts.true:,} keys: {counts.moved:,} have rows in "
+        f"{rules.new_name} and no blob in {rules.legacy.name}, {counts.not_moved:,} have a blob, {neither:,} have "
         "neither"
     )

@@ -128,8 +128,8 @@ def _against_flags(blobs: Blobs, live: Flags, rules: Rules, sets: KeySets, count
         met = int(contradictory.sum())
         raise ContradictionsError(
             f"state {rules.legacy.name}: {met} {noun(met, 'key')} of key group {blobs.section.key_group} "
-            f"{noun(met, 'is', 'are')} flagged as migrated and still {noun(met, 'has', 'have')} a blob; choose a rule: "
-            "on-contradiction blob or rows"
+            f"{noun(met, 'is', 'are')} flagged as migrated and still {noun(met, 'has', 'have')} a blob. Plan again "
+            "with --on-contradiction blob or --on-contradiction rows"
         )
     counts.blob_entries_dropped_for_rows += int(blobs.counts[contradictory].sum())
     return live & ~contradictory
@@ -143,8 +143,8 @@ def dropped_nulls(nulls: int, rules: Rules) -> int:
     """Returns how many nulls are dropped, or refuses them if the plan doesn't drop them."""
     if nulls and not rules.drop_unrepresentable_nulls:
         raise NullsCannotBeKeptError(
-            f"state {rules.legacy.name}: {nulls} {noun(nulls, 'entry has', 'entries have')} a null that "
-            f"{type_name(rules.map_type.value)} with TTL can't hold in a MapState; drop them "
-            "(drop-unrepresentable-nulls), or make the value nullable in both jobs"
+            f"state {rules.legacy.name}: {nulls} {noun(nulls, 'entry has', 'entries have')} a null value, which a "
+            f"MapState of {type_name(rules.map_type.value)} with time to live can't hold. Plan again with "
+            "--drop-unrepresentable-nulls to leave such entries out, or make the value nullable in both jobs"
         )
     return nulls

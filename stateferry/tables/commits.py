@@ -225,7 +225,7 @@ def commit_run(
                 snapshot.append_data_file(parquet_file_to_data_file(table.io, metadata, file))
     done = committed(table.refresh(), mark.run_id)
     if done is None:
-        raise TableConflictError(f"table {_name(table)}: branch {branch} was removed while it was written")
+        raise TableConflictError(f"table {_name(table)}: branch {branch} was removed while the run wrote to it")
     return done.snapshot_id
 
 
@@ -237,7 +237,7 @@ def advance(table: Table, run_id: str) -> bool:
     table = table.refresh()
     done, main = committed(table, run_id), table.snapshot_by_name(MAIN)
     if done is None:
-        raise TableConflictError(f"table {_name(table)} has nothing of run {run_id}: migrate it first")
+        raise TableConflictError(f"table {_name(table)} has no snapshot of run {run_id}: do its migrate step first")
     if done.snapshot_id in _line(table, main):
         return True
     ours, theirs = read_mark(table, done), read_mark(table, main)
@@ -246,7 +246,7 @@ def advance(table: Table, run_id: str) -> bool:
     if main is None or main.snapshot_id not in _line(table, done):
         newer = f"run {theirs.run_id}" if theirs else "another writer"
         raise TableConflictError(
-            f"table {_name(table)}: {newer} has moved main on since run {run_id} was planned; "
+            f"table {_name(table)}: {newer} has changed the branch main since run {run_id} was planned; "
             "plan a new run of the same savepoint"
         )
     with table.manage_snapshots() as snapshots:

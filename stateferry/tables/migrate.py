@@ -232,8 +232,8 @@ def commit_migrate(step: MigrateStep, written: Sequence[WrittenChunk]) -> TableS
     if vanished > step.vanish_threshold * known:
         raise VanishedKeysError(
             f"state {step.tables.state}: {vanished} of the {known} keys that the last run knew are gone, more than the "
-            f"{step.vanish_threshold:.0%} that the plan allows: is this the right savepoint? If it is, plan with a "
-            "higher vanish_threshold"
+            f"{step.vanish_threshold:.0%} that the plan allows. This may be the wrong savepoint. If it is the right "
+            "one, plan with a higher vanish_threshold"
         )
     if len(written) != len(step.chunks):
         raise ValueError(f"{len(step.chunks)} chunks were planned, and {len(written)} were written")

@@ -61,10 +61,10 @@ def test_the_flag_is_found_and_the_question_has_the_figures(tmp_path: Path) -> N
     found = asked(state(moved=1200, stale=2, emptied=5, cold=300).write(str(tmp_path / "a")))
     assert found is not None
     said = str(found)
-    assert "state mainState of operator main: no flag state is named" in said
-    assert "isMigratedState (ValueState<Boolean>) is true for 1,207 keys, of which 1,200 have rows in newMain" in said
-    assert "2 have a blob and 5 have neither" in said
-    assert "Say --flag-state isMigratedState, or --no-flag-state if" in said
+    assert "state mainState of operator main: the plan names no flag state" in said
+    assert "isMigratedState (ValueState<Boolean>) is true for 1,207 keys: 1,200 have rows in newMain" in said
+    assert "2 have a blob, 5 have neither" in said
+    assert "Plan again with --flag-state isMigratedState if this state marks the moved keys, or with --no-flag" in said
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_has_expired_counts_as_gone(tmp_path: Path) -> None:
     assert asked(savepoint, now=NOW) is None
     again = made.with_changes(blobs={**made.blobs, "stale": ({"a": 1}, old)}).write(str(tmp_path / "b"))
     said = str(asked(again, now=NOW))
-    assert "is true for 3 keys, of which 2 have rows in newMainState and no blob in mainState, 0 have a blob" in said
+    assert "is true for 3 keys: 2 have rows in newMainState and no blob in mainState, 0 have a blob" in said
     # Nothing has expired yet at this time: the blobs are there.
     assert asked(again, now=old) is None
 
@@ -142,7 +142,7 @@ def test_the_flags_of_flinks_own_savepoints(golden: Path) -> None:
             keys_of[entry["state"]].add(json.dumps(entry["key"]))
     flagged, moved = keys_of[FLAG], (keys_of[FLAG] & keys_of[NEW]) - keys_of[LEGACY]
     said = str(asked(Savepoint.open(str(golden))))
-    assert f"{FLAG} (ValueState<Boolean>) is true for {len(flagged)} keys, of which {len(moved)} have rows" in said
+    assert f"{FLAG} (ValueState<Boolean>) is true for {len(flagged)} keys: {len(moved)} have rows" in said
     assert f"{len(flagged & keys_of[LEGACY])} have a blob" in said
 
 

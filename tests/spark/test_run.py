@@ -235,8 +235,8 @@ def test_a_flag_that_nobody_has_named_stops_it_until_somebody_says_what_it_is(fe
     for options in ((), ("--flag-state", "isMigrated")):
         said = ferry(*named, "--target", ferry.target(), *options)
         assert said.code == 1
-        assert "isMigratedState (ValueState<Boolean>) is true for 3 keys, of which 2 have rows" in said.error
-        assert "Say --flag-state isMigratedState, or --no-flag-state" in said.error
+        assert "isMigratedState (ValueState<Boolean>) is true for 3 keys: 2 have rows" in said.error
+        assert "Plan again with --flag-state isMigratedState if this state marks the moved keys" in said.error
         assert not ferry.target().exists()
         assert not (Path(ferry.home) / "warehouse").exists()
     assert {one.state for one in runs_of(ferry.home)} == {RunState.FAILED}
