@@ -123,8 +123,8 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
     Then a validation with another expectation finds differences, and looks for samples of them.
     """
     # Without Iceberg these can't be imported; then there are no runs.
-    from stateferry.runs.control import Control
     from stateferry.runs.plan_check import planned, resolve
+    from stateferry.runs.publications import Control
     from stateferry.runs.runs import Run
     from stateferry.steps import validate
     from stateferry.steps.pipeline import Pipeline

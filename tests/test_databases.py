@@ -13,8 +13,8 @@ import pytest
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, main
 from stateferry.errors import PassingError, StateferryError
 from stateferry.runs import control_tables
-from stateferry.runs.control import Control
 from stateferry.runs.control_tables import rejection
+from stateferry.runs.publications import Control
 from stateferry.tables.commits import TableHome
 
 

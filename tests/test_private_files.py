@@ -14,8 +14,8 @@ import pytest
 
 from spark_jobs.workers import _Task
 from stateferry.cli import main, step
-from stateferry.runs.control import Control
 from stateferry.runs.facts import Claim, SnapshotFacts
+from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run, runs_of
 from stateferry.runs.to_publish import ToPublish
 from stateferry.savepoint.file_names import METADATA

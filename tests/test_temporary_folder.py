@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from stateferry.cli import main
-from stateferry.runs.control import Control
 from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.processes import Process
+from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 from stateferry.temporary_folder import is_temporary_folder, remove_temporary_folder

@@ -14,7 +14,7 @@ from state_migration.summary import report_summary
 from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of, skip
 from stateferry.durations import now_ms, parse_duration
 from stateferry.printable import printable
-from stateferry.runs.control import Control
+from stateferry.runs.publications import Control
 from stateferry.runs.rejecting import approve, reject
 from stateferry.runs.report import Report
 from stateferry.runs.runs import Run

@@ -14,9 +14,8 @@ from flink_provider.jobs import TERMINAL
 from state_migration.flink_tasks import STOPPED, StartingJob
 from state_migration.request import MigrationRequest
 from state_migration.the_run import planned_by, refused_in_words, request_of, skip
-from stateferry.runs.control import Control
 from stateferry.runs.facts import JobStarted, Returned, SavepointTaken
-from stateferry.runs.publication import Publication
+from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rolling_back import WayBack
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location

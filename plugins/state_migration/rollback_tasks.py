@@ -17,9 +17,8 @@ from state_migration.sources import home_folder, read_metadata
 from state_migration.the_run import PLAN_TASK, refused_in_words, skip
 from stateferry.durations import moment
 from stateferry.errors import RejectedError
-from stateferry.runs.control import Control
 from stateferry.runs.facts import NewJob
-from stateferry.runs.publication import Publication
+from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rolling_back import WayBack
 from stateferry.runs.to_publish import published_run
 from stateferry.savepoint.file_names import METADATA

@@ -23,8 +23,9 @@ from state_migration.the_run import (
 )
 from stateferry.exit_codes import DAMAGED_OR_REFUSED, REJECTED, USAGE
 from stateferry.printable import printable
-from stateferry.runs.control import BEING_WORKED_ON, Control
 from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step, TimedFacts
+from stateferry.runs.lease import BEING_WORKED_ON
+from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 
 if TYPE_CHECKING:

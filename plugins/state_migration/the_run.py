@@ -14,8 +14,9 @@ from airflow.sdk.timezone import utcnow
 from state_migration.request import MigrationRequest
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
-from stateferry.runs.control import Control, LeaseHeldError
 from stateferry.runs.facts import Returned
+from stateferry.runs.lease import LeaseHeldError
+from stateferry.runs.publications import Control
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location

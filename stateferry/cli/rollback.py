@@ -22,7 +22,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.runs.control import Control
+    from stateferry.runs.publications import Control
     from stateferry.runs.rolling_back import WayBack, nothing_to_undo
 
     home, catalog_uri = catalog_of(options)

@@ -14,8 +14,8 @@ from stateferry.errors import PassingError, UsageError
 from stateferry.printable import say
 
 if TYPE_CHECKING:
-    from stateferry.runs.control import Control
     from stateferry.runs.plan_check import ResolvedPlan
+    from stateferry.runs.publications import Control
     from stateferry.runs.runs import Run
     from stateferry.steps.pipeline import Pipeline
 
@@ -47,9 +47,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from stateferry.durations import now_ms
     from stateferry.runs.apart import check_apart
-    from stateferry.runs.control import Control
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import resolve
+    from stateferry.runs.publications import Control
     from stateferry.runs.rejecting import check_not_ended
     from stateferry.runs.run_states import RunState
     from stateferry.runs.runs import Run, asked_for_before
@@ -111,7 +111,7 @@ def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
 
 def _check_age(resolved: ResolvedPlan, control: Control) -> None:
     """Refuses work that couldn't be published in the end; a rehearsal may be of an older savepoint."""
-    from stateferry.runs.control import check_age
+    from stateferry.runs.publications import check_age
 
     standing = control.standing(resolved.plan.job)
     if not resolved.plan.rehearse and standing is not None:

@@ -13,7 +13,7 @@ from stateferry.cli.places import add_place_options, catalog_of
 from stateferry.printable import say
 
 if TYPE_CHECKING:
-    from stateferry.runs.control import Control
+    from stateferry.runs.publications import Control
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
@@ -29,8 +29,8 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.runs.control import Control
     from stateferry.runs.prediction import part_times
+    from stateferry.runs.publications import Control
     from stateferry.runs.to_publish import published_run
 
     home, catalog_uri = catalog_of(options)

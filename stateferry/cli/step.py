@@ -23,12 +23,13 @@ from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of, if_interrupted
 from stateferry.printable import say
 from stateferry.private_files import private_files
-from stateferry.runs.control import BETWEEN_STEPS_MS, Control, Lease
 from stateferry.runs.facts import Step
+from stateferry.runs.lease import BETWEEN_STEPS_MS, Lease
 from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.plan_check import ResolvedPlan, resolve
+from stateferry.runs.publications import Control
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run

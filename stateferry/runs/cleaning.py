@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stateferry.runs.control import Control
 from stateferry.runs.facts import Claim
 from stateferry.runs.left_behind import TemporaryFolders
+from stateferry.runs.publications import Control
 from stateferry.runs.retention import Retention, removable
 from stateferry.runs.runs import Run, RunSummary, runs_of
 from stateferry.savepoint.file_names import METADATA, drafts, is_state_file

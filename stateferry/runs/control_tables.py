@@ -1,10 +1,12 @@
-"""The tables behind `Control`, in the database that holds the catalog: SQLite or Postgres."""
+"""The tables of leases, publications and rejections, in the database that holds the catalog: SQLite or Postgres."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from sqlalchemy import (
     URL,
@@ -29,6 +31,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from stateferry.databases import tell
+from stateferry.durations import now_ms
 from stateferry.errors import MissingHereError, UsageError
 from stateferry.formats import FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
@@ -89,6 +92,43 @@ standing = Table(
 format_version = Table(
     "stateferry_format", MetaData(), Column("format", BigInteger, primary_key=True, autoincrement=False)
 )
+
+
+class ControlDatabase:
+    """The database of the records of control. Use it as a context manager; each call is one transaction.
+
+    `clock` returns milliseconds and is for tests.
+    """
+
+    def __init__(self, catalog_uri: str, clock: Callable[[], int] | None = None, engine: Engine | None = None) -> None:
+        """Connects to the catalog; an `engine` that is passed in must have the tables already."""
+        self._clock = clock
+        self._engine = engine or engine_for(catalog_uri)
+        if engine is None:
+            create_tables(self._engine)
+
+    @classmethod
+    def if_there(cls, catalog_uri: str) -> Self | None:
+        """Opens the catalog to read it, without creating anything; None if no run was ever made with this catalog."""
+        engine = engine_to_read(catalog_uri)
+        return None if engine is None else cls(catalog_uri, engine=engine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.dispose()
+
+    def _now(self, connection: Connection) -> int:
+        """The present time in milliseconds: with Postgres by the database's clock, which all drivers share."""
+        if self._clock is not None:
+            return self._clock()
+        if connection.dialect.name == "postgresql":
+            seconds = connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one()
+            return int(float(seconds) * 1000)
+        return now_ms()
 
 
 def engine_for(catalog_uri: str) -> Engine:

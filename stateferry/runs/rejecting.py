@@ -7,8 +7,8 @@ that finds a difference corrects it.
 from __future__ import annotations
 
 from stateferry.durations import moment
-from stateferry.runs.control import Control, RunEndedError
 from stateferry.runs.processes import Process
+from stateferry.runs.publications import Control, RunEndedError
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from stateferry.durations import now_ms
 from stateferry.errors import RejectedError
-from stateferry.runs.control import Control, RolledBack
 from stateferry.runs.plan import new_run_id
-from stateferry.runs.publication import Publication
+from stateferry.runs.publications import Control, Publication, RolledBack
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import check_home
 from stateferry.runs.to_publish import ToPublish, published_run

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stateferry.errors import StateferryError
 from stateferry.private_files import private_files, usual_files
 from stateferry.runs.facts import Claim
-from stateferry.runs.publication import Publication
+from stateferry.runs.publications import Publication
 from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.file_names import METADATA, drafts, is_draft_of_metadata
 from stateferry.savepoint.storage import Location

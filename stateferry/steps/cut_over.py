@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from stateferry.errors import RejectedError
 from stateferry.runs.apart import check_apart
-from stateferry.runs.control import Control, Lease
 from stateferry.runs.facts import RescaleFacts, Step, ValidateFacts
 from stateferry.runs.file_digest import DigestTask, digest_tasks
-from stateferry.runs.publication import Publication, Record
+from stateferry.runs.lease import Lease
+from stateferry.runs.publications import Control, Publication, Record
 from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
 from stateferry.runs.runs import Run
 from stateferry.runs.to_publish import ToPublish

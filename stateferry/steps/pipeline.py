@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from stateferry.errors import PassingError, RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
 from stateferry.runs import source_check
 from stateferry.runs.apart import check_apart
-from stateferry.runs.control import LEASE_MS, Control, Lease, LeaseLostError
 from stateferry.runs.expiry_guard import check_ages
 from stateferry.runs.facts import (
     FACTS_OF,
@@ -30,10 +28,11 @@ from stateferry.runs.facts import (
     TimedFacts,
     ValidateFacts,
 )
+from stateferry.runs.lease import Lease, LeaseLostError, LeaseRenewal
 from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.prediction import predict
-from stateferry.runs.publication import Publication
+from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.report import FileFingerprint, Report
 from stateferry.runs.run_states import RunState
@@ -63,7 +62,10 @@ class Pipeline:
     control: Control
     lease: Lease
     say: Callable[[str], None] = lambda _: None
-    _lost: list[StateferryError] = field(default_factory=list)
+    _renewal: LeaseRenewal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._renewal = LeaseRenewal(self.control, self.lease)
 
     def carry_out(self) -> Report:
         """Does all steps that aren't done, and publishes the result unless the run is a rehearsal."""
@@ -97,7 +99,7 @@ class Pipeline:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        with _Renewed(self):
+        with self._renewal:
             try:
                 with reaching():
                     yield
@@ -160,21 +162,15 @@ class Pipeline:
         if not self.run.has_done(step):
             began = self.workers.begin(step)
             facts = do()
-            self.check_lease()
+            self._renewal.check()
             self.run.keep(replace(facts, seconds=round(time.monotonic() - began, 3)))
-
-    def check_lease(self) -> None:
-        """Raises an error if the lease is lost, else extends it."""
-        for error in self._lost:
-            raise error
-        self.control.renew(self.lease)
 
     def check_may_become(self, state: RunState) -> None:
         """Raises an error if this driver has lost the lease, the run was rejected, or the state may not follow.
 
         It is called before any work that leads to the state.
         """
-        self.check_lease()
+        self._renewal.check()
         check_not_ended(self.run, self.control)
         self.run.check(state)
 
@@ -243,7 +239,7 @@ class Pipeline:
         They come from earlier drivers, which can't commit any more, or from tasks whose result isn't used. A driver
         that has lost the lease removes nothing.
         """
-        self.check_lease()
+        self._renewal.check()
         for draft in drafts(self.files):
             draft.remove()
 
@@ -293,30 +289,3 @@ class Pipeline:
         self.run.keep(CutOverFacts(seconds=round(time.monotonic() - began, 3)))
         self.run.note(RunState.PUBLISHED, now_ms())
         return published
-
-
-class _Renewed:
-    """Renews the lease in a thread while the steps run; a lost lease stops the run before its next step."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew, daemon=True, name="lease")
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _renew(self) -> None:
-        while not self._ended.wait(LEASE_MS / 3000):
-            try:
-                self._pipeline.control.renew(self._pipeline.lease)
-            except StateferryError as error:
-                # The lease stays valid until another run takes it, and the next renewal may succeed.
-                if isinstance(error, PassingError) and not isinstance(error, LeaseLostError):
-                    continue
-                self._pipeline._lost.append(error)
-                return

@@ -18,9 +18,9 @@ from stateferry import formats
 from stateferry.cli import main
 from stateferry.formats import NewerFormatError
 from stateferry.runs import control_tables, plan, runs
-from stateferry.runs.control import Control
 from stateferry.runs.facts import FACTS_OF, Step
 from stateferry.runs.plan import plan_of_json
+from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location

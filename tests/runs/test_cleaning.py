@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stateferry.cli import main
-from stateferry.runs.control import Control
+from stateferry.runs.publications import Control
 from stateferry.runs.runs import runs_of
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.reader import Savepoint

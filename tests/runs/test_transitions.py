@@ -14,9 +14,9 @@ import pytest
 
 from stateferry.cli import main
 from stateferry.errors import RejectedError
-from stateferry.runs.control import Control, RunEndedError
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.processes import Process
+from stateferry.runs.publications import Control, RunEndedError
 from stateferry.runs.rejecting import approve, reject
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from stateferry.cli import main
 from stateferry.migration.rules import Contradiction, Rules
-from stateferry.runs.control import Control
 from stateferry.runs.facts import FACTS_OF, Step
+from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of

@@ -12,8 +12,7 @@ from urllib.parse import quote
 from local_airflow.api import ENDED, RefusedError
 from local_airflow.server import Server
 from stateferry.migration.rules import Rules
-from stateferry.runs.control import Control
-from stateferry.runs.publication import Publication
+from stateferry.runs.publications import Control, Publication
 from stateferry.runs.runs import Run
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location

@@ -13,9 +13,9 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from stateferry.cli import main
 from stateferry.errors import UsageError
-from stateferry.runs.control import Control
 from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import resolve
+from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
 from stateferry.runs.runs import runs_of
 from stateferry.savepoint.file_names import METADATA

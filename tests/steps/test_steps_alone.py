@@ -19,12 +19,14 @@ import pytest
 
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, TERMINATED, USAGE, engine, main
 from stateferry.errors import PassingError
-from stateferry.runs.control import BETWEEN_STEPS_MS, Control, LeaseHeldError, LeaseLostError
+from stateferry.runs import lease
 from stateferry.runs.facts import Advance, MigrateFacts
+from stateferry.runs.lease import BETWEEN_STEPS_MS, LeaseHeldError, LeaseLostError, LeaseRenewal
+from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
-from stateferry.steps import pipeline, snapshot
+from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import do_step
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -213,12 +215,15 @@ def test_a_renewal_that_does_not_come_through_is_made_again(monkeypatch: pytest.
         if asked[-1] is not None:
             raise asked[-1]
 
-    monkeypatch.setattr(pipeline, "LEASE_MS", 15)
-    at_work: Any = SimpleNamespace(control=SimpleNamespace(renew=renew), lease=None, _lost=[])
-    with pipeline._Renewed(at_work):
+    monkeypatch.setattr(lease, "LEASE_MS", 15)
+    leases: Any = SimpleNamespace(renew=renew)
+    held: Any = None
+    renewal = LeaseRenewal(leases, held)
+    with renewal:
         assert gone.wait(30)
     assert asked == answers
-    assert at_work._lost == answers[-1:]
+    with pytest.raises(LeaseLostError, match="another has it"):
+        renewal.check()
 
 
 def test_verify_looks_for_the_result_before_spark_starts(

@@ -15,7 +15,7 @@ from state_migration.summary import report_summary
 from state_migration.the_run import refused_in_words
 
 from stateferry.errors import RefusedError
-from stateferry.runs.control import Control
+from stateferry.runs.publications import Control
 from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run

@@ -16,8 +16,7 @@ from state_migration.planning import Occasion, default_catalog, planned
 from state_migration.request import MigrationRequest
 from state_migration.rollback_tasks import CancelNewJob, PlanRollback
 
-from stateferry.runs.control import Control
-from stateferry.runs.publication import Record
+from stateferry.runs.publications import Control, Record
 from stateferry.runs.rolling_back import WayBack
 from stateferry.runs.runs import Run
 from tests.airflow.state_migration.test_approval import context

@@ -24,8 +24,8 @@ from state_migration.steps import StepOperator
 from state_migration.the_run import refused_in_words
 
 from stateferry.errors import PassingError, UsageError
-from stateferry.runs.control import Control
 from stateferry.runs.facts import MigrateFacts, Returned, SnapshotFacts, StateSize
+from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 

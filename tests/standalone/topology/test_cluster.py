@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.runs.control import Control
+from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location

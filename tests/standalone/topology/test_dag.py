@@ -13,7 +13,7 @@ import pytest
 from local_airflow.api import ENDED
 from local_airflow.server import Server, running
 from local_airflow.settings import Settings, free_port
-from stateferry.runs.control import Control
+from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 from tests.standalone.topology import undisturbed

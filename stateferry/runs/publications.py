@@ -1,56 +1,24 @@
-"""Controls who may work on a job and what is published: lease, publications, rejections, in the catalog's database.
+"""Publications and rejections of runs, in the catalog's database.
 
-A run works under the job's lease. The lease has a token, which grows each time the lease gets a new holder. Each
-publication compares its token with the newest one inside its own transaction. So a driver that lost its lease without
-noticing can't publish.
-
-Times only decide when a silent holder may be replaced. A wrong clock can make a run wait or lose its lease, but never
-lets two runs publish. With Postgres, all drivers use the database's clock. A SQLite file belongs to one machine, so
-that machine's clock is used.
+A publication is one record: which savepoint and which snapshots of the tables belong together, and their source. One
+row of each job says which publication stands, and it is replaced only if it still has the version that the transaction
+read. The history is kept: a rollback sets that row back to the earlier publication. Publications and rollbacks need the
+job's lease (`lease.py`).
 
 A person's rejection of a run is a record as well. It needs no lease. The publishing transaction looks for it, so a run
 is either rejected or published, in whatever order both are tried.
-
-A publication is one record. One row of each job says which publication stands, and it is replaced only if it still has
-the version that the transaction read. The history is kept: a rollback sets that row back to the earlier publication.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 
-from sqlalchemy import Connection, Engine, RowMapping, delete, func, insert, select, update
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
-from stateferry.durations import moment, now_ms
-from stateferry.errors import PassingError, RejectedError
-from stateferry.runs.control_tables import (
-    create_tables,
-    engine_for,
-    engine_to_read,
-    lease,
-    publication,
-    rejection,
-    standing,
-    upsert_nothing,
-)
-from stateferry.runs.processes import Process
-from stateferry.runs.publication import Publication, Record
-
-LEASE_MS = 60_000
-# Messages contain these words when another run holds the lease.
-BEING_WORKED_ON = "is being worked on by"
-# How long the lease is kept between two steps of a run, so that the next step can be started.
-BETWEEN_STEPS_MS = 600_000
-
-
-class LeaseHeldError(RejectedError):
-    """Another run works on the job, or the same run in another process."""
-
-
-class LeaseLostError(PassingError):
-    """The lease was released, or another run or process has taken it."""
+from stateferry.errors import RejectedError
+from stateferry.runs.control_tables import publication, rejection, standing, upsert_nothing
+from stateferry.runs.lease import Lease, Leases
 
 
 class OlderSourceError(RejectedError):
@@ -65,16 +33,40 @@ class PublicationConflictError(RejectedError):
     """The publication that stands is not the one that was to be replaced."""
 
 
+class Record(BaseModel):
+    """The content of a publication; readers who need consistent data go through it.
+
+    `metadata_digest` is the SHA-256 of the target's `_metadata`, `tables` are the snapshot ids by table.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: str
+    plan_fingerprint: str
+    source: str
+    checkpoint_id: int
+    target: str
+    metadata_digest: str
+    tables: dict[str, int]
+
+    def to_json(self) -> str:
+        return self.model_dump_json()
+
+    @classmethod
+    def of_json(cls, text: str) -> Record:
+        return cls.model_validate_json(text)
+
+
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to work on a job, as one run holds it; times are in milliseconds."""
+class Publication:
+    """A record in the history of its job; `previous` is the sequence of the publication that stood before it."""
 
     job: str
-    run_id: str
-    token: int
-    holder: str
-    since: int
-    expires_at: int
+    sequence: int
+    previous: int | None
+    published_at: int
+    record: Record
+    rolled_back_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,87 +91,8 @@ class RolledBack:
         return self.standing.record.target if self.standing is not None else self.undone.record.source
 
 
-class Control:
-    """Reads and changes the records of control. Use it as a context manager; each call is one transaction.
-
-    `clock` returns milliseconds and is for tests.
-    """
-
-    def __init__(self, catalog_uri: str, clock: Callable[[], int] | None = None, engine: Engine | None = None) -> None:
-        """Connects to the catalog; an `engine` that is passed in must have the tables already."""
-        self._clock = clock
-        self._engine = engine or engine_for(catalog_uri)
-        if engine is None:
-            create_tables(self._engine)
-
-    @classmethod
-    def if_there(cls, catalog_uri: str) -> Control | None:
-        """Opens the catalog to read it, without creating anything; None if no run was ever made with this catalog."""
-        engine = engine_to_read(catalog_uri)
-        return None if engine is None else cls(catalog_uri, engine=engine)
-
-    def __enter__(self) -> Control:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._engine.dispose()
-
-    def acquire(self, job: str, run_id: str, *, lease_ms: int = LEASE_MS, force: bool = False) -> Lease:
-        """Takes the job's lease for this process.
-
-        A run gets its own lease back, unless another process on this machine holds it and is known to run. The lease of
-        another run must have been released or have expired. `force` takes the lease in any case: use it when the holder
-        is known to have ended.
-        """
-        me = Process.this()
-        with self._engine.begin() as connection:
-            row = self._locked(connection, job)
-            now = self._now(connection)
-            if not force:
-                _check_free(row, run_id, me, now)
-            taken = Lease(job, run_id, row["token"] + 1, str(me), now, now + lease_ms)
-            connection.execute(
-                update(lease)
-                .where(lease.c.job == job)
-                .values(run_id=run_id, token=taken.token, holder=taken.holder, since=now, expires_at=taken.expires_at)
-            )
-            return taken
-
-    def renew(self, held: Lease, *, lease_ms: int = LEASE_MS) -> Lease:
-        """Extends the lease; one that has expired is still valid as long as no other process has taken it."""
-        with self._engine.begin() as connection:
-            self._check_held(connection, held)
-            expires_at = self._now(connection) + lease_ms
-            connection.execute(update(lease).where(lease.c.job == held.job).values(expires_at=expires_at))
-            return Lease(held.job, held.run_id, held.token, held.holder, held.since, expires_at)
-
-    def release(self, held: Lease) -> None:
-        """Releases the lease; does nothing if another process holds it by now."""
-        with self._engine.begin() as connection:
-            connection.execute(
-                update(lease)
-                .where(lease.c.job == held.job, lease.c.token == held.token)
-                .values(run_id=None, holder=None, since=None, expires_at=None)
-            )
-
-    def lease_of(self, job: str) -> Lease | None:
-        """The job's lease, which may have expired, or None."""
-        with self._engine.begin() as connection:
-            row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
-            return Lease(**row) if row is not None and row["run_id"] is not None else None
-
-    def why_not_free(self, job: str, run_id: str) -> str:
-        """Says which process keeps this run's next driver from the lease; empty if there is none."""
-        with self._engine.begin() as connection:
-            row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
-            try:
-                if row is not None:
-                    _check_free(row, run_id, Process.this(), self._now(connection))
-            except LeaseHeldError as error:
-                return str(error)
-            return ""
+class Control(Leases):
+    """Reads and changes the records of control: leases, publications and rejections."""
 
     def publish(self, held: Lease, record: Record, *, replaces: int | None) -> Publication:
         """Makes the record the standing publication, if the one that stands now has the sequence `replaces`.
@@ -280,34 +193,6 @@ class Control:
         before = [one for one in self.history(job) if now is not None and one.sequence == now.previous]
         return frozenset(one.record.run_id for one in (*before, now) if one is not None)
 
-    def jobs(self) -> tuple[str, ...]:
-        """All jobs that ever had a lease."""
-        with self._engine.begin() as connection:
-            return tuple(connection.execute(select(lease.c.job).order_by(lease.c.job)).scalars())
-
-    def _now(self, connection: Connection) -> int:
-        if self._clock is not None:
-            return self._clock()
-        if connection.dialect.name == "postgresql":
-            seconds = connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one()
-            return int(float(seconds) * 1000)
-        return now_ms()
-
-    def _locked(self, connection: Connection, job: str) -> RowMapping:
-        """The job's lease, locked against changes by others until the transaction ends."""
-        connection.execute(upsert_nothing(connection, lease, job=job, token=0))
-        return connection.execute(select(lease).where(lease.c.job == job).with_for_update()).mappings().one()
-
-    def _check_held(self, connection: Connection, held: Lease) -> None:
-        row = self._locked(connection, held.job)
-        if row["token"] == held.token and row["run_id"] == held.run_id:
-            return
-        now = "nobody has it" if row["run_id"] is None else f"run {row['run_id']} has it ({row['holder']})"
-        raise LeaseLostError(
-            f"run {held.run_id} has lost the lease of job {held.job} (token {held.token}; the newest is "
-            f"{row['token']}, {now}): what it does can't be committed any more"
-        )
-
     def _standing(self, connection: Connection, job: str) -> tuple[Publication | None, int]:
         """The publication that stands, and the version of the row that says so; 0 if there is no row yet."""
         row = connection.execute(select(standing).where(standing.c.job == job)).mappings().first()
@@ -354,19 +239,6 @@ class Control:
         )
         if changed.rowcount != 1:
             raise PublicationConflictError(f"job {job}: another publication came in between: look at the status")
-
-
-def _check_free(row: RowMapping, run_id: str, me: Process, now: int) -> None:
-    if row["run_id"] is None or row["expires_at"] <= now:
-        return
-    holder = Process.parse(row["holder"])
-    if row["run_id"] == run_id and (holder == me or not holder.surely_runs()):
-        return
-    same = "the same run" if row["run_id"] == run_id else f"run {row['run_id']}"
-    raise LeaseHeldError(
-        f"job {row['job']} {BEING_WORKED_ON} {same}: {holder.shown}, since {moment(row['since'])}, until "
-        f"{moment(row['expires_at'])} unless it is renewed. Wait for it, or end it"
-    )
 
 
 def _check_follows(job: str, record: Record, before: Publication | None, replaces: int | None) -> None:
