@@ -248,7 +248,7 @@ def test_what_is_read_twice_must_be_the_same() -> None:
     read, other = BytesRead({"a": {HEADER: "1", 5: "2"}}), BytesRead({"a": {5: "2"}, "b": {WHOLE: "3"}})
     read.take(other)
     assert read.files == {"a": {HEADER: "1", 5: "2"}, "b": {WHOLE: "3"}}
-    with pytest.raises(DamagedError, match="a, key group 5: expected the same bytes when it is read again"):
+    with pytest.raises(DamagedError, match="a, key group 5: expected the same bytes as when it was read before"):
         read.add("a", 5, "4")
     unread = check_source(read.to_facts(), BytesRead({"a": {HEADER: "1"}, "b": {WHOLE: "3"}}))
     assert (unread.outcome, unread.actual) == (

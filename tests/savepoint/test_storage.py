@@ -160,7 +160,7 @@ def test_a_file_uri_says_a_path_as_flink_writes_it_or_as_people_escape_it(tmp_pa
 
 
 def test_no_name_is_no_place() -> None:
-    with pytest.raises(UsageError, match="found nothing"):
+    with pytest.raises(UsageError, match="found an empty text"):
         Location.of("")
 
 
@@ -208,5 +208,5 @@ def test_a_store_that_does_not_answer_is_named() -> None:
 
 
 def test_a_store_alone_is_no_place() -> None:
-    with pytest.raises(UsageError, match="expected a folder in it"):
+    with pytest.raises(UsageError, match="without a folder in it"):
         Location.of("s3://")

@@ -284,7 +284,7 @@ POJO = PojoType("P", (PojoField("f", Scalar.LONG),), (), ())
         (POJO, "03", "a POJO flag 1, 2, 4 or 8"),
         (POJO, "0800", "the tag of a registered subclass"),
         (OptionType(Scalar.LONG), "02", "a flag 0 or 1"),
-        (OptionType(Scalar.NOTHING), "0100", "no value where Option<Nothing> has the type Nothing"),
+        (OptionType(Scalar.NOTHING), "0100", "no value, because Option<Nothing> has the type Nothing"),
         (TraversableType(Scalar.LONG, ""), "7fffffff", "a number of elements that fits"),
         (SUIT, "00000004", "the number of an enumeration's constant in Suit, found 4"),
         (SUIT, "000000", "4 bytes of Suit"),
