@@ -271,7 +271,9 @@ def test_raw_state_keeps_its_layout(version: str, made: Make, flink: Flink, tmp_
         (Layout(max_parallelism=256), f"{keyed.label} has raw keyed state"),
         (Layout({plain_.id: 2}), f"{plain_.label} has raw operator state"),
     ):
-        with pytest.raises(RefusedError, match=f"operator {refusal}: keep its"):
+        with pytest.raises(
+            RefusedError, match=f"operator {refusal}, which only the operator itself can distribute: keep its"
+        ):
             rewrite(opened, str(tmp_path / "refused"), layout)
     assert list(tmp_path.iterdir()) == []
     # An operator beside them may change; and Flink itself deals raw state out to other subtasks.
