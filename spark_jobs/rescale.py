@@ -1,4 +1,4 @@
-"""Rescale, as a PySpark job: builds the new savepoint's files from the source's bytes; blobs become rows.
+"""Rescale, as a PySpark job: makes the blobs rows, and writes the new savepoint's files in the plan's parallelism.
 
     spark-submit spark_jobs/rescale.py --plan plan.json
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import lost
 from spark_jobs.startup import class_archive, java
-from spark_jobs.startup.worker_daemon import Nursery
+from spark_jobs.startup.worker_daemon import PreparedDaemon
 from stateferry.errors import PassingError
 from stateferry.temporary_folder import make_temporary_folder
 
@@ -90,13 +90,13 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
     folder = make_temporary_folder()
     settings = _local(f"{slots()},{ATTEMPTS}") | SETTINGS | _inside(folder, options)
     lost.say_it_once()
-    nursery = Nursery()
+    prepared = PreparedDaemon()
     started: SparkContext | None = None
 
     def stop() -> None:
         if started is not None:
             _stop(started)
-        nursery.close()
+        prepared.close()
 
     try:
         with _ended_afterwards(), lost.losses_told(), _started_in(folder):

@@ -17,7 +17,7 @@ from stateferry.cli import main, step
 from stateferry.runs.facts import Claim, SnapshotFacts
 from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run, runs_of
-from stateferry.runs.to_publish import ToPublish
+from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.savepoint.file_names import METADATA
 from tests.runs.test_runs import plan_at
 from tests.steps.test_killed import World
@@ -153,11 +153,11 @@ def test_it_belongs_to_whom_the_source_belongs(world: World) -> None:
 
 
 def test_until_it_is_published_nobody_else_reads_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(_: ToPublish) -> None:
+    def killed(_: TargetMetadata) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ToPublish, "roll_forward", killed)
+        patch.setattr(TargetMetadata, "roll_forward", killed)
         assert main(world.night("monday", "above/target").command) == 130
     above = world.root / "above"
     assert modes(above) == {("folder", 0o700), ("file", 0o600)}
@@ -176,11 +176,11 @@ def test_what_is_published_stays_as_it_was_made_by_others(world: World) -> None:
 
 
 def test_a_publication_of_an_earlier_version_is_rolled_forward(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(_: ToPublish) -> None:
+    def killed(_: TargetMetadata) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ToPublish, "roll_forward", killed)
+        patch.setattr(TargetMetadata, "roll_forward", killed)
         assert main(world.command) == 130
     (one,) = runs_of(str(home(world)), "clicks")
     assert one.plan is not None

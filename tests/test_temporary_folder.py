@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from stateferry.cli import main
-from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.processes import Process
 from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run
+from stateferry.runs.temporary_folders import TemporaryFolders
 from stateferry.savepoint.storage import Location
 from stateferry.temporary_folder import is_temporary_folder, remove_temporary_folder
 from tests.runs.test_runs import plan_at
@@ -32,7 +32,7 @@ open(f"{folder}/file", "w").write("12345")
 print(folder, flush=True)
 """
 _OF_A_RUN = f"""
-from stateferry.runs.left_behind import TemporaryFolders
+from stateferry.runs.temporary_folders import TemporaryFolders
 from stateferry.savepoint.storage import Location
 import sys
 TemporaryFolders(Location.of(sys.argv[1]).child("temporary.json")).take_over()

@@ -16,7 +16,7 @@ from state_migration.request import MigrationRequest
 from state_migration.the_run import planned_by, refused_in_words, request_of, skip
 from stateferry.runs.facts import JobStarted, Returned, SavepointTaken
 from stateferry.runs.publications import Control, Publication
-from stateferry.runs.rolling_back import WayBack
+from stateferry.runs.rollback import Rollback
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 
@@ -102,7 +102,7 @@ def _publication(run: Run) -> Publication | None:
 
 def _unpublish(run: Run, published: Publication) -> None:
     with Control(run.plan.catalog_uri) as control:
-        WayBack(run.plan.home, control, run.plan.job).go(published)
+        Rollback(run.plan.home, control, run.plan.job).carry_out(published)
 
 
 def _nothing_happened(request: MigrationRequest) -> str:

@@ -19,8 +19,8 @@ from stateferry.durations import moment
 from stateferry.errors import RejectedError
 from stateferry.runs.facts import NewJob
 from stateferry.runs.publications import Control, Publication
-from stateferry.runs.rolling_back import WayBack
-from stateferry.runs.to_publish import published_run
+from stateferry.runs.rollback import Rollback
+from stateferry.runs.target_metadata import published_run
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.storage import Location
 
@@ -36,7 +36,7 @@ class PlanRollback(BaseOperator):
             request = rollback_request({**context["params"], **(context["dag_run"].conf or {})}, "the form")
             job = str(request.job)
             with _control() as control:
-                undo = WayBack(home_folder(), control, job).to_undo()
+                undo = Rollback(home_folder(), control, job).publication()
                 if undo is None:
                     raise RejectedError(f"job {job} has no publication that stands: nothing to roll back")
                 before = next((one for one in control.history(job) if one.sequence == undo.previous), None)
@@ -99,7 +99,7 @@ class RollBack(BaseOperator):
         request, planned = _request(context), _planned(context)
         with refused_in_words(), _control() as control:
             undo = next(one for one in control.history(str(request.job)) if one.sequence == planned["undo"])
-            rolled_back = WayBack(home_folder(), control, undo.job).go(undo)
+            rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
         self.log.info("restore the job from %s", rolled_back.restore_from)
         return {"undone": undo.sequence, "savepoint": rolled_back.restore_from}

@@ -1,8 +1,8 @@
 """The daemon from which Spark forks its Python workers. It has imported what tasks need, so that workers needn't.
 
 It also shortens what workers do between tasks. The imports take longer than everything else in a small run. So a local
-session starts a process that does them while the JVM starts (`Nursery`). The daemon that Spark starts then hands over
-its pipes to that process.
+session starts a process that does them while the JVM starts (`PreparedDaemon`). The daemon that Spark starts then hands
+its pipes over to that process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zipimport import zipimporter
 from spark_jobs.startup import memory
 from stateferry.temporary_folder import is_in_use, make_temporary_folder, remove_temporary_folder
 
-_SOCKET = "STATEFERRY_NURSERY"
+_SOCKET = "STATEFERRY_PREPARED_DAEMON"
 _PIPES = (0, 1, 2)
 _LONGEST_PID = 20
 _AHEAD = "--ahead-of-spark"
@@ -44,14 +44,14 @@ _PRELOADED = (
 )
 
 
-class Nursery:
+class PreparedDaemon:
     """A worker daemon that does its imports before Spark needs it.
 
     It ends with the JVM of the Spark that uses it, or with this process if no Spark does.
     """
 
     def __init__(self) -> None:
-        path = f"{make_temporary_folder()}/nursery-{next(_numbers)}"
+        path = f"{make_temporary_folder()}/prepared-{next(_numbers)}"
         command = [sys.executable, "-m", "spark_jobs.startup.worker_daemon", _AHEAD, path, str(os.getpid())]
         # As when Spark starts its daemon: the same hash seed for all workers, and no interrupts from the terminal.
         environment = os.environ | {"PYTHONHASHSEED": "0"}

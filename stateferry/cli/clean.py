@@ -44,9 +44,8 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     from stateferry.durations import now_ms, parse_duration
     from stateferry.errors import RejectedError, UsageError
-    from stateferry.runs.cleaning import Cleaning
+    from stateferry.runs.cleaning import Cleaning, Retention
     from stateferry.runs.publications import Control
-    from stateferry.runs.retention import Retention
     from stateferry.runs.runs import runs_of
     from stateferry.tables.commits import TableHome
 

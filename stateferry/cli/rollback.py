@@ -23,13 +23,13 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.runs.publications import Control
-    from stateferry.runs.rolling_back import WayBack, nothing_to_undo
+    from stateferry.runs.rollback import Rollback, nothing_to_undo
 
     home, catalog_uri = catalog_of(options)
     if Control.if_there(catalog_uri) is None:
         raise nothing_to_undo(options.job)
     with Control(catalog_uri) as control:
-        rolled_back = WayBack(home, control, options.job).go()
+        rolled_back = Rollback(home, control, options.job).carry_out()
     undone = rolled_back.undone
     say(f"rolled back publication {undone.sequence} (run {undone.record.run_id})")
     say(f"restore the job from {rolled_back.restore_from}")

@@ -87,25 +87,25 @@ def run(options: argparse.Namespace) -> int:
 
 def _stands(run: Run, control: Control) -> bool:
     """Whether the run's publication stands; completes it in the target if a kill left that undone."""
-    from stateferry.runs.to_publish import ToPublish
+    from stateferry.runs.target_metadata import TargetMetadata
 
     standing = control.standing(run.plan.job)
     if standing is None or standing.record.run_id != run.plan.run_id:
         return False
-    ToPublish(run).roll_forward()
+    TargetMetadata(run).roll_forward()
     return True
 
 
 def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
     from stateferry.runs.facts import Claim
     from stateferry.runs.plan_check import target_content
-    from stateferry.runs.to_publish import ToPublish
+    from stateferry.runs.target_metadata import TargetMetadata
 
     if resolved.plan.rehearse:
         return
     claimed = before is not None and before.facts(Claim) is not None
-    kept = ToPublish(before) if before is not None else None
-    metadata = kept.metadata() if kept is not None and kept.exists() else None
+    kept = TargetMetadata(before) if before is not None else None
+    metadata = kept.read() if kept is not None and kept.is_kept() else None
     target_content(resolved.plan.target, claimed=claimed, published_metadata=metadata)
 
 
@@ -123,7 +123,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from stateferry.cli.progress_lines import ProgressLines
     from stateferry.exit_codes import if_interrupted
     from stateferry.runs.facts import Step
-    from stateferry.runs.left_behind import TemporaryFolders
+    from stateferry.runs.temporary_folders import TemporaryFolders
 
     goes_on = f"run {run.plan.run_id} goes on where it was when the same command is given again"
     lease = control.acquire(run.plan.job, run.plan.run_id)

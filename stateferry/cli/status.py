@@ -31,7 +31,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     from stateferry.runs.prediction import part_times
     from stateferry.runs.publications import Control
-    from stateferry.runs.to_publish import published_run
+    from stateferry.runs.target_metadata import published_run
 
     home, catalog_uri = catalog_of(options)
     jobs: dict[str, dict[str, Any]] = {}

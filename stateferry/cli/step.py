@@ -25,7 +25,6 @@ from stateferry.printable import say
 from stateferry.private_files import private_files
 from stateferry.runs.facts import Step
 from stateferry.runs.lease import BETWEEN_STEPS_MS, Lease
-from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.plan_check import ResolvedPlan, resolve
@@ -33,7 +32,8 @@ from stateferry.runs.publications import Control
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
-from stateferry.runs.to_publish import ToPublish
+from stateferry.runs.target_metadata import TargetMetadata
+from stateferry.runs.temporary_folders import TemporaryFolders
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
@@ -58,7 +58,7 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
     with Control(run.plan.catalog_uri) as control:
         check_not_ended(run, control)
         if run.state is RunState.PUBLISHED:
-            ToPublish(run).roll_forward()
+            TargetMetadata(run).roll_forward()
             say(f"nothing to do: run {run.plan.run_id} is published")
             return 0
         return _do(run, step, open_workers, control)

@@ -15,19 +15,41 @@ after an interruption.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from stateferry.durations import MILLISECONDS_PER_UNIT
 from stateferry.runs.facts import Claim
-from stateferry.runs.left_behind import TemporaryFolders
 from stateferry.runs.publications import Control
-from stateferry.runs.retention import Retention, removable
 from stateferry.runs.runs import Run, RunSummary, runs_of
+from stateferry.runs.temporary_folders import TemporaryFolders
 from stateferry.savepoint.file_names import METADATA, drafts, is_state_file
 from stateferry.savepoint.storage import Location
 from stateferry.tables.cleaning import TableCleaning, tables_of_job
 from stateferry.tables.commits import TableHome
 from stateferry.temporary_folder import remove_temporary_folder, size_of
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """A run stays while it is among the newest of its job or was changed recently."""
+
+    newest: int = 3
+    younger_than_ms: int = 14 * MILLISECONDS_PER_UNIT["d"]
+
+
+def removable(runs: Iterable[RunSummary], keep: Collection[str], rule: Retention, now: int) -> list[RunSummary]:
+    """The runs of one job that may be removed, the oldest first.
+
+    `keep` are the ids of runs that must stay: the published run, and the one that a rollback brings back.
+    """
+    newest_first = sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
+    old = [
+        run
+        for run in newest_first[rule.newest :]
+        if run.run_id not in keep and run.folder.name not in keep and run.changed_at + rule.younger_than_ms <= now
+    ]
+    return old[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +93,8 @@ class Cleaning:
             yield from self._target(run, in_use)
             yield self._run(run)
         yield from self._drafts(staying)
-        standing_runs = {run.run_id for run in staying} | protected
-        yield from self._tables(standing_runs)
+        kept_runs = {run.run_id for run in staying} | protected
+        yield from self._tables(kept_runs)
 
     def _may_go(self, run: RunSummary) -> bool:
         if run.changes:
@@ -122,11 +144,11 @@ class Cleaning:
             run.remove()
         return Removal("run", run.folder.shown, size)
 
-    def _tables(self, standing_runs: set[str]) -> Iterator[Removal]:
+    def _tables(self, kept_runs: set[str]) -> Iterator[Removal]:
         before = self.now - self.rule.younger_than_ms
         protected = self._protected_snapshots()
         for table in tables_of_job(self.tables, self.job):
-            cleaning = TableCleaning(table, standing_runs, protected.get(".".join(table.name()), set()), before)
+            cleaning = TableCleaning(table, kept_runs, protected.get(".".join(table.name()), set()), before)
             name = ".".join(table.name())
             branches, snapshots, files = cleaning.branches(), cleaning.snapshots(), cleaning.files()
             if not self.dry_run:

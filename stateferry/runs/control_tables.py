@@ -79,7 +79,7 @@ rejection = Table(
 )
 
 # Which publication stands, if any. Every change increases the version.
-standing = Table(
+standing_publication = Table(
     "stateferry_standing",
     _metadata,
     Column("job", Text, primary_key=True),

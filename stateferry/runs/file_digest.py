@@ -1,11 +1,11 @@
-"""Fingerprints of a savepoint's files, which prove that the files that are published are those that were validated."""
+"""Digests of a savepoint's files, which prove that the files that are published are those that were validated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from stateferry.digests import digest_of, hasher_of
-from stateferry.runs.report import FileFingerprint
+from stateferry.runs.report import FileDigest
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, RelativeFile, StreamHandle
 from stateferry.savepoint.reader import Savepoint
@@ -20,11 +20,11 @@ class DigestTask:
     folder: Location
     stream: AbsoluteFile | RelativeFile
 
-    def take(self) -> tuple[str, FileFingerprint]:
-        """The file's name, and the size and checksum of its content."""
+    def take(self) -> tuple[str, FileDigest]:
+        """The file's name, and the size and digest of its content."""
         file, _, size = open_stream(self.folder, self.stream)
         with file:
-            return self.stream.name, FileFingerprint(size, digest_of(hasher_of(file)))
+            return self.stream.name, FileDigest(size, digest_of(hasher_of(file)))
 
     @property
     def uri(self) -> str:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
 from stateferry.errors import RejectedError
-from stateferry.runs.control_tables import publication, rejection, standing, upsert_nothing
+from stateferry.runs.control_tables import publication, rejection, standing_publication, upsert_nothing
 from stateferry.runs.lease import Lease, Leases
 
 
@@ -195,7 +195,9 @@ class Control(Leases):
 
     def _standing(self, connection: Connection, job: str) -> tuple[Publication | None, int]:
         """The publication that stands, and the version of the row that says so; 0 if there is no row yet."""
-        row = connection.execute(select(standing).where(standing.c.job == job)).mappings().first()
+        row = (
+            connection.execute(select(standing_publication).where(standing_publication.c.job == job)).mappings().first()
+        )
         if row is None:
             return None, 0
         return self._publication(connection, job, row["sequence"]), row["version"]
@@ -231,10 +233,10 @@ class Control(Leases):
         return connection.execute(last).scalar_one() or 0
 
     def _stand(self, connection: Connection, job: str, sequence: int | None, version: int) -> None:
-        connection.execute(upsert_nothing(connection, standing, job=job, sequence=None, version=0))
+        connection.execute(upsert_nothing(connection, standing_publication, job=job, sequence=None, version=0))
         changed = connection.execute(
-            update(standing)
-            .where(standing.c.job == job, standing.c.version == version)
+            update(standing_publication)
+            .where(standing_publication.c.job == job, standing_publication.c.version == version)
             .values(sequence=sequence, version=version + 1)
         )
         if changed.rowcount != 1:

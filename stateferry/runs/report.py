@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from stateferry.errors import DamagedError
 from stateferry.runs.facts import Step
@@ -17,22 +17,22 @@ MOST_SAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class FileFingerprint:
-    """A file's size, and its checksum of 16 hexadecimal digits."""
+class FileDigest:
+    """A file's size, and the digest of its content: 16 hexadecimal digits."""
 
     size: int
-    checksum: str
+    digest: Annotated[str, Field(alias="checksum")]
 
 
 @dataclass(frozen=True, slots=True)
-class SavepointFingerprint:
+class SavepointDigests:
     """Identifies a savepoint by its content; `path` says where it was read."""
 
     path: str
     checkpoint_id: int
-    files: dict[str, FileFingerprint]
+    files: dict[str, FileDigest]
 
-    def is_same_content(self, other: SavepointFingerprint) -> bool:
+    def is_same_content(self, other: SavepointDigests) -> bool:
         """Whether both have the same checkpoint id and the same files; paths don't count."""
         return (self.checkpoint_id, self.files) == (other.checkpoint_id, other.files)
 
@@ -51,8 +51,8 @@ class Report:
     run_id: str
     plan_fingerprint: str
     made_at: int
-    source: SavepointFingerprint
-    staged: SavepointFingerprint
+    source: SavepointDigests
+    staged: SavepointDigests
     checks: tuple[Check, ...]
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     predictions: dict[str, float] = field(default_factory=dict)
@@ -85,13 +85,13 @@ class Report:
         """The checks that failed."""
         return tuple(check for check in self.checks if check.outcome is Outcome.FAILED)
 
-    def holds_for(self, staged: SavepointFingerprint, plan_fingerprint: str) -> bool:
+    def holds_for(self, staged: SavepointDigests, plan_fingerprint: str) -> bool:
         """Whether the report is about exactly these bytes, made by exactly this plan."""
         return self.plan_fingerprint == plan_fingerprint and self.staged.is_same_content(staged)
 
     def to_json(self) -> str:
         checks = tuple(_writable(check) for check in self.checks)
-        content = _REPORT.dump_python(replace(self, checks=checks), mode="json")
+        content = _REPORT.dump_python(replace(self, checks=checks), mode="json", by_alias=True)
         return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
     def write(self, file: Location) -> None:

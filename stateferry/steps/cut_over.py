@@ -15,38 +15,38 @@ from stateferry.runs.facts import RescaleFacts, Step, ValidateFacts
 from stateferry.runs.file_digest import DigestTask, digest_tasks
 from stateferry.runs.lease import Lease
 from stateferry.runs.publications import Control, Publication, Record
-from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
+from stateferry.runs.report import FileDigest, Report, SavepointDigests
 from stateferry.runs.runs import Run
-from stateferry.runs.to_publish import ToPublish
+from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.savepoint.metadata import parse_metadata
 from stateferry.savepoint.reader import Savepoint
 from stateferry.steps.workers import Measure, Workers
 
-_BYTES: Measure[tuple[str, FileFingerprint]] = Measure("B", lambda digest: digest[1].size)
+_BYTES: Measure[tuple[str, FileDigest]] = Measure("B", lambda digest: digest[1].size)
 
 
-def fingerprint(
-    workers: Workers, savepoint: Savepoint, written: Mapping[str, FileFingerprint] | None = None
-) -> SavepointFingerprint:
-    """The fingerprint of all files of a savepoint.
+def digests_of(
+    workers: Workers, savepoint: Savepoint, written: Mapping[str, FileDigest] | None = None
+) -> SavepointDigests:
+    """The digests of all files of a savepoint.
 
-    `written` are fingerprints by address, which the writers of the files know. These files aren't read again.
+    `written` are digests by address, which the writers of the files know. These files aren't read again.
     """
     known = written or {}
     tasks = digest_tasks(savepoint)
     files = {task.stream.name: known[task.uri] for task in tasks if task.uri in known}
     unknown = [task for task in tasks if task.uri not in known]
-    files |= dict(workers.do("fingerprint", unknown, DigestTask.take, _BYTES))
-    return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, files)
+    files |= dict(workers.do("digests", unknown, DigestTask.take, _BYTES))
+    return SavepointDigests(savepoint.folder.shown, savepoint.metadata.checkpoint_id, files)
 
 
-def fingerprint_of_metadata(savepoint: Savepoint) -> SavepointFingerprint:
-    """The fingerprint of `_metadata` alone.
+def metadata_digest(savepoint: Savepoint) -> SavepointDigests:
+    """The digest of `_metadata` alone.
 
     This is enough to recognize a source, because each step reads the source anew.
     """
     task = digest_tasks(savepoint)[0]
-    return SavepointFingerprint(savepoint.folder.shown, savepoint.metadata.checkpoint_id, dict([task.take()]))
+    return SavepointDigests(savepoint.folder.shown, savepoint.metadata.checkpoint_id, dict([task.take()]))
 
 
 def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: dict[str, int]) -> Publication:
@@ -57,15 +57,15 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     if not report.is_green:
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
     staged = Savepoint.open(run.staged.path)
-    if not report.holds_for(fingerprint(workers, staged), run.plan.fingerprint):
+    if not report.holds_for(digests_of(workers, staged), run.plan.fingerprint):
         run.forget(RescaleFacts, ValidateFacts)
         raise RejectedError(
             f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated: rescale and "
             "validate again"
         )
     check_apart(run.plan)
-    to_publish = ToPublish(run)
-    metadata = to_publish.metadata()
+    target_metadata = TargetMetadata(run)
+    metadata = target_metadata.read()
     parse_metadata(metadata, run.folder.shown)
     standing = control.standing(run.plan.job)
     record = Record(
@@ -80,5 +80,5 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     already = standing is not None and standing.record == record
     replaces = standing.sequence if standing is not None and not already else None
     published = standing if already and standing else control.publish(lease, record, replaces=replaces)
-    to_publish.roll_forward()
+    target_metadata.roll_forward()
     return published

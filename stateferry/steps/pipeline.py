@@ -34,12 +34,12 @@ from stateferry.runs.plan_check import ResolvedPlan, target_content
 from stateferry.runs.prediction import predict
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rejecting import check_not_ended
-from stateferry.runs.report import FileFingerprint, Report
+from stateferry.runs.report import FileDigest, Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.runs.space import check_room, estimate
 from stateferry.runs.target_access import TargetAccess
-from stateferry.runs.to_publish import ToPublish
+from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.file_names import drafts
 from stateferry.savepoint.metadata import build_metadata
@@ -225,7 +225,7 @@ class Pipeline:
         if self.run.plan.rehearse:
             described = staged.metadata
         else:
-            ToPublish(self.run).keep(build_metadata(staged.metadata))
+            TargetMetadata(self.run).keep(build_metadata(staged.metadata))
             described = with_absolute_files(staged.metadata, self.files)
         self.run.staged.make_folder()
         self.run.staged_metadata.write_atomically(build_metadata(described))
@@ -255,8 +255,8 @@ class Pipeline:
             self.run.plan.run_id,
             self.run.plan.fingerprint,
             now_ms(),
-            cut_over.fingerprint_of_metadata(self.resolved.source),
-            cut_over.fingerprint(self.workers, Savepoint.open(self.run.staged.path), self._written()),
+            cut_over.metadata_digest(self.resolved.source),
+            cut_over.digests_of(self.workers, Savepoint.open(self.run.staged.path), self._written()),
             tuple(checks),
             self._reported_facts(),
             predict(self.run),
@@ -269,13 +269,13 @@ class Pipeline:
         stored = {step.value: self.run.stored(FACTS_OF[step]) or {} for step in Step.VALIDATE.earlier}
         return {step: {name: fact for name, fact in facts.items() if name != "read"} for step, facts in stored.items()}
 
-    def _written(self) -> dict[str, FileFingerprint]:
-        """The size and checksum of each staged file as it was written, by address.
+    def _written(self) -> dict[str, FileDigest]:
+        """The size and digest of each staged file as it was written, by address.
 
         The files that the validation reads, and that the cut-over finds, must have the same.
         """
         digests = self.run.facts(StagedDigests) or StagedDigests({})
-        return {self.files.child(name).uri: FileFingerprint(*digest) for name, digest in digests.files.items()}
+        return {self.files.child(name).uri: FileDigest(*digest) for name, digest in digests.files.items()}
 
     @property
     def _migrated(self) -> MigrateFacts:

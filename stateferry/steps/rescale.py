@@ -1,4 +1,4 @@
-"""Rescale: builds the new savepoint from the source's bytes; its files follow the new subtasks' key group ranges."""
+"""Rescale: makes the blobs rows, and writes the new savepoint's files in the parallelism of the plan."""
 
 from __future__ import annotations
 

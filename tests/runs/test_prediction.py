@@ -8,7 +8,7 @@ from pathlib import Path
 from stateferry.runs.facts import SnapshotFacts, StateSize
 from stateferry.runs.plan import plan_of
 from stateferry.runs.prediction import PARTS, part_times, predict, unknown
-from stateferry.runs.report import Report, SavepointFingerprint
+from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.report_text import show_report, time_line
 from stateferry.runs.runs import Run
 
@@ -54,7 +54,7 @@ def test_what_a_cut_over_took_is_held_against_what_the_runs_before_it_had_shown(
 
 
 def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
-    none = SavepointFingerprint("/in", 1, {})
+    none = SavepointDigests("/in", 1, {})
     report = Report("orders", "one", "plan", 0, none, none, (), {}, {"rescale": 8.0})
     out = io.StringIO()
     show_report(report, out)

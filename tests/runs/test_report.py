@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.errors import DamagedError
-from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
+from stateferry.runs.report import FileDigest, Report, SavepointDigests
 from stateferry.runs.report_text import key_group_text, show_report
 from stateferry.savepoint.storage import Location
 from stateferry.validation.check_result import Check, Outcome
 
-SOURCE = SavepointFingerprint("/in", 7, {"_metadata": FileFingerprint(5, "00000000000000ff")})
-STAGED = SavepointFingerprint("/out", 7, {"_metadata": FileFingerprint(6, "ffffffffffffffff")})
+SOURCE = SavepointDigests("/in", 7, {"_metadata": FileDigest(5, "00000000000000ff")})
+STAGED = SavepointDigests("/out", 7, {"_metadata": FileDigest(6, "ffffffffffffffff")})
 PASSED = Check("entries of newMainState", Outcome.PASSED, "12 rows", "12 rows")
 FAILED = Check("keys in their groups", Outcome.FAILED, "none elsewhere", "2", (3, 7, 8, 9), ('key "a" is missing',))
 UNSURE = Check("hashes", Outcome.COULD_NOT_TELL, "known hashes", "a POJO's own")
@@ -82,8 +82,8 @@ def test_it_holds_for_these_bytes_alone() -> None:
     made = report(PASSED)
     assert made.holds_for(replace(STAGED, path="/moved"), "ab" * 32)
     assert not made.holds_for(STAGED, "cd" * 32)
-    for size, checksum in ((7, "ffffffffffffffff"), (6, "fffffffffffffffe")):
-        assert not made.holds_for(replace(STAGED, files={"_metadata": FileFingerprint(size, checksum)}), "ab" * 32)
+    for size, digest in ((7, "ffffffffffffffff"), (6, "fffffffffffffffe")):
+        assert not made.holds_for(replace(STAGED, files={"_metadata": FileDigest(size, digest)}), "ab" * 32)
     assert not made.holds_for(replace(STAGED, files={}), "ab" * 32)
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.errors import PlanError, RejectedError, StateferryError, UsageError
+from stateferry.runs.cleaning import Retention, removable
 from stateferry.runs.facts import MigrateFacts, SnapshotFacts, StateSize, Step
 from stateferry.runs.plan import MigrationPlan, plan_of
-from stateferry.runs.retention import Retention, removable
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, RunSummary, asked_for_before, folder_name, runs_of
 from stateferry.savepoint.storage import Location

@@ -19,7 +19,7 @@ from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
-from stateferry.runs.to_publish import ToPublish
+from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.types import Scalar
@@ -418,7 +418,7 @@ def test_a_kill_after_the_commit_point_is_made_good(ferry: Ferry, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ToPublish, "roll_forward", killed)
+        patch.setattr(TargetMetadata, "roll_forward", killed)
         assert ferry.run(source, target).code == 130
     assert not (target / "_metadata").exists()
     assert ferry.run(source, target).code == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.startup import class_archive
-from spark_jobs.startup.worker_daemon import Nursery
+from spark_jobs.startup.worker_daemon import PreparedDaemon
 
 pytestmark = pytest.mark.spark
 
@@ -22,11 +22,11 @@ from spark_jobs import session as sessions
 from spark_jobs.startup import worker_daemon
 from spark_jobs.workers import SparkWorkers
 waiting = []
-class Nursery(worker_daemon.Nursery):
+class PreparedDaemon(worker_daemon.PreparedDaemon):
     def __init__(self):
         super().__init__()
         waiting.append(self._process.pid)
-sessions.Nursery = Nursery
+sessions.PreparedDaemon = PreparedDaemon
 with sessions.session("parents") as sc:
     parents = set(SparkWorkers(sc).do("parents", ["stat"] * 4, _PARENT))
     print(parents == set(waiting), *waiting)
@@ -65,9 +65,9 @@ def test_workers_come_from_there_without_any_output_and_with_temporary_files_far
 def test_whoever_is_killed_leaves_neither_a_process_nor_a_folder() -> None:
     code = """
 import os, signal
-from spark_jobs.startup.worker_daemon import Nursery
-nursery = Nursery()
-print(nursery._process.pid, os.environ["STATEFERRY_NURSERY"], flush=True)
+from spark_jobs.startup.worker_daemon import PreparedDaemon
+prepared = PreparedDaemon()
+print(prepared._process.pid, os.environ["STATEFERRY_PREPARED_DAEMON"], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -80,9 +80,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_daemon_ends_by_its_pipe_so_that_no_signal_keeps_it_from_removing_the_folder() -> None:
     code = """
 import os, signal, sys
-from spark_jobs.startup.worker_daemon import Nursery
-nursery = Nursery()
-print(nursery._process.pid, os.environ["STATEFERRY_NURSERY"], flush=True)
+from spark_jobs.startup.worker_daemon import PreparedDaemon
+prepared = PreparedDaemon()
+print(prepared._process.pid, os.environ["STATEFERRY_PREPARED_DAEMON"], flush=True)
 sys.stdin.read()
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -92,7 +92,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert driver.stdin is not None
         assert driver.stdout is not None
         waiting, path = driver.stdout.readline().split()
-        environment = os.environ | {"STATEFERRY_NURSERY": path, "PYTHON_WORKER_FACTORY_SECRET": "any"}
+        environment = os.environ | {"STATEFERRY_PREPARED_DAEMON": path, "PYTHON_WORKER_FACTORY_SECRET": "any"}
         command = [sys.executable, "-m", "spark_jobs.startup.worker_daemon"]
         while not Path(path).is_socket():
             time.sleep(0.05)
@@ -158,10 +158,10 @@ def parent_of(_: str) -> int:
 
 def test_nobody_waits_longer_than_whoever_started_it() -> None:
     before = dict(os.environ)
-    nursery = Nursery()
+    prepared = PreparedDaemon()
     assert os.environ != before
-    nursery.close()
-    assert nursery._process.returncode == 0
+    prepared.close()
+    assert prepared._process.returncode == 0
     assert os.environ == before
 
 

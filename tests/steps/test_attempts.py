@@ -21,7 +21,7 @@ from stateferry.runs.apart import check_apart
 from stateferry.runs.facts import Claim, Step
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.run_states import RunState
-from stateferry.runs.to_publish import ToPublish
+from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.savepoint.file_names import METADATA, drafts
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
@@ -173,7 +173,7 @@ def test_two_that_roll_a_publication_forward_at_once_both_end_well(
     metadata = Location.of(str(world.root / "target" / METADATA))
     whole = metadata.read()
     metadata.remove()
-    replace, others = Location.replace, [ToPublish(world.run).roll_forward]
+    replace, others = Location.replace, [TargetMetadata(world.run).roll_forward]
 
     def while_another_does(self: Location, other: Location) -> None:
         if others:
@@ -181,7 +181,7 @@ def test_two_that_roll_a_publication_forward_at_once_both_end_well(
         replace(self, other)
 
     monkeypatch.setattr(Location, "replace", while_another_does)
-    ToPublish(world.run).roll_forward()
+    TargetMetadata(world.run).roll_forward()
     assert metadata.read() == whole
     assert drafts(metadata.parent) == []
 

@@ -16,7 +16,7 @@ from state_migration.the_run import refused_in_words
 
 from stateferry.errors import RefusedError
 from stateferry.runs.publications import Control
-from stateferry.runs.report import FileFingerprint, Report, SavepointFingerprint
+from stateferry.runs.report import FileDigest, Report, SavepointDigests
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.validation.check_result import Check, Outcome
@@ -91,7 +91,7 @@ def test_the_summary_says_what_one_has_to_know_and_takes_no_name_for_markup(run:
         Check("main/a|b: rows", Outcome.PASSED, "10", "10"),
         Check("keys <script>", Outcome.COULD_NOT_TELL, "each", "?"),
     )
-    savepoint = SavepointFingerprint("/in", 7, {"_metadata": FileFingerprint(1, "00" * 8)})
+    savepoint = SavepointDigests("/in", 7, {"_metadata": FileDigest(1, "00" * 8)})
     facts = {"snapshot": {"notes": ["--flag-state is<b>Moved had no effect"]}}
     report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, facts, {"ferry": 12.4})
     text = report_summary(report, run.plan)
@@ -107,7 +107,7 @@ def test_the_summary_says_what_one_has_to_know_and_takes_no_name_for_markup(run:
 def test_a_strange_name_neither_steers_nor_leaves_its_place(run: Run) -> None:
     strange = "日本`\n\x1b[31m\u202e# a heading\n```\n"
     check = Check(f"{strange}: rows", Outcome.PASSED, strange, strange)
-    savepoint = SavepointFingerprint(strange, 7, {"_metadata": FileFingerprint(1, "00" * 8)})
+    savepoint = SavepointDigests(strange, 7, {"_metadata": FileDigest(1, "00" * 8)})
     report = Report(strange, strange, "f", 0, savepoint, savepoint, (check,), {"snapshot": {"states": {strange: {}}}})
     lines = report_summary(report, run.plan).split("\n")
     assert all(line.isprintable() for line in lines)

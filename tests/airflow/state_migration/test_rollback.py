@@ -17,7 +17,7 @@ from state_migration.request import MigrationRequest
 from state_migration.rollback_tasks import CancelNewJob, PlanRollback
 
 from stateferry.runs.publications import Control, Record
-from stateferry.runs.rolling_back import WayBack
+from stateferry.runs.rollback import Rollback
 from stateferry.runs.runs import Run
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
@@ -69,7 +69,7 @@ def test_no_job_is_started_from_a_publication_that_does_not_stand(
     published: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Control(default_catalog()) as control:
-        WayBack(published.plan.home, control, published.plan.job).go()
+        Rollback(published.plan.home, control, published.plan.job).carry_out()
     monkeypatch.setattr(StartingJob, "start", lambda *_: pytest.fail("it was started"))
     starting = context(published, MigrationRequest(start_job=True, jar="new.jar"))
     with pytest.raises(AirflowFailException, match="is not what is published"):

@@ -14,7 +14,7 @@ from stateferry.savepoint.storage import Location
 
 
 @dataclass(frozen=True, slots=True)
-class ToPublish:
+class TargetMetadata:
     """The `_metadata` of the target, kept in the run's folder until the publication stands."""
 
     run: Run
@@ -25,11 +25,11 @@ class ToPublish:
             self.run.target_metadata.parent.make_folder()
             self.run.target_metadata.write_atomically(metadata)
 
-    def metadata(self) -> bytes:
+    def read(self) -> bytes:
         """The stored `_metadata`."""
         return self.run.target_metadata.read()
 
-    def exists(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether the `_metadata` is stored."""
         return self.run.target_metadata.exists()
 
@@ -55,10 +55,10 @@ class ToPublish:
         access = None if claim is None else claim.access
         if access is None:
             with usual_files():
-                target.child(METADATA).write_atomically(self.metadata())
+                target.child(METADATA).write_atomically(self.read())
         else:
             access.open(target, self.run.plan.home)
-            target.child(METADATA).write_atomically(self.metadata(), access.metadata.give_to)
+            target.child(METADATA).write_atomically(self.read(), access.metadata.give_to)
 
 
 def published_run(home: str, publication: Publication) -> Run | None:

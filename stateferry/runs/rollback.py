@@ -10,7 +10,7 @@ from stateferry.runs.plan import new_run_id
 from stateferry.runs.publications import Control, Publication, RolledBack
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import check_home
-from stateferry.runs.to_publish import ToPublish, published_run
+from stateferry.runs.target_metadata import TargetMetadata, published_run
 
 
 def nothing_to_undo(job: str) -> RejectedError:
@@ -19,21 +19,21 @@ def nothing_to_undo(job: str) -> RejectedError:
 
 
 @dataclass(frozen=True, slots=True)
-class WayBack:
+class Rollback:
     """The rollback of one job, whose runs are under `home`."""
 
     home: str
     control: Control
     job: str
 
-    def to_undo(self) -> Publication | None:
+    def publication(self) -> Publication | None:
         """The publication that a rollback would undo."""
         return self._left_unfinished() or self.control.standing(self.job)
 
-    def go(self, undo: Publication | None = None) -> RolledBack:
+    def carry_out(self, undo: Publication | None = None) -> RolledBack:
         """Undoes the publication that stands, or exactly `undo`, even if that is undone already. Removes no file."""
         check_home(self.home)
-        undo = undo or self.to_undo()
+        undo = undo or self.publication()
         if undo is None:
             raise nothing_to_undo(self.job)
         lease = self.control.acquire(self.job, f"rollback-{new_run_id()}")
@@ -45,7 +45,7 @@ class WayBack:
             rolled_back = self.control.rollback(lease, undo=undo.sequence)
             before = published_run(self.home, rolled_back.standing) if rolled_back.standing is not None else None
             if before is not None:
-                ToPublish(before).roll_forward()
+                TargetMetadata(before).roll_forward()
             if undone is not None:
                 undone.note(RunState.ROLLED_BACK, now_ms())
         finally:
