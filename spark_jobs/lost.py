@@ -18,19 +18,22 @@ from stateferry.errors import PassingError, StateferryError
 
 # When a JVM is killed, its connections may close before the end of its process can be seen.
 _LONGEST_END = 2.0
-_MEMORY = "If nobody ended it, the system may have, for want of memory: its log says so"
+_MEMORY = "If no person ended it, the operating system may have done so for lack of memory; its log says that"
 
 # Patterns in Spark's message of a failed job, and what we say about each; the first match counts.
 _LOST = (
     (r"Python worker exited unexpectedly|Python worker failed to connect back", f"a Python worker was lost. {_MEMORY}"),
     (r"ExecutorLostFailure|Executor heartbeat timed out|Lost executor", f"an executor was lost. {_MEMORY}"),
-    (r"Master removed our application|All masters are unresponsive", "Spark's master is away, or gave the work up"),
+    (
+        r"Master removed our application|All masters are unresponsive",
+        "Spark's master can't be reached, or has ended the application",
+    ),
     (
         r"SparkContext (?:has been|was) shut ?down|stopped SparkContext|cancelled because SparkContext",
         "Spark was stopped from outside",
     ),
     (r"java\.lang\.OutOfMemoryError", "a JVM of Spark's ran out of memory"),
-    (r"java\.io\.IOException: No space left on device", "there is no room left for Spark's temporary files"),
+    (r"java\.io\.IOException: No space left on device", "the disk of Spark's temporary files is full"),
 )
 
 

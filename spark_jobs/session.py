@@ -118,7 +118,7 @@ def _start_jvm(conf: SparkConf) -> None:
         SparkContext._ensure_initialized(conf=conf)
     except PySparkRuntimeError as error:
         raise PassingError(
-            f"Spark's JVM ended while it started: what it had to say is above, if anything ({error.getCondition()})"
+            f"Spark's JVM ended while it started. Its own messages, if any, are above ({error.getCondition()})"
         ) from error
 
 

@@ -19,7 +19,7 @@ OLDEST = 17
 NEEDED_MODULE = "jdk.incubator.vector"
 
 _NEEDS = f"Spark needs Java {OLDEST} or later"
-_WHAT_TO_DO = f"Install Java {OLDEST} or 21, and name its folder by JAVA_HOME"
+_WHAT_TO_DO = f"Install Java {OLDEST} or 21, and set JAVA_HOME to its folder"
 _LINE = re.compile(r'^(\w+)="?(.*?)"?$', re.MULTILINE)
 _VERSION = re.compile(r'version "([^"]+)"')
 _LONGEST_START = 30

@@ -20,7 +20,7 @@ def check_apart(plan: MigrationPlan) -> None:
     if _lies_in(target, source) or _lies_in(source, target):
         raise PlanError(
             f"target {plan.target} is {target}, and source {plan.source} is {source}: symbolic links or mounts make "
-            "them lie one in the other. A run never writes into its source: give the target a folder of its own"
+            "the one contain the other. A run never writes into its source: give the target a folder of its own"
         )
     for what, place in (("home (STATEFERRY_HOME)", plan.home), ("warehouse", plan.warehouse)):
         if _lies_in(_real_folder(place), source):

@@ -158,8 +158,8 @@ def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, s
         )
     meant = percent_at_least(max(one.share for one in too_many))
     lines.append(
-        "Nothing has been written. Tell the time to live of the job's StateTtlConfig (--ttl), or say that so many are "
-        f"meant to go: --accept-expired {meant}"
+        "Nothing has been written. Give the time to live of the job's StateTtlConfig (--ttl). If so many entries are "
+        f"meant to expire, allow it: --accept-expired {meant}"
     )
     return " ".join(lines)
 
@@ -212,9 +212,9 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
         yield (
             f"{latest.where}: {latest.future:,} {noun(latest.future, 'timestamp is', 'timestamps are')} later than "
             f"what counts as now: the newest is {newest} "
-            f"{moment(plan.now)}. Either now is told wrong (--now), or a clock is: that of this run's machine, or "
-            "those of the TaskManagers that wrote the timestamps. Nothing has been written. Put the "
-            f"clock or --now right; if the clocks are known to differ so much, allow it: {allow}"
+            f"{moment(plan.now)}. Either --now is wrong, or a clock is: that of this run's machine, or "
+            "those of the TaskManagers that wrote the timestamps. Nothing has been written. Correct the "
+            f"clock or --now. If the clocks are known to differ so much, allow it: {allow}"
         )
 
 

@@ -119,10 +119,10 @@ class Leases(ControlDatabase):
         row = self._locked(connection, held.job)
         if row["token"] == held.token and row["run_id"] == held.run_id:
             return
-        now = "nobody has it" if row["run_id"] is None else f"run {row['run_id']} has it ({row['holder']})"
+        now = "no run has it" if row["run_id"] is None else f"run {row['run_id']} has it ({row['holder']})"
         raise LeaseLostError(
             f"run {held.run_id} has lost the lease of job {held.job} (token {held.token}; the newest is "
-            f"{row['token']}, {now}): what it does can't be committed any more"
+            f"{row['token']}, {now}): what this process does from now on is not committed"
         )
 
 
@@ -171,6 +171,6 @@ def _check_free(row: RowMapping, run_id: str, me: Process, now: int) -> None:
         return
     same = "the same run" if row["run_id"] == run_id else f"run {row['run_id']}"
     raise LeaseHeldError(
-        f"job {row['job']} {BEING_WORKED_ON} {same}: {holder.shown}, since {moment(row['since'])}, until "
-        f"{moment(row['expires_at'])} unless it is renewed. Wait for it, or end it"
+        f"job {row['job']} {BEING_WORKED_ON} {same}: {holder.shown}, since {moment(row['since'])}. Its lease "
+        f"ends at {moment(row['expires_at'])} unless it is renewed. Wait until that process is done, or end it"
     )

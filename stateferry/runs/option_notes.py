@@ -103,7 +103,7 @@ def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
         }
         for option, is_given in given.items():
             if is_given:
-                yield f"{option} had no effect: no legacy state with a time to live is there"
+                yield f"{option} had no effect: no legacy state has a time to live"
     elif ages is not None:
         if plan.keep_expired and not any(state.expired for state in ages.states):
             yield "--keep-expired had no effect: nothing has expired"
@@ -123,11 +123,11 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
         return any(of(counts) for counts in counted if counts is not None)
 
     if plan.keep_legacy and not every:
-        yield "--keep-legacy had no effect: no legacy state is there any more"
+        yield "--keep-legacy had no effect: the savepoint has no legacy state any more"
     if plan.on_contradiction != Contradiction.STOP.value:
         option = f"--on-contradiction {plan.on_contradiction}"
         if not any(rules.flag_name in one.states for one, rules in every):
-            yield f"{option} had no effect: no legacy state with a flag is there"
+            yield f"{option} had no effect: no legacy state has a flag state"
         elif not met(lambda counts: counts.contradictions):
             yield f"{option} had no effect: no key is flagged as migrated and still has a blob"
     if plan.drop_unrepresentable_nulls:

@@ -177,8 +177,8 @@ def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Op
         return
     if legacy.ttl and state.ttl_ms is None:
         yield (
-            f"{where} has TTL, its values bear timestamps, but the plan has no ttl_ms: tell the duration of the job's "
-            "StateTtlConfig, which isn't in the savepoint"
+            f"{where} has TTL (its values have timestamps), but the plan has no ttl_ms: give the duration of the job's "
+            "StateTtlConfig, which the savepoint doesn't contain"
         )
     yield from _ttl_in_vain(state, legacy, operator)
     if (new := states.get(state.new)) is not None:
@@ -202,9 +202,9 @@ def _ttl_in_vain(state: StatePlan, there: KeyedState, operator: Operator) -> Ite
     """Yields a problem if the plan has a TTL for a state without TTL: the legacy state, or the new state alone."""
     if not there.ttl and state.ttl_ms is not None:
         yield (
-            f"state {there.name} of operator {operator.label} has no TTL, its values bear no timestamps, but the "
+            f"state {there.name} of operator {operator.label} has no TTL (its values have no timestamps), but the "
             f"plan has a ttl_ms of {format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the "
-            "commonest way to make Flink reject the restore"
+            "most common reason why Flink rejects a restore"
         )
 
 
@@ -219,7 +219,7 @@ def _against_new(legacy: KeyedState, new: KeyedState, operator: Operator) -> Ite
         one, other = (legacy, new) if legacy.ttl else (new, legacy)
         yield (
             f"state {one.name} of operator {operator.label} has TTL, {other.name} has none: TTL on one side only is "
-            "the commonest way to make Flink reject the restore. Give both or neither TTL in the job, and take a new "
+            "the most common reason why Flink rejects a restore. Give both or neither TTL in the job, and take a new "
             "savepoint"
         )
 
@@ -251,7 +251,7 @@ def target_content(target: str, *, claimed: bool, published_metadata: bytes | No
         raise UsageError(f"target {folder.shown} already holds another savepoint: choose another target")
     if names and not claimed:
         raise UsageError(
-            f"target {folder.shown} holds state files of another run that never was published: let that run go on "
-            "(the same command as then), or remove them, or choose another target"
+            f"target {folder.shown} holds state files of another run that was not published: continue that run "
+            "(give its command again), remove the files, or choose another target"
         )
     return TargetContent.FILES_OF_THIS_RUN if names else TargetContent.NOTHING

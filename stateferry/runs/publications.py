@@ -240,7 +240,9 @@ class Control(Leases):
             .values(sequence=sequence, version=version + 1)
         )
         if changed.rowcount != 1:
-            raise PublicationConflictError(f"job {job}: another publication came in between: look at the status")
+            raise PublicationConflictError(
+                f"job {job}: another publication or rollback came first, so nothing was changed: look at the status"
+            )
 
 
 def _check_follows(job: str, record: Record, before: Publication | None, replaces: int | None) -> None:
@@ -259,8 +261,8 @@ def check_age(job: str, source: str, checkpoint_id: int, standing_now: Publicati
     if checkpoint_id < standing_now.record.checkpoint_id:
         raise OlderSourceError(
             f"job {job}: the source {source} is of checkpoint {checkpoint_id}, older than checkpoint "
-            f"{standing_now.record.checkpoint_id} of {_shown(standing_now)}: roll that back first, or, if the job was "
-            "started afresh and counts from 1 again, give it another job name"
+            f"{standing_now.record.checkpoint_id} of {_shown(standing_now)}: roll that publication back first. If the "
+            "job was started without state, so that its checkpoints count from 1 again, give the run another job name"
         )
 
 

@@ -39,16 +39,18 @@ def check_not_ended(run: Run, control: Control) -> None:
     last = run.changes()[-1]
     when = moment(last.at)
     again = (
-        "To do the same work again on purpose, start a run of its own: give another --target (and in a plan with a "
-        "run_id another one), or trigger a new DAG run"
+        "To do the same work again, start a new run: give another --target (and another run_id, if the plan has one), "
+        "or trigger a new DAG run"
     )
     name = f"run {run.plan.run_id} of job {run.plan.job}"
     if last.state is RunState.REJECTED:
         raise RunEndedError(
-            f"{name} was rejected at {when}: {last.reason}. It doesn't go on, and isn't published. {again}"
+            f"{name} was rejected at {when}: {last.reason}. It does not continue and is not published. {again}"
         )
     if last.state is RunState.ROLLED_BACK:
-        raise RunEndedError(f"{name} was rolled back at {when}. It doesn't go on, and isn't published again. {again}")
+        raise RunEndedError(
+            f"{name} was rolled back at {when}. It does not continue and is not published again. {again}"
+        )
 
 
 def _say_in_folder(run: Run, control: Control) -> None:

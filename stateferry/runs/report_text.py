@@ -37,7 +37,7 @@ def show_report(report: Report, file: TextIO) -> None:
             parts = (f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
             console.print(plain(f"a cut-over is likely to take: {', '.join(parts)}"), soft_wrap=True)
             if missing := unknown(report.predictions):
-                console.print(plain(f"no run has shown yet what it takes: {', '.join(missing)}"), soft_wrap=True)
+                console.print(plain(f"no run has a time yet for: {', '.join(missing)}"), soft_wrap=True)
         for note in report.notes:
             console.print(plain(f"note: {note}"), soft_wrap=True)
         console.print(_verdict(report))

@@ -57,14 +57,14 @@ _CHANGES = TypeAdapter(tuple[StateChange, ...])
 def check_reason(state: RunState, reason: str) -> None:
     """Refuses a state that needs a reason and has none."""
     if state in _NEED_A_REASON and not reason:
-        raise UsageError(f"a run that {state.value} says why: give a reason")
+        raise UsageError(f"a run can't become {state.value} without a reason: give a reason")
 
 
 def check_change(last: StateChange | None, state: RunState) -> None:
     """Refuses a state that may not follow the last one."""
     if last is None:
         if state is not RunState.PLANNED:
-            raise RejectedError(f"a run begins by being planned, not {state.value}")
+            raise RejectedError(f"the first state of a run is {RunState.PLANNED.value}, not {state.value}")
     elif state is not last.state and last.state not in _FOLLOWS[state]:
         raise RejectedError(f"a run that is {last.state.value} can't become {state.value}")
 

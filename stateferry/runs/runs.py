@@ -139,8 +139,8 @@ class Run(RunFolder):
         if file.exists():
             if cls._opened(folder).plan != plan:
                 raise PlanError(
-                    f"run {plan.run_id} of job {plan.job} is there already, with another plan ({file.shown}): "
-                    "give another run_id, or leave it out"
+                    f"run {plan.run_id} of job {plan.job} exists already, with another plan ({file.shown}): "
+                    "give another run_id, or none"
                 )
         else:
             if recorded < FORMAT:

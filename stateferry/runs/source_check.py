@@ -27,8 +27,8 @@ def note_metadata(source: Savepoint, read: BytesRead) -> None:
     data = file.read()
     if parse_metadata(data, file.shown) != source.metadata:
         raise RejectedError(
-            f"{file.shown} has changed since this step began: somebody writes to the savepoint. Find out who, then "
-            "start a new run of it"
+            f"{file.shown} has changed since this step began: another program writes to the savepoint. Find out "
+            "which one, then start a new run of the savepoint"
         )
     hasher = new_hasher()
     hasher.update(data)
@@ -66,8 +66,8 @@ def changed_source(failed: Iterable[Check]) -> str | None:
         if check.name == NAME:
             return (
                 f"{check.actual}: what was converted is not what the snapshot read, so nothing is published. Find out "
-                "who writes to the savepoint, then start a run of its own: give another --target, or trigger a new DAG "
-                "run"
+                "which program writes to the savepoint, then start a new run: give another --target, or trigger a new "
+                "DAG run"
             )
     return None
 

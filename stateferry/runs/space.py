@@ -100,8 +100,8 @@ def check_room(needs: Mapping[str, int], how: str) -> None:
         needed, free = sum(needs[place] for place in places), free_bytes(places[0]) or 0
         if needed > free:
             raise PlanError(
-                f"expected {needed:,} bytes free for {' and '.join(places)}, found {free:,}: make room, or choose "
-                f"places with more. The need is estimated from {how}"
+                f"expected {needed:,} bytes free for {' and '.join(places)}, found {free:,}: free some space, or "
+                f"choose folders on a larger disk. The need is estimated from {how}"
             )
 
 

@@ -60,8 +60,8 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     if not report.holds_for(digests_of(workers, staged), run.plan.fingerprint):
         run.forget(RescaleFacts, ValidateFacts)
         raise RejectedError(
-            f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated: rescale and "
-            "validate again"
+            f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated, so nothing is "
+            "published: rescale and validate again"
         )
     check_apart(run.plan)
     target_metadata = TargetMetadata(run)

@@ -147,7 +147,9 @@ class Pipeline:
         if (changed := source_check.changed_source(report.failed)) is not None:
             raise RejectedError(f"{changed} ({self.run.report.shown})")
         failed = ", ".join(check.name for check in report.failed)
-        raise RejectedError(f"the staged savepoint is not what it should be: {failed} ({self.run.report.shown})")
+        raise RejectedError(
+            f"the staged savepoint failed its checks, so nothing is published: {failed} ({self.run.report.shown})"
+        )
 
     def _steps(self) -> dict[Step, Callable[[], TimedFacts]]:
         return {

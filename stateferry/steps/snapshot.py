@@ -127,7 +127,8 @@ def _errors(operator: str, rules: Rules, met: InventoryCounts) -> list[Stateferr
         errors.append(
             ContradictionsError(
                 f"{where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as migrated and still "
-                f"{noun(flagged, 'has', 'have')} a blob; say who wins with --on-contradiction blob or rows"
+                f"{noun(flagged, 'has', 'have')} a blob; say which of the two counts: "
+                "--on-contradiction blob or --on-contradiction rows"
             )
         )
     if (nulls := met.unrepresentable_nulls) and not rules.drop_unrepresentable_nulls:

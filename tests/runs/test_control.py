@@ -93,7 +93,7 @@ def test_a_job_has_one_run_at_a_time(control: Control, clock: Clock) -> None:
     assert control.lease_of(JOB) == held
     with pytest.raises(LeaseHeldError) as caught:
         control.acquire(JOB, "two")
-    for part in ("run one", Process.this().shown, "since 2023-11-14 22:13:20 UTC", "until 2023-11-14 22:13:21 UTC"):
+    for part in ("run one", Process.this().shown, "since 2023-11-14 22:13:20 UTC", "ends at 2023-11-14 22:13:21 UTC"):
         assert part in str(caught.value)
     control.acquire("another job", "two")
     control.release(held)
@@ -154,7 +154,7 @@ def test_a_process_of_the_same_run_that_was_replaced_can_t_publish_either(contro
 def test_a_lease_that_was_let_go_publishes_nothing(control: Control) -> None:
     held = control.acquire(JOB, "one")
     control.release(held)
-    with pytest.raises(LeaseLostError, match="nobody has it"):
+    with pytest.raises(LeaseLostError, match="no run has it"):
         control.publish(held, record("one"), replaces=None)
     never = replace(held, job="unknown")
     with pytest.raises(LeaseLostError):

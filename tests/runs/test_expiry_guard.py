@@ -93,7 +93,7 @@ def test_it_says_how_many_how_old_and_what_to_do(job: Job) -> None:
         "2026-11-18 11:06:40 UTC, more than a quarter. Their ages: youngest 0 ms, quartiles 1.0 d, 2.0 d, 3.0 d, "
         "oldest 4.0 d."
     )
-    assert words.endswith("(--ttl), or say that so many are meant to go: --accept-expired 100%")
+    assert words.endswith("(--ttl). If so many entries are meant to expire, allow it: --accept-expired 100%")
     assert "suggests" not in words
     assert "--now" not in words
 

@@ -120,13 +120,13 @@ FLAGGED = {"flag": FLAG}
             PLAIN,
             FLAGGED,
             {"accept_expired": "60%"},
-            "--accept-expired had no effect: no legacy state with a time to live",
+            "--accept-expired had no effect: no legacy state has a time to live",
         ),
         (
             PLAIN,
             FLAGGED,
             {"clock_tolerance_ms": "1h"},
-            "--clock-tolerance had no effect: no legacy state with a time to",
+            "--clock-tolerance had no effect: no legacy state has a time to",
         ),
         (TIMED, FLAGGED | WITH_TTL, {"clock_tolerance_ms": "1h"}, "--clock-tolerance had no effect: without it"),
         (
@@ -155,7 +155,7 @@ def test_a_flag_that_is_not_there_contradicts_nothing(tmp_path: Path) -> None:
     PLAIN.write(source)
     missing, contradiction = notes(resolved(source, {"flag": "isMoved"}, on_contradiction="rows"))
     assert missing.startswith("--flag-state isMoved had no effect")
-    assert contradiction == "--on-contradiction rows had no effect: no legacy state with a flag is there"
+    assert contradiction == "--on-contradiction rows had no effect: no legacy state has a flag state"
 
 
 def migrated(source: Path, made: LegacyState, **state: object) -> str:
@@ -192,13 +192,13 @@ def test_a_time_to_live_for_a_migrated_state_without_one_is_refused(tmp_path: Pa
     with pytest.raises(PlanError) as caught:
         resolved(without, WITH_TTL)
     assert str(caught.value).startswith(
-        f"state {NEW} of operator main has no TTL, its values bear no timestamps, but the plan has a ttl_ms of 30d"
+        f"state {NEW} of operator main has no TTL (its values have no timestamps), but the plan has a ttl_ms of 30d"
     )
     stamped = migrated(tmp_path / "stamped", TIMED, ttl_ms="30d")
     notes_ = option_notes(resolved(stamped, WITH_TTL, keep_expired=True))
     assert notes_ == [
         f"--ttl had no effect: {LEGACY} of main is already migrated, the savepoint has {NEW} alone",
-        "--keep-expired had no effect: no legacy state with a time to live is there",
+        "--keep-expired had no effect: no legacy state has a time to live",
     ]
     # Nothing is migrated, so nobody has to know it.
     assert nothing_to_do_lines(resolved(stamped, {}))[0].startswith("nothing to do")

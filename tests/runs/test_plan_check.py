@@ -87,11 +87,11 @@ def problems(source: Path, *states: dict[str, Any], operator: str = "main", **mo
 def test_ttl_must_be_told_if_and_only_if_there_are_timestamps() -> None:
     (line,) = problems(GOLDEN / "legacy-ttl-2.3-rocksdb")
     assert "has TTL" in line
-    assert "tell the duration" in line
+    assert "give the duration" in line
     (line,) = problems(GOLDEN / "legacy-2.3-rocksdb", {**STATE, "ttl_ms": "30d"})
     assert "has no TTL" in line
     assert "ttl_ms of 30d: leave it out" in line
-    assert "TTL on one side only is the commonest way to make Flink reject the restore" in line
+    assert "TTL on one side only is the most common reason why Flink rejects a restore" in line
 
 
 def test_a_new_state_with_ttl_on_one_side_only() -> None:
@@ -229,7 +229,7 @@ def test_a_target_may_be_empty_or_this_run_s(tmp_path: Path) -> None:
     assert target_content(str(target), claimed=False) is TargetContent.NOTHING
     (target / STATE_FILE).write_bytes(b"")
     assert target_content(str(target), claimed=True) is TargetContent.FILES_OF_THIS_RUN
-    with pytest.raises(UsageError, match="state files of another run that never was published"):
+    with pytest.raises(UsageError, match="state files of another run that was not published"):
         target_content(str(target), claimed=False)
     (target / "_metadata").write_bytes(b"mine")
     assert target_content(str(target), claimed=False, published_metadata=b"mine") is TargetContent.THIS_PUBLICATION

@@ -59,4 +59,4 @@ def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     out = io.StringIO()
     show_report(report, out)
     assert "a cut-over is likely to take: rescale 8 s" in out.getvalue()
-    assert "no run has shown yet what it takes: take_savepoint, snapshot," in out.getvalue()
+    assert "no run has a time yet for: take_savepoint, snapshot," in out.getvalue()

@@ -64,7 +64,7 @@ def test_facts_of_another_plan_are_none(tmp_path: Path) -> None:
 
 def test_a_run_id_belongs_to_one_plan(tmp_path: Path) -> None:
     Run.create(plan_at(tmp_path, run_id="one", now=5), NOW)
-    with pytest.raises(PlanError, match="run one of job orders is there already, with another plan"):
+    with pytest.raises(PlanError, match="run one of job orders exists already, with another plan"):
         Run.create(plan_at(tmp_path, run_id="one", now=6), NOW)
 
 

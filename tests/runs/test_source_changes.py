@@ -164,7 +164,7 @@ def test_a_source_that_changes_between_two_steps_turns_the_report_red(
     assert asked(world, "validate") == 1
     said = capsys.readouterr().err
     assert f"the source changed since the snapshot, in 1 place; the first is {source.name}, key group" in said
-    assert "start a run of its own" in said
+    assert "start a new run" in said
     report = Report.read(world.run.report)
     (check,) = (one for one in report.failed if one.name == NAME)
     assert len(check.key_groups) == 1

@@ -62,7 +62,7 @@ def test_too_little_room_is_refused_for_all_of_a_disk_together(tmp_path: Path, m
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     check_room({one: 500, two: 500, "s3://bucket/a": 10**18}, "guesses")
     with pytest.raises(
-        PlanError, match=r"expected 1,001 bytes free for .*one and .*two, found 1,000: make room"
+        PlanError, match=r"expected 1,001 bytes free for .*one and .*two, found 1,000: free some space"
     ) as caught:
         check_room({one: 500, two: 501}, "guesses")
     assert str(caught.value).endswith("estimated from guesses")

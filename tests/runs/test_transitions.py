@@ -222,7 +222,7 @@ def test_a_run_that_was_rolled_back_says_so(world: World, capsys: pytest.Capture
     assert asked(world, "run") == 1
     said = capsys.readouterr().err
     assert "run one of job orders was rolled back at" in said
-    assert "start a run of its own: give another --target" in said
+    assert "start a new run: give another --target" in said
 
 
 def test_a_rejected_run_says_who_rejected_it_and_how_to_go_on(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +231,7 @@ def test_a_rejected_run_says_who_rejected_it_and_how_to_go_on(world: World, caps
     assert asked(world, "run") == 1
     said = capsys.readouterr().err
     assert "run one of job orders was rejected at" in said
-    assert "rejected by ada. It doesn't go on, and isn't published." in said
+    assert "rejected by ada. It does not continue and is not published." in said
     # Without a run_id of its own the same work is the same run, and another target makes another run of it.
     values = json.loads(Path(world.plan).read_text())
     del values["run_id"]

@@ -448,7 +448,7 @@ def test_red_validation_publishes_nothing(ferry: Ferry, monkeypatch: pytest.Monk
         patch.setattr(rescale, "run", flipping(rescale.run, target))
         said = ferry.run(source, target)
     assert said.code == 1
-    assert "the staged savepoint is not what it should be: main/newMainState: content" in said.error
+    assert "the staged savepoint failed its checks, so nothing is published: main/newMainState: content" in said.error
     assert "nothing may be published" in said.out
     assert not (target / "_metadata").exists()
     run = ferry.only_run()

@@ -239,7 +239,7 @@ def test_a_target_that_leads_into_the_source_is_refused_before_anything_is_writt
     command = ["run", "--savepoint", str(source), "--target", f"{alias}{inside}", "--job", "links", *states]
     capsys.readouterr()
     assert main(command) == 2
-    assert "symbolic links or mounts make them lie one in the other" in capsys.readouterr().err
+    assert "symbolic links or mounts make the one contain the other" in capsys.readouterr().err
     # And the other way round.
     command[2:5] = [alias, "--target", str(source.parent)]
     assert main(command) == 2
@@ -257,7 +257,7 @@ def test_a_mount_of_the_source_is_no_target(
     monkeypatch.setattr(os.path, "realpath", lambda path: path)
     plan = plan_of_json(Path(world.plan).read_bytes()).model_copy(update={"source": str(source)})
     for target in (mount, f"{mount}/deeper/target"):
-        with pytest.raises(PlanError, match="symbolic links or mounts make them lie one in the other"):
+        with pytest.raises(PlanError, match="symbolic links or mounts make the one contain the other"):
             check_apart(plan.model_copy(update={"target": target}))
     check_apart(plan.model_copy(update={"target": f"{mount}-beside"}))
 
@@ -299,7 +299,7 @@ def test_a_link_that_comes_later_is_found_before_anything_is_written_there(
         assert asked(world, step) == 2
     finally:
         target.unlink()
-    assert "symbolic links or mounts make them lie one in the other" in capsys.readouterr().err
+    assert "symbolic links or mounts make the one contain the other" in capsys.readouterr().err
     assert {file.name: file.read_bytes() for file in source.iterdir()} == before
 
 

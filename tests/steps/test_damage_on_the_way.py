@@ -100,7 +100,7 @@ def test_what_is_on_its_way_and_says_something_else_is_found_by_the_validation(
 
     assert do_step("rescale", "--plan", str(migrated), workers=Damaging(run=the_run(migrated), damage=change_it)) == 0
     assert do_step("validate", "--plan", str(migrated)) == 1
-    assert "is not what it should be: main/newMainState: content" in capsys.readouterr().err
+    assert "failed its checks, so nothing is published: main/newMainState: content" in capsys.readouterr().err
     assert not (migrated.parent / "target" / "_metadata").exists()
     ends_well(migrated)
 

@@ -84,7 +84,7 @@ def test_a_run_that_an_earlier_version_began_keeps_its_now(home: Path, occasion:
     assert run is not None
     assert run.plan == begun
     # In anything else, it is another plan.
-    with pytest.raises(UsageError, match="is there already, with another plan"):
+    with pytest.raises(UsageError, match="exists already, with another plan"):
         planned(MigrationRequest.model_validate({"keep_legacy": True}), occasion)
 
 
@@ -115,7 +115,7 @@ def test_the_catalog_may_be_elsewhere(home: Path, occasion: Occasion, monkeypatc
 
 def test_a_target_inside_the_source_by_a_symbolic_link_is_refused(home: Path, occasion: Occasion) -> None:
     (home / "link").symlink_to(home / "demo" / "legacy")
-    with pytest.raises(UsageError, match="symbolic links or mounts make them lie one in the other"):
+    with pytest.raises(UsageError, match="symbolic links or mounts make the one contain the other"):
         planned(MigrationRequest(target=str(home / "link" / "target")), occasion)
     assert not (home / "runs").exists()
 
