@@ -1,1 +1,1 @@
-"""From blobs to rows: the rules of the migration, the inventory of a savepoint, and the pieces of work of a run."""
+"""From blobs to rows: the rules of the migration, the inventory of a savepoint, and the tasks of a run."""

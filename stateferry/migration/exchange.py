@@ -64,13 +64,13 @@ def _portions(entries: Iterable[GroupedEntries]) -> Iterator[list[GroupedEntries
 
 def _write(out: WriteBehind, portion: Sequence[GroupedEntries]) -> list[list[int]]:
     """Writes the portion's entries by key group and state; returns the index of the parcels."""
-    pieces = sorted(
+    groups = sorted(
         (key_group, entries.state, number, place)
         for number, entries in enumerate(portion)
         for place, key_group in enumerate(entries.key_groups.tolist())
     )
     parcels: list[list[int]] = []
-    for key_group, state, number, place in pieces:
+    for key_group, state, number, place in groups:
         entries = portion[number]
         start, end = int(entries.bounds[place]), int(entries.bounds[place + 1])
         if not parcels or parcels[-1][:2] != [key_group, state]:

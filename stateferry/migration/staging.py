@@ -1,6 +1,6 @@
-"""The pieces of work that write the staged savepoint: each writes one new keyed state file.
+"""The tasks that write the staged savepoint: each writes one new keyed state file.
 
-Any process may do a piece of work, and doing it again gives the same bytes. At another max parallelism others come
+Any process may do a task, and doing it again gives the same bytes. At another max parallelism others come
 first, which read old key groups and write the files of the exchange.
 """
 
@@ -50,7 +50,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """Writes one new keyed state file, as a piece of work."""
+    """Writes one new keyed state file."""
 
     rewrite: OperatorRewrite
     folder: str
@@ -85,7 +85,7 @@ def counts_of(rewrite: OperatorRewrite) -> dict[str, ConversionCounts]:
 
 
 def add_counts(counts: Iterable[dict[str, ConversionCounts]]) -> dict[str, ConversionCounts]:
-    """Adds up the counts of several pieces of work, by legacy state."""
+    """Adds up the counts of several tasks, by legacy state."""
     added: dict[str, ConversionCounts] = {}
     for one in counts:
         for state, counted in one.items():
@@ -95,7 +95,7 @@ def add_counts(counts: Iterable[dict[str, ConversionCounts]]) -> dict[str, Conve
 
 @dataclass(frozen=True, slots=True)
 class SendTask:
-    """Writes the entries of old key groups to a file of the exchange, as a piece of work."""
+    """Writes the entries of old key groups to a file of the exchange."""
 
     rewrite: OperatorRewrite
     key_groups: KeyGroupRange
@@ -116,7 +116,7 @@ class SentFile:
 
 
 def file_tasks(rewrites: Iterable[OperatorRewrite], folder: str) -> list[FileTask]:
-    """Returns a piece of work for each new keyed state file."""
+    """Returns a task for each new keyed state file."""
     return [
         FileTask(rewrite, folder, subtask, key_groups)
         for rewrite in rewrites

@@ -88,9 +88,9 @@ def _holds(state: str, rules: Rules) -> Holds:
 
 
 def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask | CopiedFilesTask]:
-    """The snapshot's pieces of work, for keyed state and for all other state.
+    """The snapshot's tasks, for keyed state and for all other state.
 
-    Keyed state of an operator is cut into at least `at_least` pieces, if it is large enough.
+    Keyed state of an operator is cut into at least `at_least` tasks, if it is large enough.
     """
     rules = {one.operator.id: one.rules for one in resolved.operators}
     keyed = [

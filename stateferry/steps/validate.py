@@ -11,7 +11,7 @@ from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.validation.check_result import Check
 from stateferry.validation.checks import CheckResult, CheckTask, do_check, open_staged, validate
-from stateferry.validation.promise import Promise
+from stateferry.validation.conversion import Conversion
 
 _BYTES: Measure[CheckResult] = Measure("B", lambda result: result.size)
 
@@ -31,7 +31,7 @@ def run(
     opened = open_staged(staged)
     if isinstance(opened, Check):
         return [opened]
-    promise = Promise(
+    conversion = Conversion(
         resolved.layout, {one.operator.id: one.rules for one in resolved.operators}, resolved.plan.keep_legacy
     )
 
@@ -45,7 +45,7 @@ def run(
     return validate(
         resolved.source,
         opened,
-        promise,
+        conversion,
         do=on_workers,
         tables=table_accounts(workers.do(f"{Step.VALIDATE} tables", tables, account_of_chunk)),
         target_bytes=resolved.plan.chunk_bytes,

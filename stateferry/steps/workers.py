@@ -1,6 +1,6 @@
 """The port between the steps and the workers, which do the steps' work.
 
-A step cuts its work into pieces and gives them to `Workers`. A real run has workers on Spark (`spark_jobs/workers.py`);
+A step cuts its work into tasks and gives them to `Workers`. A real run has workers on Spark (`spark_jobs/workers.py`);
 tests, benchmarks and the warm-up do the same work in their own process.
 """
 
@@ -44,11 +44,11 @@ Watch = Callable[[Progress], None]
 
 
 class Workers(Protocol):
-    """Workers do pieces of work at the same time, in any order, in processes of their own."""
+    """Workers do tasks at the same time, in any order, in processes of their own."""
 
     @property
     def at_once(self) -> int:
-        """How many pieces they do at the same time."""
+        """How many tasks they do at the same time."""
 
     def begin(self, step: str) -> float:
         """Tells the workers that a step begins.
@@ -59,17 +59,17 @@ class Workers(Protocol):
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
-        """Calls `fn` with each piece of work and returns the facts in the order of the work.
+        """Calls `fn` with each task and returns the results in the order of the tasks.
 
-        The library's errors are raised as `fn` raised them. Pieces, facts and `fn` are pickled on the way.
+        The library's errors are raised as `fn` raised them. Tasks, results and `fn` are pickled on the way.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """Workers that are this process, and do one piece after the other.
+    """Workers that are this process, and do one task after the other.
 
-    Pieces and facts are pickled, so that they share no objects with the step, as with other workers.
+    Tasks and results are pickled, so that they share no objects with the step, as with other workers.
     """
 
     at_once: int = 2
@@ -80,7 +80,7 @@ class InProcess:
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
-        return [_sent(fn(_sent(piece))) for piece in work]
+        return [_sent(fn(_sent(task))) for task in work]
 
 
 def _sent(one: Any) -> Any:

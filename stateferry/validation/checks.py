@@ -23,6 +23,7 @@ from stateferry.savepoint.storage import Location
 from stateferry.validation.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.content import Account
+from stateferry.validation.conversion import Conversion
 from stateferry.validation.judgement import OperatorJudge, Samples, TableAccount, Tally
 from stateferry.validation.keyed_check import KeyedResult, KeyedTask, Probe, Side
 from stateferry.validation.metadata_check import (
@@ -32,7 +33,6 @@ from stateferry.validation.metadata_check import (
     expected_header,
     moving,
 )
-from stateferry.validation.promise import Promise
 from stateferry.validation.sample_text import MOST_SAMPLES, ProbedEntry, compare
 from stateferry.validation.sampling import SampleSpec, seed_of
 
@@ -71,7 +71,7 @@ def open_staged(name: str) -> Savepoint | Check:
 
 
 def plan_checks(
-    source: Savepoint, staged: Savepoint, promise: Promise, *, target_bytes: int = TARGET_BYTES
+    source: Savepoint, staged: Savepoint, conversion: Conversion, *, target_bytes: int = TARGET_BYTES
 ) -> list[CheckTask]:
     """All tasks.
 
@@ -79,7 +79,7 @@ def plan_checks(
     """
     tasks: list[CheckTask] = []
     for pair in _pairs(source, staged):
-        tasks += pair.keyed(promise, target_bytes)
+        tasks += pair.keyed(conversion, target_bytes)
         if has_carried_state(pair.old) or has_carried_state(pair.new):
             tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new))
     return tasks
@@ -96,7 +96,7 @@ class _Pair:
 
     def keyed(
         self,
-        promise: Promise,
+        conversion: Conversion,
         target_bytes: int,
         wanted: Callable[[int], bool] | None = None,
         sides: Sequence[Side] = tuple(Side),
@@ -104,8 +104,8 @@ class _Pair:
         """The tasks for keyed state; `wanted` chooses key groups of the new savepoint."""
         if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
             return []
-        promised, seed = promise.of(self.source, self.old), seed_of(self.source)
-        everything = wanted is None or promised.changes_key_groups
+        own, seed = conversion.of(self.source, self.old), seed_of(self.source)
+        everything = wanted is None or own.changes_key_groups
         tasks: list[KeyedTask] = []
         for side, savepoint, operator in (
             (Side.SOURCE, self.source, self.old),
@@ -127,22 +127,22 @@ class _Pair:
                     savepoint.folder,
                     self.old.hex_id,
                     chunk,
-                    promised,
-                    self.checks_keys(promise),
-                    sample=SampleSpec(seed, chunk.size / total) if wanted is None and promised.rules else None,
+                    own,
+                    self.checks_keys(conversion),
+                    sample=SampleSpec(seed, chunk.size / total) if wanted is None and own.rules else None,
                 )
                 for chunk in chunks
             ]
         return tasks
 
-    def checks_keys(self, promise: Promise) -> bool:
+    def checks_keys(self, conversion: Conversion) -> bool:
         """Whether to check that each key is in the key group of its hash.
 
         Without a migration or a new max parallelism this isn't needed: equal content proves that each key is where it
         was.
         """
-        changes = promise.layout.changes_key_groups(self.old)
-        return has_keyed_state(self.old) and (changes or bool(promise.rules.get(self.old.id)))
+        changes = conversion.layout.changes_key_groups(self.old)
+        return has_keyed_state(self.old) and (changes or bool(conversion.rules.get(self.old.id)))
 
     def uncuttable(self) -> DamagedError | None:
         """Why the staged operator's keyed state can't be cut into chunks, or None."""
@@ -165,27 +165,29 @@ def _pairs(source: Savepoint, staged: Savepoint) -> list[_Pair]:
 def validate(
     source: Savepoint,
     staged: Savepoint,
-    promise: Promise,
+    conversion: Conversion,
     *,
     do: DoTasks = do_here,
     tables: Sequence[TableAccount] = (),
     target_bytes: int = TARGET_BYTES,
 ) -> list[Check]:
     """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check."""
-    tallies = tally_up(source, staged, promise, do(plan_checks(source, staged, promise, target_bytes=target_bytes)))
-    samples = find_samples(source, staged, promise, tallies, do, target_bytes)
-    return judge(source, staged, promise, tallies, samples, tables)
+    tallies = tally_up(
+        source, staged, conversion, do(plan_checks(source, staged, conversion, target_bytes=target_bytes))
+    )
+    samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
+    return judge(source, staged, conversion, tallies, samples, tables)
 
 
 def tally_up(
-    source: Savepoint, staged: Savepoint, promise: Promise, results: Iterable[CheckResult]
+    source: Savepoint, staged: Savepoint, conversion: Conversion, results: Iterable[CheckResult]
 ) -> dict[str, Tally]:
     """Adds up the results of each operator."""
     tallies = {}
     for pair in _pairs(source, staged):
-        # The staged savepoint may have another max parallelism than promised.
-        promised = promise.layout.of(pair.old).max_parallelism
-        tallies[pair.old.hex_id] = Tally(max(promised, pair.new.max_parallelism))
+        # The staged savepoint may have another max parallelism than it should.
+        expected = conversion.layout.of(pair.old).max_parallelism
+        tallies[pair.old.hex_id] = Tally(max(expected, pair.new.max_parallelism))
     for result in results:
         tallies[result.operator].take(result)
     for pair in _pairs(source, staged):
@@ -198,22 +200,22 @@ def tally_up(
 def judge(
     source: Savepoint,
     staged: Savepoint,
-    promise: Promise,
+    conversion: Conversion,
     tallies: dict[str, Tally],
     samples: Samples,
     tables: Sequence[TableAccount] = (),
 ) -> list[Check]:
     """The checks that follow from the results."""
-    checks = [_of_differences("_metadata", list(compare_metadata(source.metadata, staged.metadata, promise.layout)))]
+    checks = [_of_differences("_metadata", list(compare_metadata(source.metadata, staged.metadata, conversion.layout)))]
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
-        promised, label = promise.of(source, pair.old), pair.old.label
-        seed, checks_keys = seed_of(source), pair.checks_keys(promise)
-        of_operator = OperatorJudge(pair.old.hex_id, label, promised, checks_keys, seed, tally, samples, tables)
+        own, label = conversion.of(source, pair.old), pair.old.label
+        seed, checks_keys = seed_of(source), pair.checks_keys(conversion)
+        of_operator = OperatorJudge(pair.old.hex_id, label, own, checks_keys, seed, tally, samples, tables)
         keyed = has_keyed_state(pair.old) or has_keyed_state(pair.new)
         carried = has_carried_state(pair.old) or has_carried_state(pair.new)
         if keyed:
-            checks.append(_headers(pair, promise))
+            checks.append(_headers(pair, conversion))
         if keyed or tally.damage:
             checks.append(of_operator.readable())
         checks += [*(of_operator.checks() if keyed else ()), *(of_operator.carried() if carried else ())]
@@ -228,18 +230,18 @@ def _of_differences(name: str, found: list[Difference]) -> Check:
     return Check(name, Outcome.FAILED, "as planned", texts[0], groups, texts[:MOST_SAMPLES])
 
 
-def _headers(pair: _Pair, promise: Promise) -> Check:
+def _headers(pair: _Pair, conversion: Conversion) -> Check:
     name = f"{pair.old.label}: headers"
     merged = pair.source.keyed_header(pair.old)
     if merged is None:
         return Check(name, Outcome.FAILED, "no keyed state", "some")
-    moved = moving(pair.old, promise.layout)
+    moved = moving(pair.old, conversion.layout)
     own = {} if moved else _headers_by_subtask(pair.source, pair.old)
     try:
         found = _headers_by_subtask(pair.staged, pair.new)
     except (DamagedError, RefusedError) as error:
         return Check(name, Outcome.FAILED, "as planned", f"{error}")
-    expected = expected_header(merged, promise.of(pair.source, pair.old))
+    expected = expected_header(merged, conversion.of(pair.source, pair.old))
     return _of_differences(name, list(compare_headers(pair.old.label, expected, own, found)))
 
 
@@ -248,7 +250,12 @@ def _headers_by_subtask(savepoint: Savepoint, operator: Operator) -> dict[int, K
 
 
 def find_samples(
-    source: Savepoint, staged: Savepoint, promise: Promise, tallies: dict[str, Tally], do: DoTasks, target_bytes: int
+    source: Savepoint,
+    staged: Savepoint,
+    conversion: Conversion,
+    tallies: dict[str, Tally],
+    do: DoTasks,
+    target_bytes: int,
 ) -> Samples:
     """Finds up to ten wrong entries in each state that differs, and says what is wrong with them."""
     samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
@@ -256,7 +263,7 @@ def find_samples(
         tally = tallies[pair.old.hex_id]
         if tally.damage:
             continue
-        search = _Search(pair, promise, do, target_bytes)
+        search = _Search(pair, conversion, do, target_bytes)
         differing = tally.differing()
         for state, groups in differing.items():
             samples[pair.old.hex_id, state] = search.differences(state, groups, tally)
@@ -271,13 +278,13 @@ class _Search:
     """Finds the wrong entries of one operator."""
 
     pair: _Pair
-    promise: Promise
+    conversion: Conversion
     do: DoTasks
     target_bytes: int
 
     def _probed(self, probe: Probe, sides: Sequence[Side] = tuple(Side)) -> Iterator[KeyedResult]:
         wanted = set(probe.key_groups)
-        tasks = self.pair.keyed(self.promise, self.target_bytes, wanted.__contains__, sides)
+        tasks = self.pair.keyed(self.conversion, self.target_bytes, wanted.__contains__, sides)
         for result in self.do([replace(task, probe=probe) for task in tasks]):
             if result.damage is not None:
                 raise result.damage

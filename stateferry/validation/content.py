@@ -299,7 +299,7 @@ def timestamps_at(data: Buffer, starts: Positions, ends: Positions) -> Positions
 
 
 @dataclass(slots=True)
-class Book:
+class AccountsByState:
     """Accounts by state."""
 
     size: int

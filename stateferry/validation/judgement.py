@@ -15,11 +15,11 @@ from stateferry.quantities import noun
 from stateferry.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.validation.carried_check import CarriedResult
 from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.content import Account, Book
-from stateferry.validation.expectation import SourceCounts
+from stateferry.validation.content import Account, AccountsByState
+from stateferry.validation.conversion import OperatorConversion
+from stateferry.validation.expected_entries import SourceCounts
 from stateferry.validation.keyed_check import KeyedResult, Side
 from stateferry.validation.plain_check import PlainTally
-from stateferry.validation.promise import OperatorPromise
 from stateferry.validation.sample_text import MOST_SAMPLES
 
 # By operator and state: key groups, and what is wrong in each.
@@ -52,8 +52,8 @@ class Tally:
     """The results of one operator's tasks, added up; `size` is the largest possible number of key groups."""
 
     size: int
-    expected: Book = field(init=False)
-    found: Book = field(init=False)
+    expected: AccountsByState = field(init=False)
+    found: AccountsByState = field(init=False)
     counts: dict[str, SourceCounts] = field(default_factory=dict)
     strays: dict[str, Counter[int]] = field(default_factory=dict)
     expired: dict[str, Counter[int]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Tally:
     carried_is_damaged: bool = False
 
     def __post_init__(self) -> None:
-        self.expected, self.found = Book(self.size), Book(self.size)
+        self.expected, self.found = AccountsByState(self.size), AccountsByState(self.size)
 
     def take(self, result: KeyedResult | CarriedResult) -> None:
         """Adds the result of one task; raises an error if the source is damaged."""
@@ -105,7 +105,7 @@ class OperatorJudge:
 
     hex_id: str
     label: str
-    promise: OperatorPromise
+    conversion: OperatorConversion
     checks_keys: bool
     seed: int
     tally: Tally
@@ -114,10 +114,10 @@ class OperatorJudge:
 
     def checks(self) -> Iterator[Check]:
         """The checks of keyed state."""
-        states = self.promise.expected_states
-        for rules in self.promise.rules:
+        states = self.conversion.expected_states
+        for rules in self.conversion.rules:
             yield from self._migrated(rules)
-        for state in sorted(states.keys() - self.promise.new_states.keys()):
+        for state in sorted(states.keys() - self.conversion.new_states.keys()):
             yield self._content(state, f"{self.label}/{state}: carried over")
         yield from self._surplus(states.keys())
         if self.checks_keys and states:
@@ -238,7 +238,7 @@ class OperatorJudge:
         return Check(name, Outcome.FAILED, "each in its key group", actual, groups, samples)
 
     def _key_types(self) -> list[FlinkType]:
-        return [state.key for state in self.promise.expected_states.values()]
+        return [state.key for state in self.conversion.expected_states.values()]
 
     def _table(self, table: TableAccount) -> Check:
         name, found = f"{self.label}/{table.state}: as the tables say", self.tally.found.of(table.state)

@@ -29,10 +29,10 @@ from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.ttl import expired_array
-from stateferry.validation.content import Account, Book, Entries, KeySpans, map_rows, plain_entries
-from stateferry.validation.expectation import Expectation, SourceCounts
+from stateferry.validation.content import Account, AccountsByState, Entries, KeySpans, map_rows, plain_entries
+from stateferry.validation.conversion import OperatorConversion
+from stateferry.validation.expected_entries import ExpectedEntries, SourceCounts
 from stateferry.validation.plain_reader import PlainReader, SampledKeys
-from stateferry.validation.promise import OperatorPromise
 from stateferry.validation.sample_text import MOST_SAMPLES, ProbedEntry, describe
 from stateferry.validation.sampling import KeySample, SampleSpec
 
@@ -94,7 +94,7 @@ class KeyedTask:
     folder: Location
     operator: str
     chunk: Chunk
-    promise: OperatorPromise
+    conversion: OperatorConversion
     check_keys: bool
     probe: Probe | None = None
     sample: SampleSpec | None = None
@@ -118,19 +118,19 @@ class _Accounts:
     """Accounts of all entries, by state and key group."""
 
     def __init__(self, size: int) -> None:
-        self.book = Book(size)
+        self.accounts = AccountsByState(size)
 
     def add(self, state: str, entries: Entries, chosen: Flags) -> None:
-        self.book.of(state).add(entries.groups, entries.hashes(), chosen)
+        self.accounts.of(state).add(entries.groups, entries.hashes(), chosen)
 
     def leave_out(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
         pass
 
     def withdraw(self, state: str, entries: Entries, chosen: Flags, why: str) -> None:
-        self.book.of(state).take_off(entries.groups, entries.hashes(), chosen)
+        self.accounts.of(state).take_off(entries.groups, entries.hashes(), chosen)
 
     def fill(self, result: KeyedResult) -> None:
-        result.accounts = self.book.accounts
+        result.accounts = self.accounts.accounts
 
 
 def slices_of(pairs: Any, bits: int) -> Positions:
@@ -168,8 +168,8 @@ class _Slices:
 class _Probed:
     """The probed entries themselves; those that must not be in the new state have the reason (`why`)."""
 
-    def __init__(self, probe: Probe, promise: OperatorPromise) -> None:
-        self._probe, self._promise = probe, promise
+    def __init__(self, probe: Probe, conversion: OperatorConversion) -> None:
+        self._probe, self._conversion = probe, conversion
         self._probed: list[ProbedEntry] = []
 
     def _described(self, state: str, entries: Entries, chosen: Flags, why: str | None) -> Iterator[ProbedEntry]:
@@ -179,9 +179,9 @@ class _Probed:
             chosen = chosen & np.isin(slices_of(entries.pairs, self._probe.bits), self._probe.slices)
         chosen = chosen & np.isin(entries.groups, self._probe.key_groups)
         hashes = entries.hashes() if chosen.any() else ()
-        described = self._promise.expected_states.get(state)
+        described = self._conversion.expected_states.get(state)
         for index in np.flatnonzero(chosen).tolist():
-            yield describe(entries, index, int(hashes[index]), described, state in self._promise.new_states, why)
+            yield describe(entries, index, int(hashes[index]), described, state in self._conversion.new_states, why)
 
     def add(self, state: str, entries: Entries, chosen: Flags) -> None:
         self._probed += self._described(state, entries, chosen, None)
@@ -209,22 +209,22 @@ class _Reading:
         self._read = BytesRead() if task.side is Side.SOURCE and task.probe is None else None
         self._sink: _Accounts | _Slices | _Probed
         if task.probe is None:
-            # The staged savepoint may have another max parallelism than promised.
-            self._sink = _Accounts(max(task.promise.new_max, task.chunk.max_parallelism))
+            # The staged savepoint may have another max parallelism than it should.
+            self._sink = _Accounts(max(task.conversion.new_max, task.chunk.max_parallelism))
         elif task.probe.slices or task.probe.strays:
-            self._sink = _Probed(task.probe, task.promise)
+            self._sink = _Probed(task.probe, task.conversion)
         else:
             self._sink = _Slices(task.probe)
         self._samples: dict[str, KeySample] = {}
         if task.sample is not None:
-            for rules in task.promise.rules:
+            for rules in task.conversion.rules:
                 self._samples[rules.new_name] = KeySample(task.sample, rules.legacy.name, rules.legacy.ttl)
         self._sampled = {
-            rules.new_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.promise.rules
+            rules.new_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.conversion.rules
         }
-        self._expectation = Expectation(task.promise, self._sink, self._samples)
-        self._new_states = task.promise.new_states
-        self._rules = {rules.new_name: rules for rules in task.promise.rules}
+        self._expected = ExpectedEntries(task.conversion, self._sink, self._samples)
+        self._new_states = task.conversion.new_states
+        self._rules = {rules.new_name: rules for rules in task.conversion.rules}
         self._states: dict[str, KeyedState] = {}
 
     def result(self, damage: DamagedError | RefusedError | None = None) -> KeyedResult:
@@ -233,7 +233,7 @@ class _Reading:
             self._task.side,
             self._task.size,
             damage,
-            counts=self._expectation.counts,
+            counts=self._expected.counts,
             strays=self._strays,
             expired=self._expired,
             samples={name: self._sampled_keys(name, sample) for name, sample in self._samples.items()},
@@ -243,7 +243,7 @@ class _Reading:
         return result
 
     def _sampled_keys(self, name: str, sample: KeySample) -> SampledKeys:
-        reader = PlainReader(self._rules[name], self._task.promise, self._states)
+        reader = PlainReader(self._rules[name], self._task.conversion, self._states)
         return SampledKeys.of(sample, reader.expected if self._task.side is Side.SOURCE else reader.found)
 
     def read(self) -> None:
@@ -259,7 +259,7 @@ class _Reading:
                 for key_group in part.key_groups:
                     group = GroupSections(file, key_group, states, window)
                     if task.side is Side.SOURCE:
-                        self._expectation.read(group)
+                        self._expected.read(group)
                     else:
                         self._staged(group)
 
@@ -278,7 +278,7 @@ class _Reading:
 
     def _key_spans(self, name: str, section: Section) -> KeySpans | None:
         """The section's keys; None if keys are not checked, or their hashes aren't stable."""
-        state = self._task.promise.expected_states.get(name)
+        state = self._task.conversion.expected_states.get(name)
         if not self._task.check_keys or state is None or unstable_reason(state.key):
             return None
         return KeySpans.of(section, state)
@@ -294,8 +294,8 @@ class _Reading:
         return entries
 
     def _check_keys(self, name: str, section: Section, entries: Entries, spans: KeySpans) -> None:
-        promise = self._task.promise
-        groups = spans.groups(section, promise.expected_states[name], promise.new_max)
+        conversion = self._task.conversion
+        groups = spans.groups(section, conversion.expected_states[name], conversion.new_max)
         if (groups == section.key_group).all():
             return
         strays = spans.per_entry(groups) != section.key_group

@@ -22,7 +22,7 @@ from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import has_keyed_state
 from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
 from stateferry.serializers.snapshots import map_snapshot, ttl_snapshot
-from stateferry.validation.promise import OperatorPromise
+from stateferry.validation.conversion import OperatorConversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ def _ends(range_: KeyGroupRange) -> tuple[int, ...]:
     return tuple(dict.fromkeys((range_.start, range_.end))) if not range_.is_empty else ()
 
 
-def expected_header(merged: KeyedHeader, promise: OperatorPromise) -> KeyedHeader:
+def expected_header(merged: KeyedHeader, conversion: OperatorConversion) -> KeyedHeader:
     """The header that the new files should have, from the merged header of the source's files."""
     metas = {meta.name: meta for meta in merged.states}
-    for rules in promise.rules:
+    for rules in conversion.rules:
         made = _map_state_of(metas[rules.legacy.name], rules)
         there = metas.get(rules.new_name)
         metas[rules.new_name] = (there.merged_with(made) or made) if there else made
-    states = tuple(meta for meta in metas.values() if meta.name not in promise.left_behind)
+    states = tuple(meta for meta in metas.values() if meta.name not in conversion.left_behind)
     return replace(merged, states=states)
 
 

@@ -38,7 +38,7 @@ from stateferry.serializers.types import (
     children,
     type_name,
 )
-from stateferry.validation.promise import OperatorPromise
+from stateferry.validation.conversion import OperatorConversion
 from stateferry.validation.sampling import KeySample, Row
 from stateferry.values.codec import read_flag
 from stateferry.values.hash_codes import key_group_of
@@ -187,8 +187,8 @@ class PlainReader:
     `states` are those that the savepoint describes, by name.
     """
 
-    def __init__(self, rules: Rules, promise: OperatorPromise, states: Mapping[str, KeyedState]) -> None:
-        self._rules, self._promise = rules, promise
+    def __init__(self, rules: Rules, conversion: OperatorConversion, states: Mapping[str, KeyedState]) -> None:
+        self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
         self._states = {name: _StateReader(state) for name, state in states.items() if name in names}
         self._blob_user_key, self._blob_value = decoder(rules.map_type.key), decoder(rules.map_type.value)
@@ -245,7 +245,7 @@ class PlainReader:
         for entry in moved:
             if entry.user_key not in rows_of:
                 yield from self._of_blob(entry, group, key, account)
-        if self._promise.keep_legacy:
+        if self._conversion.keep_legacy:
             for row in (*blobs, *flags):
                 yield _untouched(row, group, key)
 
@@ -289,11 +289,12 @@ class PlainReader:
         It comes from the key's hash. If the hash is uncertain and no key moves, it is the present key group.
         """
         type_ = self._rules.legacy.key
-        group = key_group_of(type_, key.value, self._promise.new_max)
-        if group is None and self._promise.changes_key_groups:
+        group = key_group_of(type_, key.value, self._conversion.new_max)
+        changes = self._conversion.changes_key_groups
+        if group is None and changes:
             raise RefusedError("plain code doesn't know its hash")
         # A job may fill a Row by field names; then the names determine its hash.
-        return row.key_group if group is None or (_has_row(type_) and not self._promise.changes_key_groups) else group
+        return row.key_group if group is None or (_has_row(type_) and not changes) else group
 
     def _entries(self, blob: Row) -> Iterator[_Entry]:
         """The entries of a blob."""

@@ -12,7 +12,7 @@ from stateferry.errors import StateferryError
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import FlinkType, Scalar
 from stateferry.validation.content import Entries, hash_ranges
-from stateferry.validation.expectation import EXPIRED
+from stateferry.validation.expected_entries import EXPIRED
 from stateferry.values.value_json import value_json
 from stateferry.values.values import decode, decode_whole
 

@@ -38,7 +38,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.steps import migrate
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import CheckResult, CheckTask, do_here, validate
-from stateferry.validation.promise import Promise
+from stateferry.validation.conversion import Conversion
 from tests.runs.test_transitions import World, asked, world
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
@@ -74,7 +74,7 @@ def validated(source: Savepoint, staged: Savepoint) -> tuple[list[Check], BytesR
                 read.take(result.read)
             yield result
 
-    checks = validate(source, staged, Promise(Layout(), {}, False), do=do, target_bytes=10_000)
+    checks = validate(source, staged, Conversion(Layout(), {}, False), do=do, target_bytes=10_000)
     note_metadata(source, read)
     return checks, read
 

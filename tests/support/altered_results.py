@@ -83,7 +83,7 @@ def alter(kind: str, results: dict[str, Case], folder: Path, random: Random) -> 
 
 def checks_of(case: Case, folder: Path) -> list[Check]:
     staged = open_staged(str(folder))
-    return [staged] if isinstance(staged, Check) else validate(case.source, staged, case.promise)
+    return [staged] if isinstance(staged, Check) else validate(case.source, staged, case.conversion)
 
 
 def draw(seed: int, count: int) -> Iterator[tuple[str, Random]]:

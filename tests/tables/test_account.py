@@ -23,7 +23,7 @@ from stateferry.tables.account import AccountTask, account_of_chunk, table_accou
 from stateferry.tables.versions import plan_account
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import validate
-from stateferry.validation.promise import Promise
+from stateferry.validation.conversion import Conversion
 from tests.support.legacy_states import NEW, LegacyState
 from tests.support.rewriting import rewrite
 from tests.support.table_nights import Nights
@@ -57,9 +57,9 @@ class Judged:
 
     def check(self) -> tuple[Check, int]:
         """What is said of the tables, and how many rows had to be read for it."""
-        promise = Promise(self.layout, {self.operator.id: (self.rules,)})
+        conversion = Conversion(self.layout, {self.operator.id: (self.rules,)})
         accounts = table_accounts(account_of_chunk(task) for task in self.tasks)
-        checks = validate(self.source, Savepoint.open(self.staged), promise, tables=accounts)
+        checks = validate(self.source, Savepoint.open(self.staged), conversion, tables=accounts)
         (found,) = (check for check in checks if check.name == f"main/{NEW}: as the tables say")
         assert all(check.outcome is Outcome.PASSED for check in checks if check is not found)
         return found, sum(one.rows_read for one in accounts)

@@ -31,9 +31,9 @@ from stateferry.validation import kernels as check_kernels
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import CheckResult, CheckTask, do_here, open_staged, plan_checks, validate
 from stateferry.validation.content import Account
+from stateferry.validation.conversion import Conversion
 from stateferry.validation.judgement import TableAccount
 from stateferry.validation.keyed_check import KeyedResult, Side
-from stateferry.validation.promise import Promise
 from tests.support.rewriting import rewrite
 from tests.support.saboteur import Groups, Row, Saboteur
 
@@ -48,13 +48,13 @@ class Case:
     """A savepoint, what was to become of it, and what became of it."""
 
     source: Savepoint
-    promise: Promise
+    conversion: Conversion
     folder: Path
     uid: str
 
     def checks(self, folder: Path) -> list[Check]:
         staged = open_staged(str(folder))
-        return [staged] if isinstance(staged, Check) else validate(self.source, staged, self.promise)
+        return [staged] if isinstance(staged, Check) else validate(self.source, staged, self.conversion)
 
 
 def rules_of(source: Savepoint, uid: str, **settings: object) -> Rules:
@@ -71,7 +71,7 @@ def migrated(source: Path, target: Path, uid: str, layout: Layout, keep: bool = 
     rules = rules_of(savepoint, uid, **settings)
     layout = replace(layout, compressed=layout.compressed or False)
     rewrite(savepoint, str(target), layout, transforms={operator.id: MigrateMaps([rules], states, keep)})
-    return Case(savepoint, Promise(layout, {operator.id: (rules,)}, keep), target, uid)
+    return Case(savepoint, Conversion(layout, {operator.id: (rules,)}, keep), target, uid)
 
 
 def expiring(case: str) -> int:
@@ -151,7 +151,7 @@ def test_what_only_moves_is_green(case: str, layout: Layout, tmp_path: Path) -> 
     except RefusedError:
         assert layout.max_parallelism
         return
-    assert_green(validate(source, Savepoint.open(str(tmp_path / "new")), Promise(layout)))
+    assert_green(validate(source, Savepoint.open(str(tmp_path / "new")), Conversion(layout)))
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
@@ -160,7 +160,7 @@ def test_operator_state_that_was_dealt_out_is_green(case: str, parallelism: int,
     source = Savepoint.open(str(GOLDEN / case))
     layout = Layout({operator_id("keyed"): parallelism, operator_id("plain"): parallelism})
     rewrite(source, str(tmp_path / "new"), layout)
-    assert_green(validate(source, Savepoint.open(str(tmp_path / "new")), Promise(layout)))
+    assert_green(validate(source, Savepoint.open(str(tmp_path / "new")), Conversion(layout)))
 
 
 def test_the_sum_says_what_the_rows_come_from(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_user_keys_swapped_within_a_key_group(plain: Case, tmp_path: Path) -> No
 
 
 def test_an_entry_in_a_wrong_key_group(plain: Case, tmp_path: Path) -> None:
-    most = plain.promise.layout.max_parallelism or 128
+    most = plain.conversion.layout.max_parallelism or 128
 
     def change(groups: Groups) -> int:
         right, place, row = next(rows_of(groups, NEW))
@@ -356,8 +356,8 @@ def test_a_living_entry_dropped(stamped: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("origin", [NEW, LEGACY])
 def test_an_expired_entry_kept(stamped: Case, origin: str, tmp_path: Path) -> None:
     """Of the source's rows, or an entry of an expired blob."""
-    most = stamped.promise.layout.max_parallelism or 128
-    (rules,) = stamped.promise.rules[operator_id("main")]
+    most = stamped.conversion.layout.max_parallelism or 128
+    (rules,) = stamped.conversion.rules[operator_id("main")]
     source = Saboteur(Path(stamped.source.folder.path), tmp_path / "source")
     there = source.rows("main")
 
@@ -398,7 +398,7 @@ def test_an_expired_entry_kept(stamped: Case, origin: str, tmp_path: Path) -> No
 
 
 def test_a_made_up_entry(plain: Case, tmp_path: Path) -> None:
-    width = 1 if (plain.promise.layout.max_parallelism or 128) <= 128 else 2
+    width = 1 if (plain.conversion.layout.max_parallelism or 128) <= 128 else 2
 
     def change(groups: Groups) -> int:
         key_group, place, row = next(found for found in rows_of(groups, NEW) if found[2].key.isascii())
@@ -591,7 +591,7 @@ def test_the_legacy_states_description_left_in(plain: Case, tmp_path: Path) -> N
 def test_the_legacy_states_rows_left_in(tmp_path: Path) -> None:
     """A savepoint that kept its legacy states, where they should be gone."""
     case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout(), keep=True)
-    found = failed(replace(case, promise=replace(case.promise, keep_legacy=False)).checks(case.folder))
+    found = failed(replace(case, conversion=replace(case.conversion, keep_legacy=False)).checks(case.folder))
     assert found[f"main/{LEGACY}: gone"].key_groups
     assert found[f"main/{LEGACY}: gone"].samples
 
@@ -686,17 +686,17 @@ def test_contradictions_by_rule(contested: Path, rule: Contradiction, layout: st
     assert ("rows replaced" if rule is Contradiction.BLOB else "of flagged keys") in rows.expected
 
     other = Contradiction.ROWS if rule is Contradiction.BLOB else Contradiction.BLOB
-    wrong = Promise(
-        case.promise.layout, {operator_id("main"): (rules_of(case.source, "main", on_contradiction=other),)}
+    wrong = Conversion(
+        case.conversion.layout, {operator_id("main"): (rules_of(case.source, "main", on_contradiction=other),)}
     )
-    found = failed(replace(case, promise=wrong).checks(case.folder))
+    found = failed(replace(case, conversion=wrong).checks(case.folder))
     assert found[f"main/{NEW}: content"].samples
 
 
 def test_contradictions_that_nobody_settled(contested: Path, tmp_path: Path) -> None:
     case = migrated(contested, tmp_path / "new", "main", Layout(), on_contradiction=Contradiction.ROWS)
-    unsettled = Promise(case.promise.layout, {operator_id("main"): (rules_of(case.source, "main"),)})
-    found = failed(replace(case, promise=unsettled).checks(case.folder))
+    unsettled = Conversion(case.conversion.layout, {operator_id("main"): (rules_of(case.source, "main"),)})
+    found = failed(replace(case, conversion=unsettled).checks(case.folder))
     assert set(found) == {f"main/{NEW}: no unsettled contradiction"}
     assert int(found[f"main/{NEW}: no unsettled contradiction"].actual) > 10
 
@@ -726,7 +726,9 @@ def test_nulls_that_cannot_be_kept_must_have_been_dropped_by_rule(tmp_path: Path
     case = migrated(GOLDEN / "legacy-ttl-2.3-rocksdb", tmp_path / "new", "main", Layout(), now=0)
     strict = rules_of(case.source, "main", now=0, drop_unrepresentable_nulls=False)
     found = failed(
-        replace(case, promise=Promise(case.promise.layout, {operator_id("main"): (strict,)})).checks(case.folder)
+        replace(case, conversion=Conversion(case.conversion.layout, {operator_id("main"): (strict,)})).checks(
+            case.folder
+        )
     )
     assert set(found) == {f"main/{NEW}: no null that can't be kept"}
     with pytest.raises(NullsCannotBeKeptError):
@@ -743,7 +745,7 @@ def test_nulls_that_cannot_be_kept_must_have_been_dropped_by_rule(tmp_path: Path
 def test_small_tasks_say_the_same(layout: str, tmp_path: Path) -> None:
     case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", LAYOUTS[layout])
     staged = Savepoint.open(str(case.folder))
-    assert len(plan_checks(case.source, staged, case.promise, target_bytes=2000)) > 10
+    assert len(plan_checks(case.source, staged, case.conversion, target_bytes=2000)) > 10
     ran = []
 
     def pickled(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
@@ -751,7 +753,7 @@ def test_small_tasks_say_the_same(layout: str, tmp_path: Path) -> None:
             ran.append(result)
             yield pickle.loads(pickle.dumps(result))
 
-    small = validate(case.source, staged, case.promise, do=pickled, target_bytes=2000)
+    small = validate(case.source, staged, case.conversion, do=pickled, target_bytes=2000)
     assert small == case.checks(case.folder)
     assert ran
 
@@ -766,14 +768,14 @@ def test_the_tables_are_a_third_account(tmp_path: Path) -> None:
     case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
     staged = Savepoint.open(str(case.folder))
     account = Account.of(128)
-    for result in do_here(plan_checks(case.source, staged, case.promise)):
+    for result in do_here(plan_checks(case.source, staged, case.conversion)):
         if result.side is Side.STAGED and isinstance(result, KeyedResult):
             account.take(result.accounts[NEW])
     hex_id = operator_id("main").hex()
     tables = [TableAccount(hex_id, NEW, account)]
-    assert_green(validate(case.source, staged, case.promise, tables=tables))
+    assert_green(validate(case.source, staged, case.conversion, tables=tables))
     account.counts[3] += 1
-    found = failed(validate(case.source, staged, case.promise, tables=tables))
+    found = failed(validate(case.source, staged, case.conversion, tables=tables))
     assert found[f"main/{NEW}: as the tables say"].key_groups == (3,)
 
 

@@ -38,11 +38,11 @@ from stateferry.serializers.types import (
 )
 from stateferry.serializers.walker import MapEntries, walk_entries
 from stateferry.ttl import expired_array
-from stateferry.validation import content, expectation, plain_reader, sampling
+from stateferry.validation import content, expected_entries, plain_reader, sampling
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.checks import CheckResult, CheckTask, do_here, validate
+from stateferry.validation.conversion import Conversion
 from stateferry.validation.plain_reader import holds_null
-from stateferry.validation.promise import Promise
 from stateferry.values.hash_codes import hash_code, key_group_of
 from stateferry.values.java_values import EitherValue
 from stateferry.values.values import decode_whole, decoder
@@ -108,7 +108,8 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "same",
         {},
         dict.fromkeys(
-            (f"{module}.expired_array" for module in ("migration.sections", "validation.expectation")), an_hour_early
+            (f"{module}.expired_array" for module in ("migration.sections", "validation.expected_entries")),
+            an_hour_early,
         ),
     ),
     "nulls under time to live": (
@@ -116,7 +117,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "same",
         {"keep_expired": True},
         dict.fromkeys(
-            (f"{module}.null_under_ttl" for module in ("migration.map_migration", "validation.expectation")),
+            (f"{module}.null_under_ttl" for module in ("migration.map_migration", "validation.expected_entries")),
             zero_for_null,
         ),
     ),
@@ -154,7 +155,7 @@ def test_keys_that_are_taken_for_the_same_are_seen(tmp_path: Path, monkeypatch: 
     write_demo_savepoint(str(tmp_path / "source"), DemoState(100, 5, 0.3, None, 0, 2, 16, 1))
     for place in (key_hashes, sections):
         monkeypatch.setattr(place, "key_lanes", of_two_bytes(hash_keys))
-    for module in (content, expectation):
+    for module in (content, expected_entries):
         monkeypatch.setattr(module, "hash_ranges", of_two_bytes(content.hash_ranges))
     settings = {"on_contradiction": Contradiction.ROWS}
     made = migrated(tmp_path / "source", tmp_path / "new", "main", Layout(), **settings)  # type: ignore[arg-type]
@@ -173,7 +174,7 @@ def test_keys_with_a_namespace(case: str, layout: Layout, tmp_path: Path) -> Non
     of_windows = Rules(states["value-state"], "new", None, None, 0)
     layout = replace(layout, compressed=False)
     rewrite(source, str(tmp_path / "new"), layout, transforms={operator.id: MigrateMaps([of_windows], states)})
-    made = Case(source, Promise(layout, {operator.id: (of_windows,)}), tmp_path / "new", "kinds")
+    made = Case(source, Conversion(layout, {operator.id: (of_windows,)}), tmp_path / "new", "kinds")
     checks = made.checks(made.folder)
     assert not outcomes(checks, Outcome.FAILED)
     assert plain_of(checks).outcome is Outcome.PASSED
@@ -210,7 +211,7 @@ def test_a_large_state_is_sampled(large: Case, target_bytes: int) -> None:
     def pickled(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
         return (pickle.loads(pickle.dumps(result)) for result in do_here(tasks))
 
-    checks = validate(large.source, staged, large.promise, do=pickled, target_bytes=target_bytes)
+    checks = validate(large.source, staged, large.conversion, do=pickled, target_bytes=target_bytes)
     assert not outcomes(checks, Outcome.FAILED)
     plain = plain_of(checks)
     assert plain.outcome is Outcome.PASSED
@@ -219,7 +220,7 @@ def test_a_large_state_is_sampled(large: Case, target_bytes: int) -> None:
     entries, _, _, keys, _ = plain.actual.split()
     assert 1000 < int(entries) < 12_000
     assert 50 < int(keys) < 600
-    assert plain == plain_of(validate(large.source, staged, large.promise, target_bytes=target_bytes))
+    assert plain == plain_of(validate(large.source, staged, large.conversion, target_bytes=target_bytes))
 
 
 def test_a_fault_in_every_key_is_in_the_sample(large: Case, tmp_path: Path) -> None:
@@ -239,7 +240,7 @@ def test_a_fault_in_every_key_is_in_the_sample(large: Case, tmp_path: Path) -> N
 
 def test_a_key_that_is_too_large_is_left_out_by_number(large: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_MOST_OF_A_KEY", 10)
-    plain = plain_of(validate(large.source, Savepoint.open(str(large.folder)), large.promise))
+    plain = plain_of(validate(large.source, Savepoint.open(str(large.folder)), large.conversion))
     assert plain.outcome is not Outcome.FAILED
     assert "keys too large to be read so" in plain.expected
 

@@ -33,7 +33,7 @@ from stateferry.validation.content import (
     plain_entries,
     timestamps_at,
 )
-from stateferry.validation.promise import OperatorPromise
+from stateferry.validation.conversion import OperatorConversion
 from stateferry.validation.sampling import KeySample
 
 EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL = (
@@ -93,30 +93,32 @@ def _among(hashes: Hashes, some: Hashes) -> Flags:
     return np.isin(hashes, some)
 
 
-class Expectation:
+class ExpectedEntries:
     """Reads key groups of the source, and passes on to a sink what must become of them.
 
     `counts` are by new state.
     """
 
-    def __init__(self, promise: OperatorPromise, sink: Sink, samples: Mapping[str, KeySample] | None = None) -> None:
+    def __init__(
+        self, conversion: OperatorConversion, sink: Sink, samples: Mapping[str, KeySample] | None = None
+    ) -> None:
         """`samples` collect rows that are read a second time, by new state."""
-        self._promise, self._sink = promise, sink
+        self._conversion, self._sink = conversion, sink
         self._samples = samples or {}
-        self._new_states = promise.new_states
-        self.counts: dict[str, SourceCounts] = {rules.new_name: SourceCounts() for rules in promise.rules}
+        self._new_states = conversion.new_states
+        self.counts: dict[str, SourceCounts] = {rules.new_name: SourceCounts() for rules in conversion.rules}
 
     def read(self, group: GroupSections) -> None:
         """Reads one key group."""
-        promise = self._promise
+        conversion = self._conversion
         here = {state.name for state in group.states}
-        claims = {rules.new_name: _Claims() for rules in promise.rules}
-        untouched = here - promise.left_behind - self._new_states.keys()
+        claims = {rules.new_name: _Claims() for rules in conversion.rules}
+        untouched = here - conversion.left_behind - self._new_states.keys()
         for state, section in group:
             with section.locating():
                 if state.name in untouched:
                     self._carry(state, section)
-                for rules in promise.rules:
+                for rules in conversion.rules:
                     if state.name == rules.legacy.name:
                         meets = bool(here & {rules.new_name, rules.flag_name})
                         self._blobs(rules, section, claims[rules.new_name] if meets else None)
@@ -124,7 +126,7 @@ class Expectation:
                         self._rows(rules, section, claims[rules.new_name] if rules.legacy.name in here else None)
                     elif state.name == rules.flag_name:
                         self._flags(rules, state, section, claims[rules.new_name])
-        for rules in promise.rules:
+        for rules in conversion.rules:
             self._settle(rules, group, claims[rules.new_name])
 
     def _carry(self, state: KeyedState, section: Section) -> None:
@@ -132,17 +134,17 @@ class Expectation:
         self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
 
     def _groups(self, state: KeyedState, section: Section) -> Positions:
-        if not self._promise.changes_key_groups:
+        if not self._conversion.changes_key_groups:
             return np.full(len(section), section.key_group, np.int64)
         spans = KeySpans.of(section, state)
-        present = spans.groups(section, state, self._promise.old_max)
+        present = spans.groups(section, state, self._conversion.old_max)
         for wrong in np.flatnonzero(present != section.key_group)[:1]:
             raise DamagedError(
-                f"keys whose hash leads to key group {section.key_group} of {self._promise.old_max}",
+                f"keys whose hash leads to key group {section.key_group} of {self._conversion.old_max}",
                 f"a key of {state.name} whose hash leads to {present[wrong]}",
                 offset=int(spans.starts[wrong]),
             )
-        return spans.per_entry(spans.groups(section, state, self._promise.new_max))
+        return spans.per_entry(spans.groups(section, state, self._conversion.new_max))
 
     def _blobs(self, rules: Rules, section: Section, claims: _Claims | None) -> None:
         counts = self.counts[rules.new_name]

@@ -1,4 +1,4 @@
-"""What the new savepoint is promised to be; the validation compares the staged savepoint with that."""
+"""What a plan makes of a savepoint; the validation compares the staged savepoint with that."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from stateferry.savepoint.state import KeyedState, StateKind
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorPromise:
-    """What one operator's keyed state must become; `states` are all keyed states of the source, by name."""
+class OperatorConversion:
+    """What one operator's keyed state becomes; `states` are all keyed states of the source, by name."""
 
     rules: tuple[Rules, ...]
     states: Mapping[str, KeyedState]
@@ -56,16 +56,16 @@ def new_state(rules: Rules) -> KeyedState:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """The promise for the whole savepoint: its layout, and the rules of legacy states by operator id."""
+class Conversion:
+    """What becomes of the whole savepoint: its layout, and the rules of legacy states by operator id."""
 
     layout: Layout = field(default_factory=Layout)
     rules: Mapping[bytes, tuple[Rules, ...]] = field(default_factory=dict)
     keep_legacy: bool = False
 
-    def of(self, source: Savepoint, operator: Operator) -> OperatorPromise:
-        """The promise for one operator."""
+    def of(self, source: Savepoint, operator: Operator) -> OperatorConversion:
+        """What becomes of one operator."""
         states = {state.name: state for state in source.keyed_states(operator)}
         new = self.layout.of(operator)
         rules = tuple(self.rules.get(operator.id, ()))
-        return OperatorPromise(rules, states, self.keep_legacy, operator.max_parallelism, new.max_parallelism)
+        return OperatorConversion(rules, states, self.keep_legacy, operator.max_parallelism, new.max_parallelism)
