@@ -24,6 +24,8 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
   test-samples test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre \
   programs environments kernels spark
+# Else every run of the tests would compile all of them, and every command that they start its modules.
+unexport PYTHONDONTWRITEBYTECODE
 # If a recipe fails, make deletes its target, so that no stamp says that it was done.
 .DELETE_ON_ERROR:
 
@@ -42,7 +44,7 @@ test-samples:
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-fast: $(VENV)/.made ## The quick tests, which need neither Flink nor Spark
-	$(BIN)/pytest $(SIDE_BY_SIDE) --hypothesis-profile=fast -m "not airflow and not flink and not spark and not slow"
+	$(BIN)/pytest $(SIDE_BY_SIDE) --fast
 
 test-all: lint test-airflow test-library test-flink test-spark test-standalone ## Every test there is, whole matrices too, in six parts
 

@@ -5,12 +5,12 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.support.matrices import left_out
+from tests.support.busy import Busy
+from tests.support.matrices import left_out, not_fast
 
 # A first call may compile a kernel or wait for a busy machine: pytest's own timeout ends what hangs.
 settings.register_profile("stateferry", deadline=None)
-settings.register_profile("fast", deadline=None, max_examples=25)
-settings.load_profile("stateferry")
+settings.register_profile("fast", deadline=None, max_examples=10)
 
 # Side by side, a group keeps to one process, which has its Flink, Airflow or Spark. The longest group comes first.
 _GROUPS = ("standalone", "flink", "spark")
@@ -22,16 +22,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run whole matrices, and what is marked full",
     )
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help="run only what is quick: no server, nothing marked slow, two cases of what is marked part",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("fast" if config.getoption("--fast") else "stateferry")
+    config.pluginmanager.register(Busy(_group))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     named = config.getoption("-k") or any("::" in argument for argument in config.args)
     if not (config.getoption("--all") or named):
-        out = left_out(items)
-        config.hook.pytest_deselected(items=out)
-        names = set(map(id, out))
-        items[:] = [item for item in items if id(item) not in names]
+        _leave_out(left_out(items), config, items)
+    if config.getoption("--fast"):
+        _leave_out(not_fast(items), config, items)
     items.sort(key=_place)
+
+
+def _leave_out(out: list[pytest.Item], config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=out)
+    ids = set(map(id, out))
+    items[:] = [item for item in items if id(item) not in ids]
 
 
 @pytest.hookimpl(optionalhook=True)

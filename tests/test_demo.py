@@ -51,6 +51,7 @@ def java_hash(text: str) -> int:
     return code - 2**32 if code >= 2**31 else code
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("max_parallelism", [1, 128, 129, 32768])
 def test_every_key_is_in_the_group_and_the_file_that_its_hash_says(tmp_path: Path, max_parallelism: int) -> None:
     parallelism = min(3, max_parallelism)

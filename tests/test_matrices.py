@@ -38,3 +38,23 @@ def test_a_plain_run_has_the_sample_and_all_has_everything(pytester: pytest.Pyte
     pytester.runpytest("--all").assert_outcomes(passed=12)
     pytester.runpytest(f"{path}::test_full").assert_outcomes(passed=1)
     pytester.runpytest("-k", "full").assert_outcomes(passed=1, deselected=11)
+
+
+def test_a_fast_run_leaves_out_what_is_slow_and_has_two_cases_of_a_part(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("from tests.conftest import pytest_addoption, pytest_collection_modifyitems")
+    pytester.makeini("[pytest]\nmarkers = airflow\n flink\n part\n slow\n spark\n")
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.part
+        @pytest.mark.parametrize("a", range(5))
+        def test_part(a): pass
+        @pytest.mark.slow
+        def test_slow(): pass
+        @pytest.mark.spark
+        def test_spark(): pass
+        def test_plain(): pass
+        """
+    )
+    pytester.runpytest("--fast").assert_outcomes(passed=3, deselected=5)
+    pytester.runpytest().assert_outcomes(passed=8)

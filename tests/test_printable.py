@@ -99,6 +99,7 @@ def said(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return answer
 
 
+@pytest.mark.slow
 def test_no_command_lets_it_through(strange: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     named = [f"--{name}-state={name.upper()} {STRANGE}" for name in ("legacy", "new", "flag")]
     target = strange.parent / f"target {STRANGE}"

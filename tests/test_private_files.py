@@ -75,6 +75,7 @@ def has_modes(folder: Path, of_folder: int, of_files: int, of_metadata: int) -> 
     return (mode(folder), files, mode(folder / METADATA)) == (of_folder, {of_files}, of_metadata)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "further", [(), ("--rehearse",), ("--max-parallelism", "300")], ids=["run", "rehearsal", "moved"]
 )
@@ -120,6 +121,7 @@ def test_what_a_user_asks_for_has_the_user_s_own_umask(tmp_path: Path) -> None:
     assert modes(tmp_path / "demo") == {("folder", 0o775), ("file", 0o664)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [(0o755, 0o644, 0o644), (0o750, 0o640, 0o600), (0o700, 0o600, 0o600)])
 def test_whoever_may_read_the_source_may_read_what_is_published(world: World, given: tuple[int, int, int]) -> None:
     set_modes(source(world), *given)
@@ -130,6 +132,7 @@ def test_whoever_may_read_the_source_may_read_what_is_published(world: World, gi
     assert {mode(world.root / "new"), mode(world.root / "new" / "folders")} == {given[0]}
 
 
+@pytest.mark.slow
 def test_files_permit_what_all_of_the_source_s_files_permit(world: World) -> None:
     first, *_ = sorted(file for file in source(world).iterdir() if file.name != METADATA)
     first.chmod(0o640)
@@ -137,12 +140,14 @@ def test_files_permit_what_all_of_the_source_s_files_permit(world: World) -> Non
     assert has_modes(world.root / world.target, 0o755, 0o640, 0o644)
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_there_is_opened_too(world: World) -> None:
     (world.root / world.target).mkdir(0o700)
     assert main(world.command) == 0
     assert has_modes(world.root / world.target, 0o755, 0o644, 0o644)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 def test_it_belongs_to_whom_the_source_belongs(world: World) -> None:
     for path in (source(world), *source(world).iterdir()):
@@ -168,6 +173,7 @@ def test_until_it_is_published_nobody_else_reads_it(world: World, monkeypatch: p
     assert has_modes(above / "target", 0o755, 0o644, 0o644)
 
 
+@pytest.mark.slow
 def test_what_is_published_stays_as_it_was_made_by_others(world: World) -> None:
     assert main(world.command) == 0
     set_modes(world.root / world.target, 0o711, 0o604, 0o640)
@@ -175,6 +181,7 @@ def test_what_is_published_stays_as_it_was_made_by_others(world: World) -> None:
     assert has_modes(world.root / world.target, 0o711, 0o604, 0o640)
 
 
+@pytest.mark.slow
 def test_a_publication_of_an_earlier_version_is_rolled_forward(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(_: TargetMetadata) -> None:
         raise KeyboardInterrupt
@@ -191,6 +198,7 @@ def test_a_publication_of_an_earlier_version_is_rolled_forward(world: World, mon
     assert has_modes(world.root / world.target, 0o755, 0o644, 0o644)
 
 
+@pytest.mark.slow
 def test_a_home_lets_through_to_what_is_published_in_it_and_to_nothing_else(world: World) -> None:
     night = world.night("monday", "home/savepoints/clicks/first")
     assert main(night.command) == 0
@@ -201,6 +209,7 @@ def test_a_home_lets_through_to_what_is_published_in_it_and_to_nothing_else(worl
     assert mode(home(world) / "catalog.db") == 0o600
 
 
+@pytest.mark.slow
 def test_a_home_in_which_something_else_is_open_stays_closed(world: World) -> None:
     home(world).mkdir(0o700)
     (home(world) / "of an earlier version").mkdir(0o755)
@@ -208,6 +217,7 @@ def test_a_home_in_which_something_else_is_open_stays_closed(world: World) -> No
     assert mode(home(world)) == 0o700
 
 
+@pytest.mark.slow
 def test_an_old_home_goes_on_as_it_is(world: World) -> None:
     home(world).mkdir(0o755)
     (home(world) / "catalog.db").touch(0o644)

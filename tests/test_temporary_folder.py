@@ -82,6 +82,7 @@ def test_where_no_socket_or_option_could_name_it_it_is_elsewhere(tmp_path: Path,
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_is_removed_by_the_next_one_of_its_run(tmp_path: Path, short: Path) -> None:
     left = done(_OF_A_RUN + _KILLED, tmp_path, temporary=short)
     assert [str(one) for one in short.iterdir()] == [left]
@@ -93,6 +94,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_of_its_run(tmp_pa
     assert [one["folder"] for one in json.loads((tmp_path / "temporary.json").read_text())] == [own]
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_started_keeps_its_folder_until_it_ends(tmp_path: Path, short: Path) -> None:
     """A JVM that has just been started can't end before it has found its folder."""
     left = done(_OF_A_RUN + _KILLED, tmp_path, temporary=short)
@@ -156,6 +158,7 @@ def test_a_list_that_is_damaged_stops_nobody(tmp_path: Path) -> None:
         TemporaryFolders(Location.of(str(tmp_path)).child("temporary.json")).take_over()
 
 
+@pytest.mark.slow
 def test_clean_removes_what_killed_processes_left_even_while_the_job_is_worked_on(
     tmp_path: Path, short: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,7 @@ def tiny(tmp_path: Path) -> Scale:
     return Scale(tmp_path, entries=800, rounds=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [walking, sections, reading, hashing, snappy])
 def test_rates_are_measured(module: object, tiny: Scale) -> None:
     lines = list(module.SUBJECT.measure(tiny))  # type: ignore[attr-defined]
@@ -126,6 +127,7 @@ def test_the_command_writes_what_it_prints(
     assert printed.strip() in out.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_an_unknown_subject_is_refused() -> None:
     done = subprocess.run([sys.executable, "-m", "benchmarks", "flying"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2

@@ -27,6 +27,7 @@ _CHILD = (
 _PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_CHILD!r}], check=True)"
 
 
+@pytest.mark.slow
 def test_all_processes_count(tmp_path: Path) -> None:
     began = time.perf_counter()
     done = execute([sys.executable, "-c", _PARENT], tmp_path / "log")
@@ -50,6 +51,7 @@ def test_comparisons_are_shown_by_median_and_most_memory() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_another_night_differs_in_every_hundredth_key_of_a_section(tmp_path: Path) -> None:
     bench = Bench(tmp_path, KEYS)
     source = bench.source("plain", bench.plain)
@@ -61,6 +63,7 @@ def test_another_night_differs_in_every_hundredth_key_of_a_section(tmp_path: Pat
     assert all(before[key][:-1] == after[key][:-1] for key in different)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "of"),
     [

@@ -328,6 +328,7 @@ def test_strings(texts: list[str | None]) -> None:
     assert column_of(Scalar.STRING, *joined) == [expected(Scalar.STRING, text) for text in joined]
 
 
+@pytest.mark.slow
 def test_every_utf16_unit() -> None:
     units = [chr(unit) for unit in range(0x10000)]
     wanted = ["\ufffd" if 0xD800 <= ord(unit) < 0xE000 else unit for unit in units]

@@ -35,6 +35,7 @@ def test_an_image_passes_its_linter(image: Path) -> None:
     lint(_TOOLS / "hadolint", "--failure-threshold", "style", image)
 
 
+@pytest.mark.slow
 def test_the_services_are_what_compose_expects() -> None:
     lint(_TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
 

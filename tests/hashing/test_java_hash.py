@@ -162,6 +162,7 @@ def codes_of(type_: FlinkType, values: Iterable[Value]) -> list[int]:
     return [int(code) for code in codes]
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("type_", SCALAR_VALUES, ids=lambda scalar: scalar.name)
 def test_scalars_hash_as_their_twin(type_: Scalar) -> None:
     @settings(max_examples=60)
@@ -222,6 +223,7 @@ def test_constants_of_big_integers() -> None:
     assert hash_codes(Scalar.BIG_DECIMAL, *column(scaled)).tolist() == [7, 38, 317]
 
 
+@pytest.mark.slow
 def test_more_keys_than_a_block() -> None:
     values = list(range(100_000))
     assert codes_of(tuple_of(Scalar.LONG, Scalar.STRING), [(value, str(value)) for value in values[::7]]) == [

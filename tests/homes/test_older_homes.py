@@ -66,6 +66,7 @@ def content(folder: str | Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_status_runs_and_verify_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status"]) == 0
@@ -92,6 +93,7 @@ def test_a_finished_run_has_nothing_to_do_and_can_be_undone(capsys: pytest.Captu
     assert f"restore the job from {HERE}/nights/first" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_half_done_run_goes_on_to_the_end_of_an_undisturbed_one(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +168,7 @@ def made_by_a_newer_version(home: Path, part: str, monkeypatch: pytest.MonkeyPat
             night(2)
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("part", ["home", "catalog"])
 @pytest.mark.parametrize(
     "asked",

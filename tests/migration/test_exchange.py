@@ -47,6 +47,7 @@ def remembered(
         yield one
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("at_once", [1, 5000, 64 << 20])
 @pytest.mark.parametrize("senders", [0, 1, 5, 200])
 def test_what_was_sent_arrives_by_key_group_and_state(

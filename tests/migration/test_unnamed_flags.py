@@ -130,6 +130,7 @@ def test_the_whole_savepoint_decides_not_one_part_of_it(tmp_path: Path) -> None:
     assert asked(savepoint) is None
 
 
+@pytest.mark.part
 @pytest.mark.parametrize(
     "golden", sorted((Path(__file__).parents[1] / "savepoints").glob("legacy-*")), ids=lambda it: it.name
 )

@@ -60,6 +60,7 @@ def killed_before(world: World, effect: str) -> None:
     lease_runs_out(world)
 
 
+@pytest.mark.slow
 def test_what_is_published_stays_and_what_a_rollback_brings_back(world: World) -> None:
     nights = published_nights(world, 3)
     savepoints = [night.savepoint() for night in nights]
@@ -84,6 +85,7 @@ def test_what_is_published_stays_and_what_a_rollback_brings_back(world: World) -
         assert branch_of(history[0].record.run_id) not in catalog.load_table(tuple(name.split("."))).refs()
 
 
+@pytest.mark.slow
 def test_rollback_and_the_next_night_work_after_cleaning(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     nights = published_nights(world, 2)
     assert main(EVERYTHING_OLD) == 0
@@ -97,6 +99,7 @@ def test_rollback_and_the_next_night_work_after_cleaning(world: World, capsys: p
     Savepoint.open(str(world.root / "wednesday-target"))
 
 
+@pytest.mark.slow
 def test_state_files_of_a_run_that_never_published_go(world: World) -> None:
     killed_before(world, r"^open to write .*to-publish")
     assert world.savepoint() != {}
@@ -108,6 +111,7 @@ def test_state_files_of_a_run_that_never_published_go(world: World) -> None:
     assert METADATA in world.savepoint()
 
 
+@pytest.mark.slow
 def test_state_files_that_are_another_runs_by_now_stay(world: World) -> None:
     killed_before(world, r"^open to write .*to-publish")
     # Another command, which may not go on there, but names the same target.
@@ -120,6 +124,7 @@ def test_state_files_that_are_another_runs_by_now_stay(world: World) -> None:
     assert world.savepoint() != {}
 
 
+@pytest.mark.slow
 def test_files_that_no_snapshot_names_go(world: World) -> None:
     killed_before(world, r"^create .*key_ledger/metadata/00002")
     data = world.root / "home" / "warehouse"
@@ -148,6 +153,7 @@ def test_rehearsals_go_with_their_staged_savepoints(world: World) -> None:
     assert main(rehearsal.command) == 0
 
 
+@pytest.mark.slow
 def test_what_is_young_stays(world: World) -> None:
     published_nights(world, 3)
     before = Picture.of(world.root).content
@@ -156,6 +162,7 @@ def test_what_is_young_stays(world: World) -> None:
     assert {name for name, data in after.items() if data != before.get(name)} == {"home/catalog.db"}
 
 
+@pytest.mark.slow
 def test_the_newest_runs_stay(world: World) -> None:
     published_nights(world, 4)
     newest = [one.run_id for one in runs_of(str(world.root / "home"), "clicks")][:3]
@@ -163,6 +170,7 @@ def test_the_newest_runs_stay(world: World) -> None:
     assert runs(world) == sorted(newest)
 
 
+@pytest.mark.slow
 def test_dry_run_says_all_and_removes_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     published_nights(world, 3)
     before = Picture.of(world.root).content
@@ -174,6 +182,7 @@ def test_dry_run_says_all_and_removes_nothing(world: World, capsys: pytest.Captu
     assert capsys.readouterr().out.count("removed run") == would.count("would remove run") == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_removed_while_a_run_is_at_work(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     published_nights(world, 3)
     with Control(world.home.catalog_uri) as control:
@@ -184,6 +193,7 @@ def test_nothing_is_removed_while_a_run_is_at_work(world: World, capsys: pytest.
     assert Picture.of(world.root).content == before
 
 
+@pytest.mark.slow
 def test_another_jobs_tables_and_runs_stay(world: World) -> None:
     assert main(world.command) == 0
     other = [*world.night("monday", "other").command, "--job", "clicks-of-others"]

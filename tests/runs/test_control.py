@@ -162,6 +162,7 @@ def test_a_lease_that_was_let_go_publishes_nothing(control: Control) -> None:
     assert control.jobs() == (JOB,)
 
 
+@pytest.mark.slow
 def test_a_run_comes_back_after_its_process_was_killed(uri: str, control: Control) -> None:
     code = (
         "import sys; from stateferry.runs.publications import Control\n"
@@ -371,12 +372,14 @@ def race(work: str, uri: str, processes: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_gets_the_lease(uri: str) -> None:
     # The database itself doesn't exist yet.
     answers = race("acquire", uri, 4)
     assert sorted(answers) == ["1", "held", "held", "held"]
 
 
+@pytest.mark.slow
 def test_publications_of_several_processes_form_one_chain(uri: str) -> None:
     answers = [tuple(int(number) for number in answer.split()) for answer in race("publish", uri, 3)]
     made = sum(answer[0] for answer in answers)

@@ -99,6 +99,7 @@ def test_snapshot_and_validation_read_the_same_bytes_all_of_them(case: str) -> N
     assert {name.rpartition("/")[2] for name in before.files} == files - empty
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("case", CASES)
 def test_a_bit_that_changes_anywhere_is_found_by_its_file(case: str, tmp_path: Path) -> None:
     folder = tmp_path / case
@@ -151,6 +152,7 @@ def source(world: World) -> Iterator[Path]:
     file.write_bytes(whole)
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("after", ["snapshot", "migrate", "rescale"])
 def test_a_source_that_changes_between_two_steps_turns_the_report_red(
     world: World, source: Path, after: str, capsys: pytest.CaptureFixture[str]
@@ -178,6 +180,7 @@ def test_a_source_that_changes_between_two_steps_turns_the_report_red(
     assert not (world.root / "target" / METADATA).exists()
 
 
+@pytest.mark.slow
 def test_of_a_change_that_was_taken_back_only_the_tables_know(world: World, source: Path) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
     whole = change(source, ENTRY, OTHER)
@@ -188,6 +191,7 @@ def test_of_a_change_that_was_taken_back_only_the_tables_know(world: World, sour
     assert [one.name for one in Report.read(world.run.report).failed] == ["main/newMainState: as the tables say"]
 
 
+@pytest.mark.slow
 def test_a_change_in_the_middle_of_one_command_is_found_too(
     world: World, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,6 +209,7 @@ def test_a_change_in_the_middle_of_one_command_is_found_too(
     assert not (world.root / "target" / METADATA).exists()
 
 
+@pytest.mark.slow
 def test_metadata_that_changes_between_two_steps_turns_the_report_red(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +227,7 @@ def test_metadata_that_changes_between_two_steps_turns_the_report_red(
     assert "the source changed since the snapshot, in 1 place; the first is _metadata" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_whose_snapshot_is_of_an_earlier_version_goes_on_and_says_what_it_can_t_tell(world: World) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
     facts = world.run.facts(SnapshotFacts)

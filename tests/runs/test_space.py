@@ -28,6 +28,7 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir() if file.name != "_metadata")
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("ttl", [None, 30 * 86_400_000])
 @pytest.mark.parametrize("migrated", [0.0, 0.5])
 def test_the_estimate_is_near_what_is_written(tmp_path: Path, ttl: int | None, migrated: float) -> None:

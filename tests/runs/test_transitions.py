@@ -163,6 +163,7 @@ def test_the_table_knows_every_state() -> None:
     assert all(len(answers) == len(COMMANDS) for answers in TABLE.values())
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("state", RunState)
 def test_what_is_refused_has_no_effect_and_all_else_goes_on(
     world: World, state: RunState, capsys: pytest.CaptureFixture[str]
@@ -186,6 +187,7 @@ def test_what_is_refused_has_no_effect_and_all_else_goes_on(
         assert not (published and after["rejected"])
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("state", RunState)
 def test_cleaning_leaves_what_was_published_and_what_is_at_work(world: World, state: RunState) -> None:
     world.pictures[state].restore(world.root)
@@ -225,6 +227,7 @@ def test_a_run_that_was_rolled_back_says_so(world: World, capsys: pytest.Capture
     assert "start a new run: give another --target" in said
 
 
+@pytest.mark.slow
 def test_a_rejected_run_says_who_rejected_it_and_how_to_go_on(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.pictures[RunState.REJECTED].restore(world.root)
     capsys.readouterr()

@@ -116,6 +116,7 @@ def flips(data: bytes, positions: range, bits: int) -> Iterator[bytes]:
 WHOLE = [pytest.mark.full, pytest.mark.timeout(900)]
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("bits", [1, pytest.param(8, marks=WHOLE)])
 @pytest.mark.parametrize("version", [4, 5, 6])
 def test_every_flipped_byte_of_metadata(tmp_path: Path, version: int, bits: int) -> None:
@@ -138,6 +139,7 @@ def test_every_flipped_byte_of_metadata(tmp_path: Path, version: int, bits: int)
     assert unseen < bits * len(data) * 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", ["operator-state-2.3-rocksdb", "finished-2.3-rocksdb", "several-operators-2.3-hashmap"]
 )
@@ -157,6 +159,7 @@ def checked(folder: Path, metadata: Metadata) -> Savepoint:
     return replace(Savepoint.open(str(folder)), metadata=metadata)
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("case", ["legacy-2.3-rocksdb", "operator-state-2.3-rocksdb", "legacy-ttl-inlined-2.3-hashmap"])
 def test_metadata_cut_anywhere_before_its_properties_is_damage(case: str) -> None:
     data = (GOLDEN / case / "_metadata").read_bytes()
@@ -172,6 +175,7 @@ def test_metadata_cut_anywhere_before_its_properties_is_damage(case: str) -> Non
 LIES = tuple(bytes.fromhex(lie) for lie in ("7fffffff", "ffffffff", "80000000", "7fffffffffffffff", "ffff"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [16, pytest.param(1, marks=WHOLE)])
 def test_numbers_that_lie_cost_no_memory(tmp_path: Path, step: int) -> None:
     savepoint = write_sample(tmp_path / "s", parallelism=1, max_parallelism=2, keys=3)
@@ -257,6 +261,7 @@ def test_a_file_cut_at_any_byte_is_damage(tmp_path: Path, compressed: bool) -> N
             file.damaged(file.data[:size]).everything()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "bits"), [(5, 1), pytest.param(1, 8, marks=WHOLE)])
 def test_every_flipped_byte_of_a_header(tmp_path: Path, step: int, bits: int) -> None:
     file = KeyedFile.of(write_sample(tmp_path / "s", parallelism=1, max_parallelism=2, keys=3), 0)

@@ -77,6 +77,7 @@ def test_the_heap_backends_savepoints_of_flink_1_12_are_refused_by_name(case: st
         savepoint.keyed_states(savepoint.operator(UID))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("max_parallelism", [8, 300])
 def test_every_canonical_file_under_the_old_handle_is_read(

@@ -44,6 +44,7 @@ def test_what_takes_compiled_kernels_is_refused(monkeypatch: pytest.MonkeyPatch)
         newest_of(SAVEPOINTS / "legacy-ttl-2.3-rocksdb")
 
 
+@pytest.mark.slow
 def test_damage_is_told_with_its_place_and_never_goes_round(tmp_path: Path) -> None:
     """Every byte of the entries, one after the other, turned over."""
     source = SAVEPOINTS / "legacy-ttl-2.3-rocksdb"

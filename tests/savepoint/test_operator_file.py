@@ -96,6 +96,7 @@ def normal(text: str) -> str:
     return json.dumps(json.loads(text), sort_keys=True)
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 5])
 @pytest.mark.parametrize("uid", ["plain", "keyed"])
 @pytest.mark.parametrize("case", CASES)

@@ -57,6 +57,7 @@ def states_of(case: str) -> Iterator[tuple[Savepoint, str, KeyedState]]:
             yield savepoint, uid, state
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("case", CANONICAL)
 def test_golden_savepoints_hold_what_flink_put_into_them(case: str) -> None:
     seen = 0
@@ -89,6 +90,7 @@ def test_other_formats_are_refused(case: str) -> None:
         read_all()
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("case", CANONICAL)
 def test_raw_columns_hold_the_bytes_that_decode_to_the_others(case: str) -> None:
     for savepoint, uid, state in states_of(case):
@@ -191,6 +193,7 @@ def found(savepoint: Savepoint, **options: Any) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for batch in kept for row in batch.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize(("per_group", "max_parallelism"), [(100, 7), (3, 128), (2, 300)])
 def test_portions_of_any_size_hold_the_same(

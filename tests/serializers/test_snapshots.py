@@ -491,6 +491,7 @@ def test_truncation_at_every_byte(name: str) -> None:
             assert 0 <= caught.value.offset <= end
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_flips_are_errors_or_other_snapshots(name: str) -> None:
     """What a flip can change unseen is carried byte for byte: what a frame keeps for Flink alone."""

@@ -98,6 +98,7 @@ def test_the_java_of_the_path_is_found_behind_its_links(tmp_path: Path, monkeypa
         java.check()
 
 
+@pytest.mark.slow
 def test_a_run_says_it_in_one_line_before_spark_starts(tmp_path: Path) -> None:
     LegacyState(blobs={"a": ({"x": 1}, 0)}).write(str(tmp_path / "source"))
     environment = os.environ | {

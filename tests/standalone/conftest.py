@@ -15,7 +15,9 @@ from tests.standalone.orders import Orders
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One Airflow for all; their jobs keep tests apart."""
     home = tmp_path_factory.mktemp("airflow")
-    with running(Settings(home / "airflow", home / "stateferry", free_port())) as server:
+    # A task is looked for more often, as the tests wait for every one of them.
+    often = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4"}
+    with running(Settings(home / "airflow", home / "stateferry", free_port(), extra=often)) as server:
         for dag in (DAG, ROLLBACK):
             server.api.wait_for_dag(dag, PATIENCE)
         # The schedule's first run comes with the server. It must not find what is meant for others, and on SQLite its

@@ -113,11 +113,23 @@ def scheduled_run(airflow: Server) -> str:
 
 
 def answer(airflow: Server, dag: str, run: str, option: str) -> None:
-    """As a person, who reads first: to Airflow an answer that comes while it still puts the question away, which takes
-    it some seconds, is a failure, and it asks again."""
-    airflow.api.wait(dag, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
-    time.sleep(15)
+    """Gives a person's answer as soon as Airflow takes it."""
+    wait_for_question(airflow, dag, run)
     airflow.api.answer(dag, run, "approve", option)
+
+
+def wait_for_question(airflow: Server, dag: str, run: str) -> None:
+    """Waits until the question can be answered: until the scheduler has noticed that the process that asked has ended.
+
+    The scheduler takes an earlier answer for a failure of that process, and the question is asked again.
+    """
+    tasks = airflow.api.wait(dag, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
+    key = f"dag_id='{dag}', task_id='approve', run_id='{run}', try_number={tasks['approve']['try_number']}, "
+    noticed = f"Received executor event with state success for task instance TaskInstanceKey({key}"
+    end = time.monotonic() + PATIENCE
+    while noticed not in airflow.log_of("scheduler").read_text(errors="replace"):
+        assert time.monotonic() < end, f"the scheduler's log does not say: {noticed}"
+        time.sleep(0.5)
 
 
 def log_of(airflow: Server, dag: str, run: str, task: str) -> str:

@@ -1,4 +1,7 @@
-"""A person at a browser fills the form, triggers, reads the report, approves, and sees the run succeed."""
+"""A person at a browser fills the form, triggers, reads the report, approves, and sees the run succeed.
+
+Meanwhile a Spark application is killed in the middle of its step.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.standalone.browser import Browser, browser, why_not
-from tests.standalone.migration import DAG, PATIENCE, Migration
+from tests.standalone.killing import Killed
+from tests.standalone.migration import DAG, PATIENCE, Migration, wait_for_question
 from tests.standalone.orders import Orders, entries_of
 
 pytestmark = [
@@ -29,7 +33,9 @@ def person(tmp_path: Path) -> Iterator[Browser]:
             opened.screenshot(tmp_path / "last.png")
 
 
-def test_a_person_fills_the_form_and_sees_it_succeed(migration: Migration, person: Browser, tmp_path: Path) -> None:
+def test_a_person_fills_the_form_and_a_killed_run_succeeds(
+    migration: Migration, person: Browser, tmp_path: Path
+) -> None:
     airflow = migration.airflow
     _log_in(person, airflow.settings.url, airflow.api.password())
 
@@ -47,15 +53,23 @@ def test_a_person_fills_the_form_and_sees_it_succeed(migration: Migration, perso
     run = _newest_run(migration)
     assert airflow.api.run(DAG, run)["conf"]["job"] == migration.job
 
+    killed = Killed.at_work(migration, run)
     migration.wait_for(run, "approve", "awaiting_input")
+    killed.check_went_on()
     person.open(f"{airflow.settings.url}/dags/{DAG}/runs/{run}/tasks/approve/required_actions")
     person.wait_for("//*[contains(text(), 'The report is green')]")
     person.screenshot(tmp_path / "approval.png")
     assert migration.published() is None
+    wait_for_question(airflow, DAG, run)
     person.click("//button[normalize-space()='Approve']")
 
     assert migration.end_of(run) == "success", migration.told(run)
-    assert entries_of(Path(migration.run_of(run).plan.target)) == Orders().entries
+    ferried = migration.run_of(run)
+    assert entries_of(Path(ferried.plan.target)) == Orders().entries
+    assert migration.in_tables(ferried) == Orders().entries
+    publication = migration.published()
+    assert publication is not None
+    assert publication.record.target == ferried.plan.target
     person.open(f"{airflow.settings.url}/dags/{DAG}/runs/{run}")
     person.wait_for("//*[normalize-space()='Success']")
     person.screenshot(tmp_path / "success.png")

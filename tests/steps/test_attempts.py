@@ -86,6 +86,7 @@ def writers_beside_the_step(
     return writers
 
 
+@pytest.mark.slow
 def test_a_twin_that_is_still_writing_when_the_step_ends_can_end_as_well(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,6 +126,7 @@ def test_a_driver_that_lost_the_lease_removes_nothing_of_the_next_ones(
     assert not world.run.has_done(Step.RESCALE)
 
 
+@pytest.mark.slow
 def test_what_drivers_before_left_behind_goes_before_the_step_writes_anything(
     world: World,
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_source_that_is_damaged_after_the_snapshot(migrated: Path, capsys: pyt
     ends_well(migrated)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0, 100, -1])
 def test_what_is_on_its_way_and_is_cut(migrated: Path, capsys: pytest.CaptureFixture[str], cut: int) -> None:
     def cut_it(file: Path) -> None:
@@ -88,6 +89,7 @@ def test_what_is_on_its_way_and_is_cut(migrated: Path, capsys: pytest.CaptureFix
     ends_well(migrated)
 
 
+@pytest.mark.slow
 def test_what_is_on_its_way_and_says_something_else_is_found_by_the_validation(
     migrated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_wrong_time_to_live_stops_before_anything_is_written(ferry: Ferry, tmp
     assert report.facts["snapshot"]["ages"]["states"][0]["counted"] == 1500
 
 
+@pytest.mark.slow
 def test_after_a_green_run_a_rise_stops(ferry: Ferry, tmp_path: Path) -> None:
     demo(tmp_path / "source")
     assert ferry("--ttl", "30d", "--rehearse").code == 0
@@ -99,6 +100,7 @@ def test_after_a_green_run_a_rise_stops(ferry: Ferry, tmp_path: Path) -> None:
     assert ferry("--ttl", "29d").code == 0
 
 
+@pytest.mark.slow
 def test_what_was_meant_goes_on_and_a_rehearsal_s_leave_holds_at_its_cut_over(ferry: Ferry, tmp_path: Path) -> None:
     demo(tmp_path / "source")
     assert ferry("--ttl", "12d", "--rehearse").code == 1
@@ -109,6 +111,7 @@ def test_what_was_meant_goes_on_and_a_rehearsal_s_leave_holds_at_its_cut_over(fe
     assert f"published: restore the new job from {tmp_path / 'target'}" in said.out
 
 
+@pytest.mark.slow
 def test_with_keep_expired_nothing_goes_and_the_report_says_what_would(ferry: Ferry, tmp_path: Path) -> None:
     demo(tmp_path / "source")
     said = ferry("--ttl", "30m", "--keep-expired")
@@ -116,6 +119,7 @@ def test_with_keep_expired_nothing_goes_and_the_report_says_what_would(ferry: Fe
     assert "under a time to live of 30m, kept all the same; youngest" in said.out
 
 
+@pytest.mark.slow
 def test_a_clock_that_the_timestamps_contradict_stops(ferry: Ferry, tmp_path: Path) -> None:
     now = demo(tmp_path / "source")
     newest = newest_of(tmp_path / "source")
@@ -129,6 +133,7 @@ def test_a_clock_that_the_timestamps_contradict_stops(ferry: Ferry, tmp_path: Pa
     assert ferry("--ttl", "30d", "--now", newest - 2 * HOUR, "--clock-tolerance", "2h").code == 0
 
 
+@pytest.mark.slow
 def test_an_old_savepoint_s_own_time_is_named(ferry: Ferry, tmp_path: Path) -> None:
     demo(tmp_path / "source", age=365 * DAY)
     newest = newest_of(tmp_path / "source")

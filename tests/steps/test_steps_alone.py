@@ -87,6 +87,7 @@ def test_no_other_run_comes_between_two_steps(
     assert the_run(tmp_path, "two").state is RunState.PLANNED
 
 
+@pytest.mark.slow
 def test_the_jobs_for_spark_submit_do_one_step_each(
     tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_the_jobs_for_spark_submit_do_one_step_each(
     assert the_run(tmp_path, "one").state is RunState.PUBLISHED
 
 
+@pytest.mark.slow
 def test_nobody_has_the_lease_while_people_think(tmp_path: Path, plan_of: PlanOf) -> None:
     for step in ("snapshot", "migrate", "rescale", "validate"):
         assert do_step(step, "--plan", plan_of("one")) == 0
@@ -124,6 +126,7 @@ def test_a_plan_that_contradicts_the_savepoint_fails_the_run_in_words(tmp_path: 
         assert control.lease_of("orders") is None
 
 
+@pytest.mark.slow
 def test_a_green_rehearsal_moves_the_tables_on_unless_it_looks_back(tmp_path: Path, plan_of: PlanOf) -> None:
     def rehearse(run_id: str, **others: object) -> Run:
         plan = plan_of(run_id, rehearse=True, **others)

@@ -1,4 +1,4 @@
-"""Which cases of a large matrix a plain `pytest` runs; `--all` runs every one."""
+"""Which tests are left out: by a plain `pytest`, which has a sample of large matrices, and by `pytest --fast`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import pytest
 
 FULL = "full"
 MATRIX = "matrix"
+PART = "part"
+NOT_FAST = ("airflow", "flink", "spark", "slow")
+
+_CASES_OF_A_PART = 2
 
 
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
@@ -28,6 +32,20 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     ]
 
 
+def not_fast(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """What `--fast` leaves out: what needs a server, what is slow, and of tests marked `part` all but two cases."""
+    out: list[pytest.Item] = []
+    parts: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if any(item.get_closest_marker(mark) is not None for mark in NOT_FAST):
+            out.append(item)
+        elif item.get_closest_marker(PART) is not None:
+            parts[item.nodeid.partition("[")[0]].append(item)
+    for cases in parts.values():
+        out += sorted(cases, key=lambda item: _shuffled(item.name))[_CASES_OF_A_PART:]
+    return out
+
+
 def _chosen(matrix: Sequence[pytest.Item]) -> list[pytest.Item]:
     names = sample([item.name for item in matrix])
     return [item for item in matrix if item.name in names]
@@ -36,7 +54,7 @@ def _chosen(matrix: Sequence[pytest.Item]) -> list[pytest.Item]:
 def sample(names: Iterable[str]) -> set[str]:
     """Few of them, in which each word of any of them occurs. The same names give the same sample."""
     # In an order that has nothing to do with theirs, or the first of a matrix would always be chosen.
-    left = {name: _words(name) for name in sorted(names, key=lambda name: zlib.crc32(name.encode()))}
+    left = {name: _words(name) for name in sorted(names, key=_shuffled)}
     missing = set().union(*left.values())
     taken: set[str] = set()
     while missing:
@@ -44,6 +62,10 @@ def sample(names: Iterable[str]) -> set[str]:
         missing -= left[best]
         taken.add(best)
     return taken
+
+
+def _shuffled(name: str) -> int:
+    return zlib.crc32(name.encode())
 
 
 def _words(name: str) -> set[str]:

@@ -80,6 +80,7 @@ def three_nights(nights: Nights) -> None:
     nights.run("third", second.with_changes(blobs={**second.blobs, "key-7": ({}, 0), "new": ({"a": 1}, 0)}))
 
 
+@pytest.mark.slow
 def test_lazy_nights_are_told_by_the_ledger_alone(nights: Nights) -> None:
     three_nights(nights)
     check, read = Judged(nights, "third").check()
@@ -87,12 +88,14 @@ def test_lazy_nights_are_told_by_the_ledger_alone(nights: Nights) -> None:
     assert check.expected.startswith("174 entries")
 
 
+@pytest.mark.slow
 def test_with_other_key_groups_the_rows_are_read(nights: Nights) -> None:
     three_nights(nights)
     check, read = Judged(nights, "third", max_parallelism=300).check()
     assert (check.outcome, read) == (Outcome.PASSED, 174), check
 
 
+@pytest.mark.slow
 def test_expiry_is_applied_by_key_or_by_row(nights: Nights) -> None:
     state = LegacyState({**maps(20), **{f"old-{key}": blob for key, blob in maps(5, OLD).items()}}, ttl=True)
     options: dict[str, Any] = {"ttl": TTL, "now": NOW}
@@ -156,6 +159,7 @@ SABOTAGE = [
 ]
 
 
+@pytest.mark.part
 @pytest.mark.parametrize(("kind", "change", "max_parallelism"), SABOTAGE)
 def test_sabotage_is_seen(
     kind: str, change: Callable[[pa.Table], pa.Table], max_parallelism: int | None, nights: Nights
@@ -167,6 +171,7 @@ def test_sabotage_is_seen(
     assert check.outcome is Outcome.FAILED
 
 
+@pytest.mark.slow
 def test_files_that_nobody_vouches_for_are_read_and_judged_by_their_rows(nights: Nights) -> None:
     three_nights(nights)
     judged = Judged(nights, "third")
@@ -184,6 +189,7 @@ def test_files_that_nobody_vouches_for_are_read_and_judged_by_their_rows(nights:
     assert judged.check()[0].outcome is Outcome.FAILED
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_said(nights: Nights) -> None:
     three_nights(nights)
     judged = Judged(nights, "third")
@@ -194,6 +200,7 @@ def test_a_file_that_is_gone_is_said(nights: Nights) -> None:
     assert judged.check()[0].outcome is Outcome.FAILED
 
 
+@pytest.mark.slow
 def test_a_ledger_without_one_of_its_columns_is_said(nights: Nights) -> None:
     three_nights(nights)
     judged = Judged(nights, "third")

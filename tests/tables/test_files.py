@@ -82,6 +82,7 @@ def column(file: pq.ParquetFile, name: str) -> int:
     return int(file.schema_arrow.get_field_index(name))
 
 
+@pytest.mark.slow
 def test_what_all_maps_have_in_common_is_kept_once(tmp_path: Path) -> None:
     nights = Nights(tmp_path, chunks=1)
     same = {f"key-{key}": ({f"user-{entry}": key for entry in range(5)}, 0) for key in range(50)}
@@ -96,6 +97,7 @@ def test_what_all_maps_have_in_common_is_kept_once(tmp_path: Path) -> None:
         assert nights.current(state, run) == state.migrated(nights.rules(state.write(str(tmp_path / f"{run} again"))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("null", [None, "first", "last"])
 def test_nulls_may_come_after_rows_without_any(
     null: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +140,7 @@ with DataFile(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [100_000, 1_200_000, 2_500_000, 2_900_000])
 def test_a_disk_that_is_full_leaves_no_file(tmp_path: Path, room: int) -> None:
     """Whether it is found out while rows are written or when the last of them are."""

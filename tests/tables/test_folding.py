@@ -88,6 +88,7 @@ def test_a_fold_leaves_each_key_once_with_the_run_that_changed_it(nights: Nights
     assert counts.keys_of_the_ferry == 30
 
 
+@pytest.mark.slow
 def test_a_folded_chunk_is_what_a_run_from_scratch_makes_of_it(nights: Nights, tmp_path: Path) -> None:
     state, _, _ = nights_until_a_fold(nights)
     run = f"{state.checkpoint_id}"
@@ -107,6 +108,7 @@ def test_a_folded_chunk_is_what_a_run_from_scratch_makes_of_it(nights: Nights, t
     }
 
 
+@pytest.mark.slow
 def test_after_a_fold_nights_are_lazy_and_the_ledger_is_proof_enough(nights: Nights) -> None:
     state, changed_in, _ = nights_until_a_fold(nights)
     chunks = folded(nights, f"{state.checkpoint_id}")
@@ -127,6 +129,7 @@ def test_after_a_fold_nights_are_lazy_and_the_ledger_is_proof_enough(nights: Nig
     assert table.account.counts.sum() == 3 * KEYS
 
 
+@pytest.mark.slow
 def test_before_a_fold_its_rows_are_still_there_until_they_are_cleaned_away(nights: Nights) -> None:
     state, _, _ = nights_until_a_fold(nights)
     before = nights.steps[f"{state.checkpoint_id - 1}"]
@@ -142,6 +145,7 @@ def test_before_a_fold_its_rows_are_still_there_until_they_are_cleaned_away(nigh
     assert nights.current(state, f"{state.checkpoint_id}") == expected(nights, state)
 
 
+@pytest.mark.slow
 def test_vanished_keys_leave_nothing_behind_and_may_come_back(nights: Nights) -> None:
     nights.chunks = 1
     state = LegacyState(blobs())
@@ -167,6 +171,7 @@ def test_vanished_keys_leave_nothing_behind_and_may_come_back(nights: Nights) ->
     assert nights.current(back, "sixth") == expected(nights, back)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("died_after", ["tasks", "entries", "both tables"])
 def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after: str) -> None:
     state, changed_in, _ = nights_until_a_fold(nights)
@@ -199,6 +204,7 @@ def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after
     assert newest == changed_in
 
 
+@pytest.mark.slow
 def test_both_tables_move_or_neither(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     state, _, _ = nights_until_a_fold(nights)
     more = state.with_changes(blobs={**state.blobs, **blobs(99, range(KEYS))}, checkpoint_id=99)

@@ -51,6 +51,7 @@ def test_nothing_changed_nothing_read_nothing_written(nights: Nights) -> None:
     assert len(nights.current(state, "second")) == 600
 
 
+@pytest.mark.slow
 def test_one_percent_changed_is_one_percent_written(nights: Nights) -> None:
     state = LegacyState(maps(1000, 5))
     nights.run("first", state)
@@ -63,6 +64,7 @@ def test_one_percent_changed_is_one_percent_written(nights: Nights) -> None:
     assert nights.current(after, "second") == after.migrated(rules)
 
 
+@pytest.mark.slow
 def test_a_new_key_is_written_and_so_is_one_whose_timestamp_alone_changed(nights: Nights) -> None:
     state = LegacyState(maps(50), ttl=True)
     nights.run("first", state, ttl=TTL, now=NOW)
@@ -75,6 +77,7 @@ def test_a_new_key_is_written_and_so_is_one_whose_timestamp_alone_changed(nights
     assert current["new", "a"] == (1, FRESH)
 
 
+@pytest.mark.slow
 def test_what_the_job_migrated_meanwhile_replaces_the_rows(nights: Nights) -> None:
     state = LegacyState(maps(20))
     nights.run("first", state)
@@ -108,6 +111,7 @@ def test_a_vanished_key_leaves_a_tombstone_and_may_come_back(nights: Nights) -> 
     assert len(nights.current(state, "fourth")) == 60
 
 
+@pytest.mark.slow
 def test_too_many_vanished_keys_stop_the_run_before_anything_is_visible(nights: Nights) -> None:
     state = LegacyState(maps(20))
     nights.run("first", state)
@@ -119,6 +123,7 @@ def test_too_many_vanished_keys_stop_the_run_before_anything_is_visible(nights: 
     assert len(nights.current(state, "first")) == 60
 
 
+@pytest.mark.slow
 def test_only_time_passed_nothing_is_written_and_readers_apply_expiry(nights: Nights) -> None:
     half = maps(10)
     blobs = {key: (content, OLD if number % 2 else FRESH) for number, (key, (content, _)) in enumerate(half.items())}
@@ -133,6 +138,7 @@ def test_only_time_passed_nothing_is_written_and_readers_apply_expiry(nights: Ni
     assert len(nights.current(state, "second", ttl=TTL, now=later, keep_expired=True)) == 30
 
 
+@pytest.mark.slow
 def test_where_time_decides_who_wins_it_counts_as_a_change(nights: Nights) -> None:
     # The row is older than the blob: while it lives it stands, afterwards the blob's entry does.
     state = LegacyState({"k": ({"a": 1}, NOW)}, {"k": {"a": (2, NOW - TTL + 10)}}, ttl=True)
@@ -143,6 +149,7 @@ def test_where_time_decides_who_wins_it_counts_as_a_change(nights: Nights) -> No
     assert nights.current(state, "second", ttl=TTL, now=NOW + 20) == {("k", "a"): (1, NOW)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -166,6 +173,7 @@ def test_what_nights_must_have_in_common_changed_everything_is_written_anew(
     assert nights.counts("third", after, **options).keys_unchanged == 30
 
 
+@pytest.mark.slow
 def test_when_a_columns_type_changed_no_row_lacks_what_it_had(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     state = LegacyState(maps(30))
     with monkeypatch.context() as before:
@@ -182,6 +190,7 @@ def test_when_a_columns_type_changed_no_row_lacks_what_it_had(nights: Nights, mo
     assert nights.counts("third", state).keys_unchanged == 30
 
 
+@pytest.mark.slow
 def test_a_step_done_twice_changes_nothing(nights: Nights) -> None:
     state = LegacyState(maps(40))
     first = nights.run("first", state, to_main=False)
@@ -193,6 +202,7 @@ def test_a_step_done_twice_changes_nothing(nights: Nights) -> None:
     assert len(_ledger(nights, "first")) == 40
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nights) -> None:
     state = LegacyState(maps(40))
     savepoint = state.write(str(nights.folder / "savepoint-first"))
@@ -216,6 +226,7 @@ def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nigh
     assert nights.counts("second", state).keys_unchanged == 40
 
 
+@pytest.mark.slow
 def test_an_older_source_stays_on_its_branch(nights: Nights) -> None:
     new = LegacyState(maps(10), checkpoint_id=9)
     nights.run("new", new)
@@ -226,6 +237,7 @@ def test_an_older_source_stays_on_its_branch(nights: Nights) -> None:
     assert len(nights.current(new, "new")) == 30
 
 
+@pytest.mark.slow
 def test_a_branch_says_what_its_own_run_found(nights: Nights) -> None:
     nights.run("first", LegacyState(maps(10)))
     other = LegacyState({"only": ({"a": 1}, 0)}, checkpoint_id=2)
@@ -234,6 +246,7 @@ def test_a_branch_says_what_its_own_run_found(nights: Nights) -> None:
     assert len(nights.current(other, "second")) == 30
 
 
+@pytest.mark.slow
 def test_contradictions_stop_the_run_unless_there_is_a_rule(nights: Nights) -> None:
     state = LegacyState({"k": ({"a": 1}, 0)}, {"k": {"b": (2, 0)}}, {"k": 0})
     with pytest.raises(ContradictionsError):
@@ -245,6 +258,7 @@ def test_contradictions_stop_the_run_unless_there_is_a_rule(nights: Nights) -> N
     assert nights.current(state, "blob") == {("k", "a"): (1, None)}
 
 
+@pytest.mark.slow
 def test_nulls_that_no_row_can_hold_stop_the_run_or_are_dropped(nights: Nights) -> None:
     state = LegacyState({"k": ({"a": 1, "b": None}, FRESH), "empty": ({}, FRESH)}, ttl=True)
     with pytest.raises(NullsCannotBeKeptError):
@@ -255,6 +269,7 @@ def test_nulls_that_no_row_can_hold_stop_the_run_or_are_dropped(nights: Nights) 
     assert entries == {"k": 1, "empty": 0}
 
 
+@pytest.mark.slow
 def test_nulls_are_rows_wherever_they_can_be(nights: Nights) -> None:
     plain = LegacyState({"k": ({"a": None}, 0)}, {"m": {"b": (None, 0)}}, {"m": 0})
     nights.run("plain", plain)

@@ -119,6 +119,7 @@ def migrations() -> Iterator[Any]:
             yield pytest.param(case, layout, settings, marks=marks, id=f"{case}-{layout}-{settings}")
 
 
+@pytest.mark.part
 @pytest.mark.parametrize(("case", "layout", "settings"), tuple(migrations()))
 def test_what_the_migration_writes_is_green(case: str, layout: str, settings: str, tmp_path: Path) -> None:
     options = dict(SETTINGS[settings])
@@ -142,6 +143,7 @@ def plain_cases() -> list[str]:
     return sorted(one.name for one in GOLDEN.iterdir() if one.is_dir() and not one.name.startswith(left_out))
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("layout", [Layout(), Layout(max_parallelism=1000)], ids=["same", "max1000"])
 @pytest.mark.parametrize("case", plain_cases())
 def test_what_only_moves_is_green(case: str, layout: Layout, tmp_path: Path) -> None:
@@ -236,6 +238,7 @@ def assert_caught(found: dict[str, Check], name: str, key_group: int, *words: st
     assert any(all(word in sample for word in words) for sample in check.samples), check.samples
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("which", [0, 17, -1])
 def test_an_entry_missing(plain: Case, which: int, tmp_path: Path) -> None:
     def change(groups: Groups) -> int:
@@ -331,6 +334,7 @@ def test_a_null_and_a_value(plain: Case, to_null: bool, tmp_path: Path) -> None:
     assert_caught(found, f"main/{NEW}: content", key_group, "null: expected")
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("by", [1, -1])
 def test_a_timestamp_changed_by_one(stamped: Case, by: int, tmp_path: Path) -> None:
     def change(groups: Groups) -> int:
@@ -353,6 +357,7 @@ def test_a_living_entry_dropped(stamped: Case, tmp_path: Path) -> None:
     assert_caught(found, f"main/{NEW}: rows", key_group, "missing (alive")
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("origin", [NEW, LEGACY])
 def test_an_expired_entry_kept(stamped: Case, origin: str, tmp_path: Path) -> None:
     """Of the source's rows, or an entry of an expired blob."""
@@ -675,6 +680,7 @@ def contested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saboteur.folder
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("layout", ["same", "max300"])
 @pytest.mark.parametrize("rule", [Contradiction.BLOB, Contradiction.ROWS])
 def test_contradictions_by_rule(contested: Path, rule: Contradiction, layout: str, tmp_path: Path) -> None:

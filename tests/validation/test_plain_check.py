@@ -132,6 +132,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_conversion_and_validation_share_is_seen(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -204,6 +205,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return migrated(folder / "source", folder / "new", "main", Layout({operator_id("main"): 3}), now=1_790_000_000_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target_bytes", [64 << 20, 200_000])
 def test_a_large_state_is_sampled(large: Case, target_bytes: int) -> None:
     staged = Savepoint.open(str(large.folder))
@@ -223,6 +225,7 @@ def test_a_large_state_is_sampled(large: Case, target_bytes: int) -> None:
     assert plain == plain_of(validate(large.source, staged, large.conversion, target_bytes=target_bytes))
 
 
+@pytest.mark.slow
 def test_a_fault_in_every_key_is_in_the_sample(large: Case, tmp_path: Path) -> None:
     saboteur = Saboteur(large.folder, tmp_path / "sabotaged")
 
@@ -238,6 +241,7 @@ def test_a_fault_in_every_key_is_in_the_sample(large: Case, tmp_path: Path) -> N
     assert len(plain.samples) == 10
 
 
+@pytest.mark.slow
 def test_a_key_that_is_too_large_is_left_out_by_number(large: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_MOST_OF_A_KEY", 10)
     plain = plain_of(validate(large.source, Savepoint.open(str(large.folder)), large.conversion))

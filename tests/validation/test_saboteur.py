@@ -35,11 +35,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     }
 
 
+@pytest.mark.slow
 def test_what_was_not_altered_is_green(results: dict[str, Case]) -> None:
     for name, case in results.items():
         assert not [check for check in case.checks(case.folder) if check.outcome is Outcome.FAILED], name
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + COUNT * 5)
 def test_every_alteration_that_counts_is_red_and_names_the_place(results: dict[str, Case], tmp_path: Path) -> None:
     sys.stdout.write(f"{COUNT} alterations, STATEFERRY_ALTERATION_SEED={SEED}\n")
@@ -66,6 +68,7 @@ def test_every_alteration_that_counts_is_red_and_names_the_place(results: dict[s
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.part
 @pytest.mark.parametrize(
     "kind",
     [

@@ -26,17 +26,14 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
         yield cluster
 
 
-def test_a_rehearsal_leaves_the_job_alone_a_cut_over_replaces_it_and_a_rollback_brings_it_back(
+PARTS = ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job"]
+
+
+def test_a_cut_over_replaces_the_job_and_a_rollback_brings_it_back(
     airflow: Server, flink: FlinkCluster, tmp_path: Path
 ) -> None:
     ferry = Ferry.ready(airflow, flink, "replaced", tmp_path, "--ttl-days", 30)
     old = ferry.start_old_job()
-
-    rehearsal = ferry.trigger(old, ttl="30d", mode="rehearse")
-    assert ferry.end_of(rehearsal) == "success", ferry.logs(rehearsal)
-    assert old.status == "RUNNING"
-    assert ferry.published() is None
-
     run = ferry.cut_over(old, ttl="30d", approval=True, job_parallelism=3)
     airflow.api.wait(DAG, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
     assert old.status == "FINISHED"
@@ -52,10 +49,7 @@ def test_a_rehearsal_leaves_the_job_alone_a_cut_over_replaces_it_and_a_rollback_
     assert publication is not None
     new = ferry.running()
     assert ferry.xcom(run, "start_job")["job_id"] == new.id
-    times = ferry.xcom(run, "conclude")["times"]
-    assert list(times) == ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job"]
-    # As its rehearsal had shown, which neither publishes nor starts a job.
-    assert [part for part, time in times.items() if time["predicted"] is None] == ["cut_over", "start_job"]
+    assert list(ferry.xcom(run, "conclude")["times"]) == PARTS
     restored = flink.get(f"/jobs/{new.id}/checkpoints")["latest"]["restored"]
     assert restored["external_path"] == f"file:{publication.record.target}"
     check_that_nothing_goes_back_beside(ferry, new)
@@ -115,6 +109,26 @@ def check_that_the_old_job_comes_back(ferry: Ferry, back: Ferry, end: Path) -> N
 def indexes(ferry: Ferry) -> set[int]:
     """Of the purchases that were shown."""
     return {line.index for line in shown(ferry.sink)}
+
+
+@pytest.mark.full
+def test_a_rehearsal_leaves_the_job_alone_and_predicts_the_times_of_the_cut_over(
+    airflow: Server, flink: FlinkCluster, tmp_path: Path
+) -> None:
+    ferry = Ferry.ready(airflow, flink, "rehearsed", tmp_path, "--ttl-days", 30)
+    old = ferry.start_old_job()
+    rehearsal = ferry.trigger(old, ttl="30d", mode="rehearse")
+    assert ferry.end_of(rehearsal) == "success", ferry.logs(rehearsal)
+    assert old.status == "RUNNING"
+    assert ferry.published() is None
+
+    run = ferry.cut_over(old, ttl="30d")
+    assert ferry.end_of(run) == "success", ferry.logs(run)
+    times = ferry.xcom(run, "conclude")["times"]
+    assert list(times) == PARTS
+    # A rehearsal neither publishes nor starts a job.
+    assert [part for part, time in times.items() if time["predicted"] is None] == ["cut_over", "start_job"]
+    ferry.check_that_nothing_was_lost("newMainState")
 
 
 @pytest.mark.full
