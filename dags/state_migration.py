@@ -6,19 +6,18 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 from state_migration.approval import ApproveRun
-from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED
 from state_migration.conclusion import Conclude
 from state_migration.flink_tasks import StartJob, TakeSavepoint
 from state_migration.form import migration_params
 from state_migration.plan_task import PlanOperator
 from state_migration.return_task import ReturnToOldJob
-from state_migration.steps import StepOperator
+from state_migration.steps import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED, StepOperator
 
 from stateferry.runs.facts import Step
 
 with DAG(
     dag_id="state_migration",
-    description="Ferry the state of a Flink job into a new savepoint, with proof before the cut-over",
+    description="Migrate the state of a Flink job into a new savepoint, which is validated before it is published",
     doc_md=__doc__,
     schedule=CronTriggerTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1),

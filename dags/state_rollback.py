@@ -1,4 +1,4 @@
-"""Go back to the previous publication of a job, with the same approval as forward; can start the old job again."""
+"""Roll back the publication of a job after a person has approved; can also start the old job again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from state_migration.rollback_tasks import ApproveRollback, CancelNewJob, PlanRo
 
 with DAG(
     dag_id="state_rollback",
-    description="Go back to a job's previous publication",
+    description="Roll back the publication of a job",
     doc_md=__doc__,
     schedule=None,
     start_date=datetime(2026, 1, 1),

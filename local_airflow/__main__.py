@@ -71,7 +71,9 @@ def _up(port: int) -> int:
     demo.write_savepoint(server.settings)
     say(f"Airflow is up: {server.settings.url}")
     say(f"log in as admin with the password {server.api.password()}")
-    say("state_migration, triggered with its form as it is, migrates a demo savepoint; `make down` stops Airflow")
+    say(
+        "trigger the DAG state_migration with its form unchanged to migrate a demo savepoint; `make down` stops Airflow"
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Errors of Flink, in Flink's own words."""
+"""Errors of Flink, with the messages that Flink gives."""
 
 from __future__ import annotations
 
@@ -59,4 +59,4 @@ def root_cause(trace: str) -> str:
         said.append(words)
     # An exception that wraps another repeats its words.
     told = [words for index, words in enumerate(said) if index == 0 or words not in said[index - 1]]
-    return " – caused by ".join(told) or "(nothing)"
+    return " – caused by ".join(told) or "(no reason is given)"

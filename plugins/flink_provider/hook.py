@@ -76,7 +76,7 @@ class FlinkHook(BaseHook):
         return self.run(lambda rest: job_state(rest, job_id))
 
     def has_checkpointed(self, job_id: str) -> bool:
-        """Whether the job has completed a checkpoint of its own; after that, going back replays input."""
+        """Whether the job has completed a checkpoint of its own. If it has, the old job would read input again."""
         return self.run(lambda rest: has_checkpointed(rest, job_id))
 
     def run_jar(self, run: JarRun) -> bool:

@@ -110,8 +110,8 @@ async def find_job(rest: FlinkRest, job: str) -> JobOverview:
     jobs = await list_jobs(rest)
     found = _choose(rest, job, jobs)
     if found is None:
-        there = ", ".join(f"'{other.name}' ({other.id}, {other.state})" for other in jobs) or "none at all"
-        raise FlinkError(f"no job has the name or id '{job}' at {rest.endpoint.url}; there are: {there}")
+        known = ", ".join(f"'{other.name}' ({other.id}, {other.state})" for other in jobs) or "none"
+        raise FlinkError(f"no job has the name or id '{job}' at {rest.endpoint.url}; Flink knows these jobs: {known}")
     return found
 
 
@@ -154,7 +154,7 @@ async def known_state(rest: FlinkRest, job_id: str) -> str:
 
 
 async def has_checkpointed(rest: FlinkRest, job_id: str) -> bool:
-    """Whether the job has completed a checkpoint or savepoint of its own; after that, going back replays input.
+    """Whether the job has completed a checkpoint or savepoint of its own; then an older job would read input again.
 
     Flink answers from a cache. To be sure that there is none, this asks again when the cache is out of date.
     """
@@ -203,7 +203,7 @@ async def run_jar(rest: FlinkRest, run: JarRun) -> bool:
     end = time.monotonic() + rest.endpoint.patience
     while True:
         if (state := await job_state(rest, run.job_id)) is not None:
-            _log.info("job %s is there already: %s", run.job_id, state)
+            _log.info("job %s exists already: it is %s", run.job_id, state)
             return False
         jar = await _jar_id(rest, run.jar)
         try:
@@ -211,7 +211,7 @@ async def run_jar(rest: FlinkRest, run: JarRun) -> bool:
         except FlinkUnreachableError as lost:
             if time.monotonic() > end:
                 raise
-            _log.warning("%s; looking whether job %s was started", lost, run.job_id)
+            _log.warning("%s; looking in Flink whether job %s was started", lost, run.job_id)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         except FlinkRefusedError as refused:
             # An earlier request, whose answer was lost, was still in progress.
@@ -235,13 +235,13 @@ async def look(rest: FlinkRest, job_id: str, goal: Goal) -> str | None:
     if state == "FAILED":
         raise FlinkJobError(f"job {job_id} has failed: {await why_failed(rest, job_id)}")
     if state in TERMINAL:
-        raise FlinkJobError(f"job {job_id} is {state}; expected: {_says(goal)}")
+        raise FlinkJobError(f"job {job_id} is {state}; expected: {_shown(goal)}")
     if goal.max_failures is not None:
         failures = await _failures(rest, job_id, goal.max_failures + 1)
         if len(failures) > goal.max_failures:
             raise FlinkJobError(
-                f"job {job_id} is {state} and has failed {len(failures)} times on its way to {_says(goal)}: "
-                f"{failures[0]}"
+                f"job {job_id} is {state}, not {_shown(goal)}, and has failed {len(failures)} times, which is more "
+                f"than the {goal.max_failures} that are allowed. Its newest failure: {failures[0]}"
             )
     return None
 
@@ -262,17 +262,17 @@ async def wait_for(rest: FlinkRest, job_id: str, goal: Goal, *, timeout: float, 
     end = time.monotonic() + timeout
     while (reached := await look(rest, job_id, goal)) is None:
         if time.monotonic() > end:
-            raise FlinkTimeoutError(f"{await says_so_far(rest, job_id, goal)} after {timeout:g} s")
+            raise FlinkTimeoutError(f"{await progress_of(rest, job_id, goal)} after {timeout:g} s")
         await asyncio.sleep(poll_interval)
     return reached
 
 
-async def says_so_far(rest: FlinkRest, job_id: str, goal: Goal) -> str:
+async def progress_of(rest: FlinkRest, job_id: str, goal: Goal) -> str:
     """Describes a job that hasn't reached its goal: its state and its newest failure."""
     state = await job_state(rest, job_id)
     failures = [] if state is None else await _failures(rest, job_id, 1)
     newest = f"; its newest failure: {failures[0]}" if failures else ""
-    return f"job {job_id} is {state}, not {_says(goal)}{newest}"
+    return f"job {job_id} is {state}, not {_shown(goal)}{newest}"
 
 
 async def cached_for(rest: FlinkRest) -> float:
@@ -284,10 +284,10 @@ async def _jar_id(rest: FlinkRest, jar: str) -> str:
     files = (await rest.get("/jars"))["files"]
     named = [file for file in files if jar in (file["id"], file["name"])]
     if not named:
-        there = ", ".join(sorted(file["name"] for file in files)) or "none at all"
-        raise FlinkError(f"no jar '{jar}' was uploaded to {rest.endpoint.url}; there are: {there}")
+        known = ", ".join(sorted(file["name"] for file in files)) or "none"
+        raise FlinkError(f"no jar '{jar}' was uploaded to {rest.endpoint.url}; Flink has these jars: {known}")
     return str(max(named, key=lambda file: file["uploaded"])["id"])
 
 
-def _says(goal: Goal) -> str:
+def _shown(goal: Goal) -> str:
     return " or ".join(sorted(goal.states)) + (" with a completed checkpoint" if goal.checkpoint else "")

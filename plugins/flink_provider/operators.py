@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from airflow.sdk.exceptions import AirflowFailException
-
-from flink_provider.base import HOUR, JOB_ID, FlinkOperator, task_key
-from flink_provider.errors import FlinkJobError, FlinkJobLostError, FlinkRefusedError
-from flink_provider.identity import flink_id
-from flink_provider.jobs import Goal, JarRun, cancel_job, known_state
-from flink_provider.rest import FlinkRest
-from flink_provider.savepoints import Pending, Savepoint, SavepointOrder, facts, find_or_trigger, take
+from flink_provider.base import FlinkOperator
+from flink_provider.jobs import Goal, JarRun, cancel_job
+from flink_provider.savepoints import Pending, Savepoint, find_or_trigger
+from flink_provider.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, for_good, job_started
 from flink_provider.triggers import Event, FlinkJobTrigger, FlinkSavepointTrigger, is_deferrable, raise_for
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-# The key in the task's own store, which outlives a try. It holds the id of a job that Flink has known.
-_SUBMITTED = "flink_job_submitted"
 
 
 class FlinkSavepointOperator(FlinkOperator):
@@ -49,15 +41,17 @@ class FlinkSavepointOperator(FlinkOperator):
         self.savepoint_format = savepoint_format
 
     def execute(self, context: Context) -> dict[str, Any]:
-        started = time.time()
-        order = self._order(context)
+        started, task = time.time(), self.task(context)
+        order = task.savepoint_order(
+            self.job, self.savepoint_directory, stop=self.stop, savepoint_format=self.savepoint_format
+        )
         if not is_deferrable(self):
-            return self._taken(context, self.hook.run(lambda rest: self._take(rest, order)), started)
+            return task.take_savepoint(order, timeout=self.timeout, poll_interval=self.poll_interval)
         found = self.hook.run(lambda rest: find_or_trigger(rest, order))
         if isinstance(found, Pending):
-            self.show(context, found.job_id)
+            task.show(found.job_id)
             self._defer(found, started)
-        return self._taken(context, found, started)
+        return task.savepoint_taken(found, started)
 
     def execute_complete(self, context: Context, event: Event, started: float) -> dict[str, Any]:
         if event["status"] == "forgotten":
@@ -65,29 +59,12 @@ class FlinkSavepointOperator(FlinkOperator):
             # elsewhere.
             return self.execute(context)
         raise_for(event)
-        return self._taken(context, Savepoint(event["job_id"], event["location"]), started)
-
-    def _order(self, context: Context) -> SavepointOrder:
-        job = self.the_job_meant(context, self.job) if self.stop else self.job
-        tries = max(context["ti"].try_number, 1)
-        return SavepointOrder(task_key(context), job, self.savepoint_directory, self.stop, self.savepoint_format, tries)
-
-    async def _take(self, rest: FlinkRest, order: SavepointOrder) -> Savepoint:
-        return await take(rest, order, timeout=self.timeout, poll_interval=self.poll_interval)
+        return self.task(context).savepoint_taken(Savepoint(event["job_id"], event["location"]), started)
 
     def _defer(self, pending: Pending, started: float) -> NoReturn:
         self.log.info("waiting for the savepoint of job %s (trigger %s)", pending.job_id, pending.trigger)
         trigger = FlinkSavepointTrigger(trigger=pending.trigger, **self.watch(pending.job_id))
         self.defer(trigger=trigger, method_name="execute_complete", kwargs={"started": started})
-
-    def _taken(self, context: Context, savepoint: Savepoint, started: float) -> dict[str, Any]:
-        if savepoint.job_id is not None:
-            self.show(context, savepoint.job_id)
-        seconds = {"seconds": round(time.time() - started, 3)}
-        result = {"savepoint": savepoint.location, "job_id": savepoint.job_id} | seconds
-        result |= self.hook.run(lambda rest: facts(rest, savepoint))
-        self.log.info("savepoint: %s", result)
-        return result
 
 
 class FlinkStopWithSavepointOperator(FlinkSavepointOperator):
@@ -150,13 +127,12 @@ class FlinkRunJarOperator(FlinkOperator):
         self.restart_lost = restart_lost
 
     def execute(self, context: Context) -> dict[str, Any]:
-        started = time.time()
-        run = self._run(context)
+        started, task = time.time(), self.task(context)
+        run = self._run(task)
         self._job_id = run.job_id
-        self.show(context, run.job_id)
-        self._submit(context, run)
+        task.submit(run, restart_lost=self.restart_lost)
         if self.wait_until == "submitted":
-            return self._result(run.job_id, "submitted", started)
+            return job_started(run.job_id, "submitted", started)
         goal = replace(_GOALS[self.wait_until], max_failures=self.max_failures)
         if is_deferrable(self):
             watch = self.watch(run.job_id)
@@ -169,24 +145,23 @@ class FlinkRunJarOperator(FlinkOperator):
             )
             kwargs = {"job_id": run.job_id, "started": started}
             self.defer(trigger=trigger, method_name="execute_complete", kwargs=kwargs)
-        with _for_good():
-            state = self.hook.wait_for(run.job_id, goal, timeout=self.timeout, poll_interval=self.poll_interval)
-        return self._result(run.job_id, state, started)
+        state = task.wait_for(run.job_id, goal, timeout=self.timeout, poll_interval=self.poll_interval)
+        return job_started(run.job_id, state, started)
 
     def execute_complete(self, context: Context, event: Event, job_id: str, started: float) -> dict[str, Any]:
-        with _for_good():
+        with for_good():
             raise_for(event)
-        return self._result(job_id, event["state"], started)
+        return job_started(job_id, event["state"], started)
 
     def on_kill(self) -> None:
         job_id = getattr(self, "_job_id", None)
         if self.cancel_on_kill and job_id is not None:
             self.hook.run(lambda rest: cancel_job(rest, job_id))
 
-    def _run(self, context: Context) -> JarRun:
+    def _run(self, task: FlinkTask) -> JarRun:
         parallelism = None if self.parallelism in (None, "") else int(str(self.parallelism))
         return JarRun(
-            job_id=flink_id("job", *task_key(context)),
+            job_id=task.job_id,
             jar=self.jar,
             entry_class=self.entry_class or None,
             arguments=tuple(self.arguments),
@@ -194,27 +169,6 @@ class FlinkRunJarOperator(FlinkOperator):
             savepoint=self.savepoint or None,
             configuration=dict(self.configuration or {}),
         )
-
-    def _submit(self, context: Context, run: JarRun) -> None:
-        store = context.get("task_state_store")
-        if store is not None and store.get(_SUBMITTED) == run.job_id and not self.restart_lost:
-            with _for_good():
-                self.hook.run(lambda rest: known_state(rest, run.job_id))
-            return
-        with _for_good():
-            try:
-                now = self.hook.run_jar(run)
-            except FlinkRefusedError:
-                # If the state doesn't fit, the job finds out: then the job exists and has failed.
-                if self.hook.job_state(run.job_id) is None:
-                    context["ti"].xcom_push(key=JOB_ID, value=None)
-                raise
-        self.log.info("job %s %s", run.job_id, "was started" if now else "had been started by an earlier try")
-        if store is not None:
-            store.set(_SUBMITTED, run.job_id)
-
-    def _result(self, job_id: str, state: str, started: float) -> dict[str, Any]:
-        return {"job_id": job_id, "state": state, "seconds": round(time.time() - started, 3)}
 
 
 class FlinkCancelJobOperator(FlinkOperator):
@@ -230,34 +184,17 @@ class FlinkCancelJobOperator(FlinkOperator):
         self.job = job
 
     def execute(self, context: Context) -> dict[str, Any]:
-        job_id = self.hook.job_id(self.the_job_meant(context, self.job))
-        self.show(context, job_id)
+        task = self.task(context)
         if is_deferrable(self):
+            job_id = task.job_to_cancel(self.job)
             self.hook.run(lambda rest: cancel_job(rest, job_id))
             trigger = FlinkJobTrigger(states=sorted(Goal.over().states), **self.watch(job_id))
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"job_id": job_id})
-        state = self.hook.cancel(job_id, timeout=self.timeout, poll_interval=self.poll_interval)
-        return {"job_id": job_id, "state": state}
+        return task.cancel(self.job, timeout=self.timeout, poll_interval=self.poll_interval)
 
     def execute_complete(self, context: Context, event: Event, job_id: str) -> dict[str, Any]:
         raise_for(event)
         return {"job_id": job_id, "state": event["state"]}
 
 
-_GOALS = {
-    "running": Goal(frozenset({"RUNNING", "FINISHED"})),
-    "checkpoint": Goal(frozenset({"RUNNING", "FINISHED"}), checkpoint=True),
-    "finished": Goal(frozenset({"FINISHED"})),
-}
-
-
-@contextmanager
-def _for_good() -> Iterator[None]:
-    """Fails the task without a retry, because a retry can't help.
-
-    The id of a job that has ended can't be used again, and a program that Flink refuses stays refused.
-    """
-    try:
-        yield
-    except (FlinkJobError, FlinkJobLostError, FlinkRefusedError) as error:
-        raise AirflowFailException(str(error)) from error
+_GOALS = {"running": UP, "checkpoint": UP_WITH_CHECKPOINT, "finished": Goal(frozenset({"FINISHED"}))}

@@ -12,7 +12,7 @@ def provider_info() -> dict[str, Any]:
     return {
         "package-name": "stateferry",
         "name": "Stateferry",
-        "description": "Apache Flink over REST, and the migration of its jobs' state.",
+        "description": "Apache Flink over REST, and the migration of the state of Flink jobs.",
         "connection-types": [
             {
                 "connection-type": "flink",
@@ -33,37 +33,37 @@ def provider_info() -> dict[str, Any]:
 _FIELDS = {
     "token": {
         "label": "Bearer token",
-        "description": "Instead of login and password.",
+        "description": "Used instead of login and password.",
         "schema": {"type": ["string", "null"], "format": "password"},
     },
     "verify": {
         "label": "Check the certificate",
-        "description": "With https: false takes whatever certificate is shown.",
+        "description": "For https. If it is false, every certificate is accepted.",
         "schema": {"type": ["boolean", "null"], "default": True},
     },
     "ca_file": {
         "label": "CA file",
-        "description": "Certificates to trust, as a file on Airflow's machines. Left out: those of the system.",
+        "description": "A file on Airflow's machines with the certificates to trust. Empty: those of the system.",
         "schema": {"type": ["string", "null"]},
     },
     "path": {
         "label": "Path",
-        "description": "What comes before Flink's own paths, behind a proxy.",
+        "description": "The path that a proxy puts before Flink's own paths.",
         "schema": {"type": ["string", "null"]},
     },
     "ui_url": {
         "label": "Web interface",
-        "description": "Where people find Flink's web interface, if not at the same address.",
+        "description": "The address of Flink's web interface, if it is another one.",
         "schema": {"type": ["string", "null"]},
     },
     "patience": {
         "label": "Patience (seconds)",
-        "description": "How long a request is repeated while the JobManager doesn't answer.",
+        "description": "For so long a request is repeated if the JobManager doesn't answer.",
         "schema": {"type": ["number", "null"], "default": 300},
     },
     "answer_timeout": {
         "label": "Answer (seconds)",
-        "description": "How long the JobManager may take for one answer.",
+        "description": "The time that the JobManager may take for one answer.",
         "schema": {"type": ["number", "null"], "default": 30},
     },
 }

@@ -42,7 +42,7 @@ class Endpoint:
     answer: float = ANSWER_SECONDS
     """Seconds that one answer may take."""
     ui_url: str | None = None
-    """Where people find Flink's web interface, if that is elsewhere."""
+    """The address of Flink's web interface, if it is another one."""
 
     def client(self) -> httpx.AsyncClient:
         """A client for this endpoint."""
@@ -113,7 +113,7 @@ class FlinkRest:
                     raise FlinkUnreachableError(f"no answer from Flink: {why}") from error
             if time.monotonic() + pause > end:
                 raise FlinkUnreachableError(f"no answer from Flink within {self.endpoint.patience:g} s: {why}")
-            _log.warning("%s; asking again in %g s", why, pause)
+            _log.warning("%s; repeating the request in %g s", why, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -126,7 +126,7 @@ def _refusal(request: str, response: httpx.Response) -> FlinkRefusedError | None
 
 def _words(response: httpx.Response) -> str:
     if response.is_redirect:
-        return f"redirected to {response.headers.get('location')}: give that address in the connection"
+        return f"redirected to {response.headers.get('location')}: enter that address in the connection"
     try:
         errors = [str(error) for error in response.json()["errors"]]
     except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):

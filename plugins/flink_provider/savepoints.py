@@ -34,18 +34,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SavepointOrder:
-    """One savepoint that is wanted, the same in every try."""
+    """The savepoint that a task asks for. Every try of the task makes the same order."""
 
     key: tuple[str, ...]
-    """Who wants it: the same parts in every try, different ones for every other savepoint."""
+    """Identifies the order: the same parts in every try, different ones for every other savepoint."""
     job: str
-    """Name or id."""
+    """The job's name or id."""
     root: str
-    """Where savepoints go; this one gets a folder of its own there."""
+    """The directory of savepoints; this one gets a folder of its own in it."""
     stop: bool = False
     format: str = "CANONICAL"
     tries: int = 1
-    """How often it may have been triggered by now: one that failed is asked for anew, as another trigger."""
+    """How often the savepoint may have been triggered by now. After a failure it is triggered again, by another id."""
 
     @property
     def directory(self) -> str:
@@ -87,10 +87,11 @@ async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint |
         job = await find_job(rest, order.job)
         if job.is_over:
             raise FlinkError(
-                f"job '{job.name}' ({job.id}) is {job.state}, and no savepoint of it is in {order.directory}"
+                f"job '{job.name}' ({job.id}) is {job.state}, and no savepoint of it is in {order.directory}: Flink "
+                "can take a savepoint of a running job only. Start the job, or name the job that runs"
             )
         if not job.is_up and time.monotonic() < end:
-            _log.info("job %s is %s, not all of its tasks at work: waiting for that", job.id, job.state)
+            _log.info("job %s is %s, and not all of its tasks run yet: waiting for them", job.id, job.state)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             continue
         pending = Pending(job.id, order.trigger(number))
@@ -119,7 +120,7 @@ async def status(rest: FlinkRest, pending: Pending) -> Savepoint | Pending | Non
     if (location := operation.get("location")) is not None:
         return Savepoint(pending.job_id, location)
     raise FlinkSavepointError(
-        f"no savepoint of job {pending.job_id}: {root_cause(operation['failure-cause']['stack-trace'])}"
+        f"Flink has taken no savepoint of job {pending.job_id}: {root_cause(operation['failure-cause']['stack-trace'])}"
     )
 
 
@@ -132,7 +133,8 @@ async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_i
         if isinstance(found, Pending):
             if time.monotonic() > end:
                 raise FlinkTimeoutError(
-                    f"the savepoint of job {found.job_id} (trigger {found.trigger}) isn't complete after {timeout:g} s"
+                    f"the savepoint of job {found.job_id} (trigger {found.trigger}) isn't complete after "
+                    f"{timeout:g} s: Flink may still complete it; another try of the task waits for the same savepoint"
                 )
             await asyncio.sleep(poll_interval)
     return found
@@ -195,15 +197,15 @@ async def _taken(rest: FlinkRest, order: SavepointOrder, candidates: list[JobOve
             location = entry.get("external_path") or ""
             if entry["is_savepoint"] and entry["status"] == "COMPLETED" and folder in location:
                 found = Savepoint(job.id, location)
-                return found if await _is_the_last_word(rest, order, found) else None
+                return found if await _counts(rest, order, found) else None
     location = await asyncio.to_thread(newest_completed, order.directory)
     if location is None:
         return None
-    found = Savepoint(_of(location, candidates), location)
-    return found if await _is_the_last_word(rest, order, found) else None
+    found = Savepoint(_job_of(location, candidates), location)
+    return found if await _counts(rest, order, found) else None
 
 
-async def _is_the_last_word(rest: FlinkRest, order: SavepointOrder, found: Savepoint) -> bool:
+async def _counts(rest: FlinkRest, order: SavepointOrder, found: Savepoint) -> bool:
     """Whether the savepoint counts: if the job was to stop with it, the job must have stopped.
 
     If the job went on, the savepoint is out of date.
@@ -218,7 +220,7 @@ async def _is_the_last_word(rest: FlinkRest, order: SavepointOrder, found: Savep
     if state in ("FAILED", "CANCELED"):
         raise FlinkError(
             f"savepoint {found.location} is complete, but job {found.job_id} is {state}, not FINISHED: it may have "
-            "gone on after the savepoint. See in Flink's log whether it did; if not, give this savepoint as the source"
+            "processed input after the savepoint. See in Flink's log whether it has; if not, use this savepoint"
         )
     _log.warning("job %s is %s after savepoint %s: stopping it again", found.job_id, state, found.location)
     return False
@@ -239,7 +241,7 @@ async def _history(rest: FlinkRest, job_id: str) -> list[dict[str, Any]]:
     return sorted([*latest, *answer["history"]], key=lambda entry: int(entry["id"]), reverse=True)
 
 
-def _of(location: str, candidates: list[JobOverview]) -> str | None:
+def _job_of(location: str, candidates: list[JobOverview]) -> str | None:
     """The job of a savepoint: Flink names the folder after the first digits of the job's id."""
     name = location.rstrip("/").rpartition("/")[2]
     return next((job.id for job in candidates if name.startswith(f"savepoint-{job.id[:6]}-")), None)

@@ -14,7 +14,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from flink_provider import errors
 from flink_provider.errors import FlinkError, FlinkRefusedError, FlinkTimeoutError
 from flink_provider.hook import FlinkHook
-from flink_provider.jobs import Goal, cancel_job, look, look_for, says_so_far
+from flink_provider.jobs import Goal, cancel_job, look, look_for, progress_of
 from flink_provider.rest import FlinkRest
 from flink_provider.savepoints import Pending, Savepoint, status
 
@@ -62,7 +62,7 @@ class FlinkTrigger(BaseTrigger):
             async with FlinkHook(self.flink_conn_id).rest() as rest:
                 while (event := await self._news(rest)) is None:
                     if time.time() > self.deadline:
-                        raise FlinkTimeoutError(f"{await self._so_far(rest)} within the time that was given")
+                        raise FlinkTimeoutError(f"{await self._progress(rest)} within the time limit")
                     await asyncio.sleep(self.poll_interval)
                 return event
         except FlinkError as error:
@@ -74,7 +74,7 @@ class FlinkTrigger(BaseTrigger):
     def _own(self) -> dict[str, Any]: ...
 
     @abstractmethod
-    async def _so_far(self, rest: FlinkRest) -> str: ...
+    async def _progress(self, rest: FlinkRest) -> str: ...
 
     @abstractmethod
     async def _news(self, rest: FlinkRest) -> Event | None: ...
@@ -90,7 +90,7 @@ class FlinkSavepointTrigger(FlinkTrigger):
     def _own(self) -> dict[str, Any]:
         return {"trigger": self.trigger}
 
-    async def _so_far(self, rest: FlinkRest) -> str:
+    async def _progress(self, rest: FlinkRest) -> str:
         return f"the savepoint of job {self.job_id} (trigger {self.trigger}) isn't complete"
 
     async def _news(self, rest: FlinkRest) -> Event | None:
@@ -133,10 +133,10 @@ class FlinkJobTrigger(FlinkTrigger):
     def _goal(self) -> Goal:
         return Goal(frozenset(self.states), self.checkpoint, self.max_failures)
 
-    async def _so_far(self, rest: FlinkRest) -> str:
+    async def _progress(self, rest: FlinkRest) -> str:
         if self.may_appear:
             return f"job '{self.job_id}' isn't {' or '.join(self.states)}"
-        return await says_so_far(rest, self.job_id, self._goal)
+        return await progress_of(rest, self.job_id, self._goal)
 
     async def _news(self, rest: FlinkRest) -> Event | None:
         state = await (look_for if self.may_appear else look)(rest, self.job_id, self._goal)

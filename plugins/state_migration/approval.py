@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.standard.exceptions import HITLRejectException, HITLTimeoutError
-from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
+from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
+from state_migration.dag_run import check_not_returned, fail_if_refused, request_of, run_of, skip
 from state_migration.summary import report_summary
-from state_migration.the_run import check_not_returned, refused_in_words, request_of, run_of, skip
 from stateferry.durations import now_ms, parse_duration
 from stateferry.printable import printable
 from stateferry.runs.publications import Control
@@ -22,32 +22,31 @@ from stateferry.runs.runs import Run
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+_APPROVE, _REJECT = "Approve", "Reject"
 
-class Asking(ApprovalOperator):
-    """An approval that fails the task for good on rejection or timeout, with the person and the reason.
+
+class AskForApproval(BaseOperator):
+    """A task that asks a person, and fails for good on rejection or timeout, with the person and the reason.
 
     A try that is lost for another reason, such as a lost process, asks the same question again.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(subject="", body="", fail_on_reject=True, **kwargs)
-
     def ask(self, context: Context, subject: str, body: str, timeout: str) -> NoReturn:
-        """Asks the question and waits for the answer in the triggerer."""
-        self.subject, self.body = subject, body
-        self.response_timeout = timedelta(milliseconds=parse_duration(timeout))
-        super().execute(context)
-        raise AssertionError("an approval waits for its answer")
+        """Asks the question; the task then waits for the answer without a worker."""
+        upsert_hitl_detail(context["ti"].id, [_APPROVE, _REJECT], subject, body, params={})
+        self.log.info("waiting for an answer, at most %s: %s", timeout, subject)
+        raise TaskAwaitingInput(method_name="execute_complete", timeout=timedelta(milliseconds=parse_duration(timeout)))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        try:
-            answer = super().execute_complete(context, event)
-        except HITLTimeoutError:
-            self._end(context, "nobody has approved it in time")
-        except HITLRejectException:
+        """Called with the answer, or with an error if there is none in time."""
+        if event.get("error_type") == "timeout":
+            self._end(context, "no answer came in time")
+        if "error" in event:
+            raise RuntimeError(f"Airflow could not get the answer: {event['error']}")
+        if event["chosen_options"] != [_APPROVE]:
             self._end(context, f"rejected by {_who(event)}")
         self.approved(context, _who(event))
-        return {"approved_by": _who(event), "at": str(answer["responded_at"])}
+        return {"approved_by": _who(event), "at": str(event["responded_at"])}
 
     def approved(self, context: Context, who: str) -> None:
         """Called after an approval; subclasses record it here."""
@@ -57,10 +56,10 @@ class Asking(ApprovalOperator):
 
     def _end(self, context: Context, reason: str) -> NoReturn:
         self.rejected(context, reason)
-        raise AirflowFailException(f"{reason}: nothing is changed")
+        raise AirflowFailException(f"{reason}. Nothing has been changed")
 
 
-class ApproveRun(Asking):
+class ApproveRun(AskForApproval):
     """Asks whether to publish the run."""
 
     def execute(self, context: Context) -> Any:
@@ -71,7 +70,7 @@ class ApproveRun(Asking):
         if not request.approval:
             _approve(run, "approval is switched off")
             skip(self.log, "approval is switched off")
-        with refused_in_words():
+        with fail_if_refused():
             body = report_summary(Report.read(run.report), run.plan)
         self.ask(context, f"Cut over job {printable(run.plan.job)}?", body, request.approval_timeout)
 
@@ -80,12 +79,12 @@ class ApproveRun(Asking):
 
     def rejected(self, context: Context, reason: str) -> None:
         run = run_of(context)
-        with refused_in_words(), Control(run.plan.catalog_uri) as control:
+        with fail_if_refused(), Control(run.plan.catalog_uri) as control:
             reject(run, control, reason)
 
 
 def _approve(run: Run, reason: str) -> None:
-    with refused_in_words(), Control(run.plan.catalog_uri) as control:
+    with fail_if_refused(), Control(run.plan.catalog_uri) as control:
         approve(run, control, now_ms(), reason)
 
 

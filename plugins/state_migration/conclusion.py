@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from state_migration.dag_run import PLAN_TASK, planned_by, skip
 from state_migration.request import MigrationRequest
-from state_migration.the_run import PLAN_TASK, planned_by, skip
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
 from stateferry.runs.facts import JobStarted, Returned, Step
@@ -36,11 +36,13 @@ class Conclude(BaseOperator):
         except PassingError:
             raise
         except StateferryError:
-            raise AirflowFailException("no savepoint, no run: see the task take_savepoint") from None
+            raise AirflowFailException(
+                "this DAG run has no run, because no savepoint was taken: see the log of the task take_savepoint"
+            ) from None
         self._show_report(run)
         last = run.changes()[-1]
         if run.state is RunState.PLANNED and _task_state(context, Step.SNAPSHOT.value) == "skipped":
-            skip(self.log, "nothing was to be done: see the task snapshot")
+            skip(self.log, "the run had nothing to do: see the log of the task snapshot")
         times = part_times(run)
         self.log.info("%s", time_line(times))
         problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
@@ -53,8 +55,8 @@ class Conclude(BaseOperator):
 
     def _without_plan(self, context: Context) -> NoReturn:
         if _task_state(context, PLAN_TASK) == "skipped":
-            skip(self.log, "this run was skipped: see the task plan")
-        raise AirflowFailException("this run was refused: see the task plan")
+            skip(self.log, "this DAG run was skipped: see the log of the task plan")
+        raise AirflowFailException("this DAG run was refused: see the log of the task plan")
 
     def _show_report(self, run: Run) -> None:
         if run.report.exists():
@@ -80,5 +82,7 @@ def _problem(run: Run, request: MigrationRequest) -> str:
         reason = f": {last.reason}" if last.reason else ""
         return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
     if request.start_job and run.facts(JobStarted) is None:
-        return f"{name} is published, but the new job is not up: see the tasks start_job and return_to_old_job{back}"
+        return (
+            f"{name} is published, but the new job doesn't run: see the logs of start_job and return_to_old_job{back}"
+        )
     return ""

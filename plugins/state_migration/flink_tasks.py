@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.errors import FlinkTimeoutError
-from flink_provider.operators import FlinkRunJarOperator, FlinkSavepointOperator
+from flink_provider.hook import FlinkHook
+from flink_provider.jobs import JarRun
+from flink_provider.links import FlinkJobLink
+from flink_provider.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask
 
+from state_migration.dag_run import check_not_returned, fail_if_refused, publication_of, request_of, run_of, skip
 from state_migration.plan_task import occasion_of
 from state_migration.planning import plan_for
 from state_migration.request_parts import Program
 from state_migration.sources import check_operators, completed_at, read_metadata
-from state_migration.the_run import check_not_returned, check_published, refused_in_words, request_of, run_of, skip
 from stateferry.durations import parse_duration
 from stateferry.runs.facts import JobStarted, NewJob, SavepointTaken
 from stateferry.runs.runs import Run
@@ -23,27 +28,31 @@ if TYPE_CHECKING:
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
+POLL_SECONDS = 2
 # If Flink restarts the job without limit, the job never gets the state FAILED.
 _FAILURES = 3
 
 
-class TakeSavepoint(FlinkSavepointOperator):
-    """Takes the savepoint and creates the run that reads it; before a cut-over, stops the job with the savepoint."""
+class TaskWithFlink(BaseOperator):
+    """A task that uses Flink as a request says; it shows a link to its job."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(job="", savepoint_directory="", deferrable=False, **kwargs)
+    operator_extra_links = (FlinkJobLink(),)
+    ui_color = "#fbe1e8"
+
+
+class TakeSavepoint(TaskWithFlink):
+    """Takes the savepoint and creates the run that reads it; before a cut-over, stops the job with the savepoint."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         request = request_of(context)
         if request.source != "flink":
-            skip(self.log, "the savepoint is there already")
-        self.flink_conn_id = request.flink_conn_id
-        self.job, self.savepoint_directory = str(request.flink_job), str(request.savepoint_directory)
-        self.stop = request.stops_job
-        taken = super().execute(context)
-        if self.stop:
+            skip(self.log, "the savepoint exists already, so Flink takes none")
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        order = flink.savepoint_order(str(request.flink_job), str(request.savepoint_directory), stop=request.stops_job)
+        taken = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=5)
+        if request.stops_job:
             context["ti"].xcom_push(key=STOPPED, value=taken["savepoint"])
-        with refused_in_words():
+        with fail_if_refused():
             # The savepoint's timestamps may be later than the DAG run's time. So `now` is at least the time when the
             # savepoint was completed, which is the same in every try.
             occasion = occasion_of(context).not_before(completed_at(taken["savepoint"]))
@@ -54,38 +63,31 @@ class TakeSavepoint(FlinkSavepointOperator):
         return taken
 
 
-class StartingJob(FlinkRunJarOperator):
-    """Starts a job that a request names."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(jar="", deferrable=False, poll_interval=2, **kwargs)
-
-    def start(self, context: Context, program: Program, savepoint: str) -> dict[str, Any]:
-        """Starts the program from the savepoint."""
-        self.jar, self.entry_class, self.arguments, self.parallelism = program
-        self.savepoint = savepoint
-        return super().execute(context)
-
-
-class StartJob(StartingJob):
+class StartJob(TaskWithFlink):
     """Starts the new job from the published savepoint, and waits until the job has completed a checkpoint."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(wait_until="checkpoint", max_failures=_FAILURES, **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, run = request_of(context), run_of(context)
         if not request.start_job:
-            skip(self.log, f"not asked for: start the new job from {run.plan.target}")
+            skip(self.log, f"start_job is off: start the new job from {run.plan.target}")
         check_not_returned(run)
-        check_published(run)
-        self.flink_conn_id = request.flink_conn_id
-        self.timeout = parse_duration(request.start_timeout) / 1000
-        # Recorded before the start: a job that isn't up in time may still run, and the way back must know its id.
-        run.keep(NewJob(self._run(context).job_id))
+        publication_of(run)
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        # Recorded before the start: a job that isn't up in time may still run, and a rollback must know its id.
+        run.keep(NewJob(flink.job_id))
+        jar_run = jar_run_of(flink, request.new_program(), run.plan.target)
+        goal = replace(UP_WITH_CHECKPOINT, max_failures=_FAILURES)
+        timeout = parse_duration(request.start_timeout) / 1000
         try:
-            started = self.start(context, request.new_program(), run.plan.target)
+            started = flink.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
         except FlinkTimeoutError as error:
             raise AirflowFailException(str(error)) from None
         run.keep(JobStarted(**started))
         return started
+
+
+def jar_run_of(flink: FlinkTask, program: Program, savepoint: str) -> JarRun:
+    """The start of the program from the savepoint, as the job of this task instance."""
+    return JarRun(
+        flink.job_id, program.jar, program.entry_class, tuple(program.arguments), program.parallelism, savepoint
+    )

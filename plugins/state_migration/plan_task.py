@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Variable
 
+from state_migration.dag_run import fail_if_refused, skip
 from state_migration.planning import VARIABLE, Occasion, planned, requested_by_form, requested_nightly
 from state_migration.request import MigrationRequest
-from state_migration.the_run import refused_in_words, skip
 from stateferry.printable import printable
 from stateferry.runs.runs import run_folder
 
@@ -26,7 +26,7 @@ class PlanOperator(BaseOperator):
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        with refused_in_words():
+        with fail_if_refused():
             request = self._request(context)
             occasion = occasion_of(context)
             plan, run = planned(request, occasion)

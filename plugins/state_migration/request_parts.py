@@ -25,11 +25,11 @@ from stateferry.runs.plan_fields import valid_milliseconds, valid_share
 from stateferry.runs.plan_problems import problem_lines
 
 # Sections of the forms, with those of a plan's options.
-JOB = "Which job goes back"
+JOB = "Which job is rolled back"
 SOURCE = "Which savepoint"
 APPROVAL = "Approval"
 START = "Start the new job on Flink"
-BACK = "The way back: the job as it was"
+BACK = "Return to the old job"
 
 
 def _given(value: object) -> object:

@@ -1,6 +1,6 @@
-"""Goes back to the old job if a cut-over fails before the new job has completed a checkpoint.
+"""Starts the old job again if a cut-over fails before the new job has completed a checkpoint.
 
-After a checkpoint, going back would replay input that the new job has processed, so a person must decide.
+After a checkpoint, the old job would read again what the new job has processed, so a person must decide.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
+from flink_provider.task import HOUR, UP, FlinkTask
 
-from state_migration.flink_tasks import STOPPED, StartingJob
+from state_migration.dag_run import fail_if_refused, planned_by, request_of, skip
+from state_migration.flink_tasks import POLL_SECONDS, STOPPED, TaskWithFlink, jar_run_of
 from state_migration.request import MigrationRequest
-from state_migration.the_run import planned_by, refused_in_words, request_of, skip
 from stateferry.runs.facts import JobStarted, Returned, SavepointTaken
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 _CANCELLED_WITHIN = 300.0
 
 
-class ReturnToOldJob(StartingJob):
-    """Makes sure that the new job has ended, undoes the publication, and starts the old job from the old savepoint."""
+class ReturnToOldJob(TaskWithFlink):
+    """Makes sure that the new job has ended, rolls the publication back, and starts the old job again."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         if planned_by(context) is None:
-            skip(self.log, "nothing was planned, so nothing was done")
+            skip(self.log, "the task plan has made no plan, so nothing has to be rolled back")
         request, ti = request_of(context), context["ti"]
-        self.flink_conn_id = request.flink_conn_id
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
         stopped_with = ti.xcom_pull(task_ids=SavepointTaken.name, key=STOPPED)
         run = _run(context)
         published = _publication(run) if run is not None else None
@@ -41,46 +42,51 @@ class ReturnToOldJob(StartingJob):
             skip(self.log, _nothing_happened(request))
         new_job = ti.xcom_pull(task_ids=JobStarted.name, key="job_id")
         if new_job is not None:
-            self._end(new_job)
-        with refused_in_words():
+            self._end(flink.hook, new_job)
+        with fail_if_refused():
             if run is not None and published is not None:
-                _unpublish(run, published)
+                _roll_back(run, published)
         savepoint = stopped_with if run is None else stopped_with or run.plan.source
         if request.old_jar is None:
             raise AirflowFailException(
-                f"the job as it was is not running, and old_jar doesn't say how to start it: start it from {savepoint}"
+                "the old job doesn't run, and this task can't start it, because the request has no old_jar: start the "
+                f"old job from {savepoint}"
             )
         if run is not None:
-            run.keep(Returned("it went back to the old job", savepoint))
-        started = self.start(context, request.old_program(), savepoint)
-        self.log.warning("went back: the old job runs again, as job %s, from %s", started["job_id"], savepoint)
+            run.keep(Returned("the old job was started again", savepoint))
+        jar_run = jar_run_of(flink, request.old_program(), savepoint)
+        started = flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+        self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}
 
-    def _end(self, new_job: str) -> None:
+    def _end(self, hook: FlinkHook, new_job: str) -> None:
         """Makes sure that the new job has ended and has never completed a checkpoint."""
-        state = _state(self.hook, new_job)
+        state = _state(hook, new_job)
         if state not in TERMINAL:
-            self._check_no_checkpoint(new_job)
+            _check_no_checkpoint(hook, new_job)
             self.log.info("job %s is %s without a completed checkpoint: cancelling it", new_job, state)
-            state = self.hook.cancel(new_job, timeout=_CANCELLED_WITHIN)
+            state = hook.cancel(new_job, timeout=_CANCELLED_WITHIN)
         # The job may have completed a checkpoint before it ended.
-        self._check_no_checkpoint(new_job)
+        _check_no_checkpoint(hook, new_job)
         self.log.info("job %s is %s", new_job, state)
 
-    def _check_no_checkpoint(self, new_job: str) -> None:
-        if self.hook.has_checkpointed(new_job):
-            raise AirflowFailException(
-                f"the new job {new_job} has completed a checkpoint: going back now would replay the input it has "
-                "worked on, so nothing was undone. Mend the new job, or trigger the DAG state_rollback"
-            )
+
+def _check_no_checkpoint(hook: FlinkHook, new_job: str) -> None:
+    if hook.has_checkpointed(new_job):
+        raise AirflowFailException(
+            f"the new job {new_job} has completed a checkpoint, so it has processed input that the old job would read "
+            "again. This task has changed nothing. Repair the new job, or trigger the DAG state_rollback to return to "
+            "the old job"
+        )
 
 
 def _state(hook: FlinkHook, job: str) -> str:
     state = hook.job_state(job)
     if state is None:
         raise AirflowFailException(
-            f"Flink knows nothing of the new job {job}, so whether it has completed a checkpoint can't be told: "
-            "nothing was undone. Look whether it runs; if it never did, trigger the DAG state_rollback"
+            f"Flink doesn't know the new job {job}, so this task can't find out whether the job has completed a "
+            "checkpoint. It has changed nothing. Look whether the job runs. If it has never run, trigger the DAG "
+            "state_rollback"
         )
     return state
 
@@ -92,7 +98,7 @@ def _run(context: Context) -> Run | None:
 
 
 def _publication(run: Run) -> Publication | None:
-    """The run's publication, if it stands, or was undone by an earlier try."""
+    """The run's publication, if it stands, or if an earlier try has rolled it back."""
     plan = run.plan
     with Control(plan.catalog_uri) as control:
         own = [one for one in control.history(plan.job) if one.record.run_id == plan.run_id]
@@ -100,7 +106,7 @@ def _publication(run: Run) -> Publication | None:
     return own[-1] if own and (own[-1] == standing or own[-1].rolled_back_at is not None) else None
 
 
-def _unpublish(run: Run, published: Publication) -> None:
+def _roll_back(run: Run, published: Publication) -> None:
     with Control(run.plan.catalog_uri) as control:
         Rollback(run.plan.home, control, run.plan.job).carry_out(published)
 
@@ -108,7 +114,7 @@ def _unpublish(run: Run, published: Publication) -> None:
 def _nothing_happened(request: MigrationRequest) -> str:
     if request.stops_job:
         return (
-            f"no savepoint was taken, so job {request.flink_job} should run as before; look at it in Flink, since an "
-            "answer of Flink may have been lost"
+            f"no savepoint was taken, so job {request.flink_job} was not stopped and should still run. Look at it in "
+            "Flink: if an answer of Flink was lost, the job may have been stopped all the same"
         )
-    return "no job was stopped for this run, and none was started: there is nothing to return to"
+    return "this run has stopped no job and has started none, so no job has to be started again"

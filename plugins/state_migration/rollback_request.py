@@ -43,7 +43,7 @@ class RollbackRequest(Approval, OldJob):
 
     def problems(self) -> Iterator[str]:
         if self.job is None:
-            yield "job: missing: name the job whose publication is to be undone"
+            yield "job: missing: name the job whose publication is rolled back"
         if self.restart_job and self.old_jar is None:
             yield "old_jar: missing, and restart_job needs it: name the jar that was uploaded to Flink"
         for name in ("flink_job", "old_jar"):

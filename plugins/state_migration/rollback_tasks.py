@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
+from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
-from flink_provider.operators import FlinkCancelJobOperator
+from flink_provider.task import HOUR, UP, FlinkTask
 
-from state_migration.approval import Asking
-from state_migration.flink_tasks import StartingJob
+from state_migration.approval import AskForApproval
+from state_migration.dag_run import PLAN_TASK, fail_if_refused, skip
+from state_migration.flink_tasks import POLL_SECONDS, TaskWithFlink, jar_run_of
 from state_migration.planning import default_catalog
 from state_migration.rollback_request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
-from state_migration.the_run import PLAN_TASK, refused_in_words, skip
 from stateferry.durations import moment
-from stateferry.errors import RejectedError
 from stateferry.runs.facts import NewJob
 from stateferry.runs.publications import Control, Publication
-from stateferry.runs.rollback import Rollback
+from stateferry.runs.rollback import Rollback, nothing_to_roll_back
 from stateferry.runs.target_metadata import published_run
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.storage import Location
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class PlanRollback(BaseOperator):
-    """Says what would be undone, what the old job would start from, and which input it would read again."""
+    """Finds the publication to roll back, the savepoint for the old job, and the consequences of the rollback."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        with refused_in_words():
+        with fail_if_refused():
             request = rollback_request({**context["params"], **(context["dag_run"].conf or {})}, "the form")
             job = str(request.job)
             with _control() as control:
                 undo = Rollback(home_folder(), control, job).publication()
                 if undo is None:
-                    raise RejectedError(f"job {job} has no publication that stands: nothing to roll back")
+                    raise nothing_to_roll_back(job)
                 before = next((one for one in control.history(job) if one.sequence == undo.previous), None)
             savepoint = before.record.target if before is not None else undo.record.source
             consequences = _consequences(undo, savepoint)
@@ -53,7 +53,7 @@ class PlanRollback(BaseOperator):
         }
 
 
-class ApproveRollback(Asking):
+class ApproveRollback(AskForApproval):
     """Asks whether to roll back."""
 
     def execute(self, context: Context) -> Any:
@@ -64,40 +64,37 @@ class ApproveRollback(Asking):
         self.ask(context, f"Roll back job {request.job}?", body, request.approval_timeout)
 
 
-class CancelNewJob(FlinkCancelJobOperator):
+class CancelNewJob(TaskWithFlink):
     """Cancels the new job, if the request names it, and makes sure that it has ended before the old job starts."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(job="", deferrable=False, poll_interval=2, **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, new_job = _request(context), _planned(context)["new_job"]
-        self.flink_conn_id = request.flink_conn_id
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
         cancelled = None
         if request.flink_job is not None:
-            self.job = request.flink_job
-            cancelled = super().execute(context)
+            cancelled = flink.cancel(request.flink_job, timeout=HOUR, poll_interval=POLL_SECONDS)
         if request.restart_job and new_job is not None:
-            self._check_over(new_job)
+            _check_over(flink.hook, new_job)
         if cancelled is None:
-            skip(self.log, "no job was named that is to be cancelled")
+            skip(self.log, "flink_job is empty, so no job is cancelled")
         return cancelled
 
-    def _check_over(self, new_job: str) -> None:
-        state = self.hook.job_state(new_job)
-        if state is not None and state not in TERMINAL:
-            raise AirflowFailException(
-                f"the new job {new_job} is {state}, and beside it the old job would read the same input: nothing is "
-                "undone. Name it in flink_job, or cancel it and clear this task"
-            )
+
+def _check_over(hook: FlinkHook, new_job: str) -> None:
+    state = hook.job_state(new_job)
+    if state is not None and state not in TERMINAL:
+        raise AirflowFailException(
+            f"the new job {new_job} is {state}. If the old job started now, both would read the same input. Nothing "
+            "has been rolled back. Name the new job in flink_job, or cancel it and clear this task"
+        )
 
 
 class RollBack(BaseOperator):
-    """Undoes the publication."""
+    """Rolls the publication back."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, planned = _request(context), _planned(context)
-        with refused_in_words(), _control() as control:
+        with fail_if_refused(), _control() as control:
             undo = next(one for one in control.history(str(request.job)) if one.sequence == planned["undo"])
             rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
@@ -105,15 +102,16 @@ class RollBack(BaseOperator):
         return {"undone": undo.sequence, "savepoint": rolled_back.restore_from}
 
 
-class StartOldJob(StartingJob):
-    """Starts the old job from the savepoint that stands after the rollback, if the request asks for that."""
+class StartOldJob(TaskWithFlink):
+    """Starts the old job from the savepoint that is valid after the rollback, if the request asks for that."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        request = _request(context)
+        request, savepoint = _request(context), _planned(context)["savepoint"]
         if not request.restart_job:
-            skip(self.log, f"not asked for: restore the job from {_planned(context)['savepoint']}")
-        self.flink_conn_id = request.flink_conn_id
-        return self.start(context, request.old_program(), _planned(context)["savepoint"])
+            skip(self.log, f"restart_job is off: restore the job from {savepoint}")
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        jar_run = jar_run_of(flink, request.old_program(), savepoint)
+        return flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
 
 
 def _planned(context: Context) -> dict[str, Any]:
@@ -142,10 +140,11 @@ def _consequences(undo: Publication, savepoint: str) -> list[str]:
     metadata = Location.of(savepoint).child(METADATA)
     checkpoint = read_metadata(savepoint).checkpoint_id
     since = moment(metadata.modified_at())
+    withdrawn = f"publication {undo.sequence} of {moment(undo.published_at)} (run {undo.record.run_id})"
     return [
-        f"publication {undo.sequence} of {moment(undo.published_at)} is undone (run {undo.record.run_id})",
-        f"the job goes on from {savepoint} (checkpoint {checkpoint})",
-        f"input since checkpoint {checkpoint} of the job is read again; that savepoint was written at {since}",
-        "what the new job has written out since is written again, unless the sink tells twins apart",
-        "what the new job's state alone has learnt is lost; no file is removed",
+        f"the rollback withdraws {withdrawn}; it removes no file",
+        f"the job starts again from {savepoint} (checkpoint {checkpoint})",
+        f"the job reads input since checkpoint {checkpoint} again; that savepoint was written at {since}",
+        "the job writes all output since then again, unless the sink recognizes duplicates",
+        "state that only the new job has built up is lost",
     ]

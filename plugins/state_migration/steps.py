@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
 
-from state_migration.assets import PUBLISHED_SAVEPOINT, STATE_TABLES, TABLES_IF_MOVED
-from state_migration.the_run import (
+from state_migration.dag_run import (
+    PLAN_TASK,
     check_not_rejected,
     check_not_returned,
+    publication_of,
     request_of,
     run_of,
     skip,
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 JOBS_VARIABLE = "STATEFERRY_SPARK_JOBS"
 
+# Assets that other DAGs may follow; each event has job, run and publication.
+PUBLISHED_SAVEPOINT = Asset(name="stateferry_published_savepoint", uri="stateferry://published/savepoint")
+STATE_TABLES = Asset(name="stateferry_state_tables", uri="stateferry://tables")
+# A rehearsal moves the tables only if its savepoint is the newest.
+TABLES_IF_MOVED = AssetAlias("stateferry_tables_if_moved")
+
 _FINAL = (REJECTED, USAGE, DAMAGED_OR_REFUSED)
 # Airflow's hook reports in this form how spark-submit ended, with its last lines.
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
@@ -53,13 +61,22 @@ class StepOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "step")
 
     def __init__(self, *, step: str, **kwargs: Any) -> None:
-        super().__init__(name=f"stateferry-{step}", **kwargs)
+        super().__init__(
+            name=f"stateferry-{step}",
+            application="{{ task.application_file() }}",
+            application_args=["--run", f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK}')['folder'] }}}}"],
+            **kwargs,
+        )
         self.step = step
 
     @classmethod
     def of(cls, step: Step, **kwargs: Any) -> StepOperator:
         """The operator of the step, as a task that has the step's name."""
         return cls(task_id=step.value, step=step.value, **kwargs)
+
+    def application_file(self) -> str:
+        """The file of the step's application, as the driver sees it."""
+        return str(_spark_jobs() / f"{self.step}.py")
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its facts become an XCom
         run = run_of(context)
@@ -68,8 +85,6 @@ class StepOperator(SparkSubmitOperator):
         check_not_returned(run)
         check_not_rejected(run)
         self._wait_for_lease(run)
-        self.application = str(_spark_jobs() / f"{self.step}.py")
-        self.application_args = ["--run", run.folder.shown]
         before = run.changes()
         try:
             super().execute(context)
@@ -108,11 +123,7 @@ class StepOperator(SparkSubmitOperator):
         return said
 
     def _published(self, context: Context, run: Run) -> dict[str, Any]:
-        plan = run.plan
-        with Control(plan.catalog_uri) as control:
-            standing = control.standing(plan.job)
-        if standing is None or standing.record.run_id != plan.run_id:
-            raise AirflowFailException(f"run {plan.run_id} is not what is published for job {plan.job}")
+        plan, standing = run.plan, publication_of(run)
         said = {"job": plan.job, "publication": standing.sequence, **standing.record.model_dump()}
         for asset in (PUBLISHED_SAVEPOINT, STATE_TABLES):
             context["outlet_events"][asset].extra = said

@@ -45,7 +45,7 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
     yield ""
     if plan.rehearse:
         return
-    yield "Approve: it is published, and the new job is started from it if that was asked for. Reject: nothing is."
+    yield "Approve: the savepoint is published, and the new job starts if the request says so. Reject: the run ends."
 
 
 def _cell(text: str) -> str:

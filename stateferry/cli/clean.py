@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stateferry.cli.places import add_place_options, catalog_of
+from stateferry.cli.options import add_place_options, catalog_of
 from stateferry.printable import say
 from stateferry.quantities import noun
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from stateferry.runs.cleaning import Cleaning, Removal
 
 _DESCRIPTION = """\
-Remove runs by a retention rule, with their staged savepoints and the state files of targets that they never made a
-savepoint, and of their jobs' tables old snapshots and files that no snapshot names. Nothing that is published goes,
-nor what a rollback would bring back, and nothing while a run is at work: only what killed processes of the jobs' runs
-left in the folder for temporary files goes in any case.
+Remove old runs: their folders, their staged savepoints, and the state files that they left in targets that never became
+savepoints. Remove old snapshots of the jobs' tables too, and files that no snapshot names. --keep and --older-than say
+what is old. The command keeps all that is published and all that a rollback would bring back. While a run works on a
+job, the command removes nothing of this job but the temporary files of killed processes.
 """
 
 
@@ -34,9 +34,9 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         "--older-than",
         default="14d",
         metavar="DURATION",
-        help="keep what was changed more recently: 12h, 30d, ... (default 14d)",
+        help="keep what has changed within this time, such as 12h or 30d (default 14d)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
     add_place_options(parser)
     return parser
 

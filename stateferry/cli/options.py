@@ -1,8 +1,9 @@
-"""The options of a plan on the command line, and the plan that they make."""
+"""Options that several commands have: those of a plan, with the plan that they make, and the home and the catalog."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,3 +84,19 @@ def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
     from stateferry.runs.plan_check import planned
 
     return planned(plan_values_of_options(options))
+
+
+def add_place_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options for the home and the catalog, for commands that read them."""
+    parser.add_argument("--home", metavar="DIR", help="default: $STATEFERRY_HOME, else ~/.stateferry")
+    parser.add_argument("--catalog", metavar="URI", help="the catalog's database (default: catalog.db in the home)")
+
+
+def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
+    """The home and the catalog's address that the options name."""
+    from stateferry.runs.plan import default_home
+    from stateferry.runs.runs import check_home
+
+    home = os.path.abspath(os.path.expanduser(options.home or default_home()))
+    check_home(home)
+    return home, options.catalog or f"sqlite:///{home}/catalog.db"

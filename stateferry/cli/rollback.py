@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from stateferry.cli.places import add_place_options, catalog_of
+from stateferry.cli.options import add_place_options, catalog_of
 from stateferry.printable import say
 
 
@@ -13,8 +13,8 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "rollback",
         help="bring back a job's previous publication",
-        description="Make the previous publication of a job the one that stands, and say what to restore from. No file "
-        "is removed.",
+        description="Withdraw the newest publication of a job, so that the one before it stands again, and say from "
+        "which savepoint to restore. No file is removed.",
     )
     parser.add_argument("--job", required=True, metavar="NAME", help="the job")
     add_place_options(parser)
@@ -23,11 +23,11 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.runs.publications import Control
-    from stateferry.runs.rollback import Rollback, nothing_to_undo
+    from stateferry.runs.rollback import Rollback, nothing_to_roll_back
 
     home, catalog_uri = catalog_of(options)
     if Control.if_there(catalog_uri) is None:
-        raise nothing_to_undo(options.job)
+        raise nothing_to_roll_back(options.job)
     with Control(catalog_uri) as control:
         rolled_back = Rollback(home, control, options.job).carry_out()
     undone = rolled_back.undone

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from stateferry.steps.pipeline import Pipeline
 
 _DESCRIPTION = """\
-Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. Nothing is published
-unless the validation is green. A run that was stopped goes on where it was when the same command is given again; after
-success the same command does nothing. Tables, runs and the catalog are kept under $STATEFERRY_HOME (~/.stateferry).
+Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. The new savepoint is
+published only if the validation is green. If a run was stopped, the same command continues it. After success, the same
+command does nothing. Tables, runs and the catalog are kept in $STATEFERRY_HOME (default: ~/.stateferry).
 """
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
-        help="migrate a savepoint's legacy maps into a new savepoint, with proof",
+        help="migrate a savepoint's legacy maps into a new savepoint, and validate it",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_options=_add_options,
@@ -120,7 +120,7 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
 
 def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from stateferry.cli import engine
-    from stateferry.cli.progress_lines import ProgressLines
+    from stateferry.cli.progress import ProgressLines
     from stateferry.exit_codes import if_interrupted
     from stateferry.runs.facts import Step
     from stateferry.runs.temporary_folders import TemporaryFolders

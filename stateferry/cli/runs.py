@@ -7,13 +7,13 @@ import json
 import sys
 from typing import Any
 
-from stateferry.cli.places import add_place_options, catalog_of
+from stateferry.cli.options import add_place_options, catalog_of
 from stateferry.printable import say
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
-        "runs", help="list runs and how they ended", description="Every run there was, the newest first."
+        "runs", help="list runs and how they ended", description="List all runs, the newest first."
     )
     parser.add_argument("--job", metavar="NAME", help="only of this job")
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")

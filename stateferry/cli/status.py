@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from stateferry.cli.places import add_place_options, catalog_of
+from stateferry.cli.options import add_place_options, catalog_of
 from stateferry.printable import say
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "status",
-        help="show what is published and who is at work",
+        help="show what is published and which run is at work",
         description="For each job: the publication that stands, the one a rollback would bring back, and the lease.",
     )
     parser.add_argument("--job", metavar="NAME", help="only this job")
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(jobs, indent=2) + "\n")
         return 0
     if not jobs:
-        say(f"no job is known in {home}: none has published anything, none is at work")
+        say(f"no job is known in {home}: nothing is published there, and no run is at work")
     for job, facts in jobs.items():
         for line in _lines(job, facts):
             say(line)
@@ -86,5 +86,5 @@ def _lines(job: str, facts: dict[str, Any]) -> list[str]:
         lines.append(
             f"  a rollback brings back: {before['target'] if before else published['source'] + ' (the source)'}"
         )
-    lines.append(f"  at work: run {lease['run_id']}, {lease['holder']}" if lease else "  at work: nobody")
+    lines.append(f"  at work: run {lease['run_id']}, {lease['holder']}" if lease else "  at work: no run")
     return lines

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from stateferry.cli.progress_lines import ProgressLines
+from stateferry.cli.progress import ProgressLines
 from stateferry.durations import now_ms
 from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of, if_interrupted

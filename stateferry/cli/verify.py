@@ -10,8 +10,8 @@ from stateferry.cli.options import add_plan_options, plan_of_options
 from stateferry.printable import say
 
 _DESCRIPTION = """\
-Hold DST against SRC as the options say it was to become, from the bytes of both. Exit code 1 if it isn't so or DST is
-damaged, 3 if SRC is damaged.
+Read both savepoints and check that DST is what SRC becomes with the given options. Exit code 1: DST is something else
+or is damaged. Exit code 3: SRC is damaged.
 """
 
 
@@ -27,14 +27,14 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SRC", help="the savepoint it was made from")
+    parser.add_argument("source", metavar="SRC", help="the savepoint from which DST was made")
     parser.add_argument("target", metavar="DST", help="the migrated savepoint")
     add_plan_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.cli import engine
-    from stateferry.cli.progress_lines import ProgressLines
+    from stateferry.cli.progress import ProgressLines
     from stateferry.runs.option_notes import option_notes
     from stateferry.runs.plan_check import resolve
     from stateferry.runs.report_text import show_checks

@@ -1,4 +1,4 @@
-"""Goes back to a job's previous publication."""
+"""The rollback: withdraws a publication of a job, so that the one before it stands again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stateferry.runs.runs import check_home
 from stateferry.runs.target_metadata import TargetMetadata, published_run
 
 
-def nothing_to_undo(job: str) -> RejectedError:
+def nothing_to_roll_back(job: str) -> RejectedError:
     """The error for a job without a publication that stands."""
     return RejectedError(f"job {job} has no publication that stands: nothing to roll back")
 
@@ -27,15 +27,15 @@ class Rollback:
     job: str
 
     def publication(self) -> Publication | None:
-        """The publication that a rollback would undo."""
+        """The publication that a rollback would withdraw."""
         return self._left_unfinished() or self.control.standing(self.job)
 
     def carry_out(self, undo: Publication | None = None) -> RolledBack:
-        """Undoes the publication that stands, or exactly `undo`, even if that is undone already. Removes no file."""
+        """Withdraws the publication that stands, or `undo`, also if that was withdrawn before. Removes no file."""
         check_home(self.home)
         undo = undo or self.publication()
         if undo is None:
-            raise nothing_to_undo(self.job)
+            raise nothing_to_roll_back(self.job)
         lease = self.control.acquire(self.job, f"rollback-{new_run_id()}")
         try:
             undone = published_run(self.home, undo)

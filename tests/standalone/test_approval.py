@@ -60,8 +60,8 @@ def _rollback(migration: Migration, source: str) -> None:
     run = api.trigger(ROLLBACK, {"job": migration.job})
     api.wait(ROLLBACK, run, lambda tasks, _: tasks["plan"]["state"] == "success", PATIENCE)
     said = log_of(migration.airflow, ROLLBACK, run, "plan")
-    assert f"the job goes on from {source} (checkpoint 1)" in said
-    assert "input since checkpoint 1 of the job is read again" in said
+    assert f"the job starts again from {source} (checkpoint 1)" in said
+    assert "the job reads input since checkpoint 1 again" in said
     answer(migration.airflow, ROLLBACK, run, "Approve")
     assert api.wait_for_end(ROLLBACK, run, PATIENCE) == "success"
     assert api.xcom(ROLLBACK, run, "roll_back")["savepoint"] == source
@@ -71,7 +71,7 @@ def _rollback(migration: Migration, source: str) -> None:
 def test_no_answer_in_time_and_a_no_end_the_run_as_rejected_for_good(migration: Migration) -> None:
     run = migration.trigger(approval_timeout="30s")
     assert migration.end_of(run) == "failed"
-    _check_rejected(migration, run, "nobody has approved it in time")
+    _check_rejected(migration, run, "no answer came in time")
 
     for option, reason in (("Reject", "rejected by admin"), ("Approve", "can't become approved")):
         _ask_again(migration, run)

@@ -13,9 +13,9 @@ import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import TaskDeferred
-from flink_provider.base import task_key
 from flink_provider.identity import flink_id
 from flink_provider.operators import FlinkCancelJobOperator
+from flink_provider.task import task_key
 
 from tests.airflow.flink_provider.conftest import end
 from tests.airflow.flink_provider.test_savepoints import history

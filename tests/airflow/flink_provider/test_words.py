@@ -32,7 +32,7 @@ from fsspec.implementations.memory import MemoryFileSystem
         ),
         ("a.Error: no\n\tat a.b.C(D.java:1)\nCaused by: a.Error: no\n\tat e.f(G.java:2)\n", "a.Error: no"),
         ("plain words\nin two lines", "plain words in two lines"),
-        ("", "(nothing)"),
+        ("", "(no reason is given)"),
     ],
 )
 def test_the_root_cause_of_a_stack_trace(trace: str, words: str) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 from state_migration.approval import ApproveRun
+from state_migration.dag_run import fail_if_refused
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
+from state_migration.rollback_tasks import ApproveRollback
 from state_migration.summary import report_summary
-from state_migration.the_run import refused_in_words
 
 from stateferry.errors import RefusedError
 from stateferry.runs.publications import Control
@@ -75,7 +77,7 @@ def test_a_yes_after_a_no_that_only_the_catalog_knows_is_refused(run: Run) -> No
 
 
 def test_no_answer_in_time_ends_the_run_and_the_task(run: Run) -> None:
-    with pytest.raises(AirflowFailException, match="nobody has approved it in time"):
+    with pytest.raises(AirflowFailException, match="no answer came in time"):
         answer(run, {"error": "no answer", "error_type": "timeout"})
     assert run.state is RunState.REJECTED
 
@@ -117,7 +119,7 @@ def test_a_strange_name_neither_steers_nor_leaves_its_place(run: Run) -> None:
 
 
 def test_a_refusal_shows_what_is_strange_in_it() -> None:
-    with pytest.raises(AirflowFailException) as refused, refused_in_words():
+    with pytest.raises(AirflowFailException) as refused, fail_if_refused():
         raise RefusedError("operator 日本\x1b[31m\u202e")
     assert str(refused.value) == "operator 日本\\x1b[31m\\u202e"
 
@@ -126,3 +128,25 @@ def test_what_airflow_writes_of_a_run_only_its_user_reads(run: Run) -> None:
     answer(run, {"chosen_options": ["Approve"], "params_input": {}, **ANSWERED})
     assert {entry.stat().st_mode & 0o777 for entry in Path(run.folder.path).iterdir()} == {0o600}
     assert Path(run.folder.path).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_question_waits_as_long_as_was_asked_and_leaves_the_operator_as_it_is(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("state_migration.approval.upsert_hitl_detail", lambda *said, **_: asked.append(said))
+    operator = ApproveRollback(task_id="approve")
+    before = dict(vars(operator))
+    said = {"request": {"job": "orders", "approval_timeout": "90s"}, "consequences": ["input is read again"]}
+    ti = SimpleNamespace(id="the task", xcom_pull=lambda task_ids: said)
+    with pytest.raises(TaskAwaitingInput) as waiting:
+        operator.execute({"ti": ti})  # type: ignore[typeddict-item]
+    assert asked == [("the task", ["Approve", "Reject"], "Roll back job orders?", "- input is read again")]
+    assert (waiting.value.method_name, waiting.value.timeout) == ("execute_complete", timedelta(seconds=90))
+    assert {name: value for name, value in vars(operator).items() if not name.startswith("_cached")} == before
+
+
+def test_what_is_neither_an_answer_nor_a_timeout_decides_nothing(run: Run) -> None:
+    with pytest.raises(RuntimeError, match="the answer was lost"):
+        answer(run, {"error": "the answer was lost", "error_type": "unknown"})
+    assert run.state is RunState.VERIFIED

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from airflow.sdk import DAG
-from flink_provider.operators import FlinkRunJarOperator
+from airflow.sdk import DAG, BaseOperator
+from state_migration.flink_tasks import TaskWithFlink
 
 REPOSITORY = Path(__file__).parents[3]
 DAGS = {"state_migration": "state_migration.py", "state_rollback": "state_rollback.py"}
@@ -54,9 +54,11 @@ def test_the_steps_come_in_order() -> None:
 
 
 def test_who_ends_a_task_ends_no_job() -> None:
-    starting = [task for name in DAGS for task in load(name).tasks if isinstance(task, FlinkRunJarOperator)]
-    assert {task.task_id for task in starting} == {"start_job", "return_to_old_job", "start_old_job"}
-    assert not any(task.cancel_on_kill for task in starting)
+    tasks = [task for name in DAGS for task in load(name).tasks if isinstance(task, TaskWithFlink)]
+    assert {task.task_id for task in tasks} == {
+        *("take_savepoint", "start_job", "return_to_old_job", "cancel_new_job", "start_old_job")
+    }
+    assert all(type(task).on_kill is BaseOperator.on_kill for task in tasks)
 
 
 def test_a_schedule_is_set_and_nothing_is_caught_up() -> None:

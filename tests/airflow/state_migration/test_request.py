@@ -93,7 +93,7 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         ({"source": "flink", **STATE}, "flink_job: missing, and source 'flink' needs it"),
     ],
 )
-def test_what_contradicts_itself_is_refused_in_words(conf: dict[str, Any], words: str) -> None:
+def test_what_contradicts_itself_is_fail_if_refused(conf: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanError) as caught:
         requested_by_form(defaults(), conf)
     assert f"the form: {words}" in str(caught.value)

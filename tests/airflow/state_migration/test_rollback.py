@@ -11,7 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from flink_provider.errors import FlinkTimeoutError
 from flink_provider.hook import FlinkHook
 from flink_provider.identity import flink_id
-from state_migration.flink_tasks import StartingJob, StartJob
+from flink_provider.task import FlinkTask
+from state_migration.flink_tasks import StartJob
 from state_migration.planning import Occasion, default_catalog, planned
 from state_migration.request import MigrationRequest
 from state_migration.rollback_tasks import CancelNewJob, PlanRollback
@@ -48,10 +49,10 @@ def published(home: Path, occasion: Occasion) -> Run:
 
 
 def start_too_late(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wait(*_: object) -> NoReturn:
+    def wait(*_: object, **__: object) -> NoReturn:
         raise FlinkTimeoutError("no checkpoint yet")
 
-    monkeypatch.setattr(StartingJob, "start", wait)
+    monkeypatch.setattr(FlinkTask, "start", wait)
     starting = context(run, MigrationRequest(start_job=True, jar="new.jar"))
     vars(starting["ti"]).update(STARTING)
     with pytest.raises(AirflowFailException, match="no checkpoint yet"):
@@ -70,9 +71,9 @@ def test_no_job_is_started_from_a_publication_that_does_not_stand(
 ) -> None:
     with Control(default_catalog()) as control:
         Rollback(published.plan.home, control, published.plan.job).carry_out()
-    monkeypatch.setattr(StartingJob, "start", lambda *_: pytest.fail("it was started"))
+    monkeypatch.setattr(FlinkTask, "start", lambda *_, **__: pytest.fail("it was started"))
     starting = context(published, MigrationRequest(start_job=True, jar="new.jar"))
-    with pytest.raises(AirflowFailException, match="is not what is published"):
+    with pytest.raises(AirflowFailException, match="doesn't stand: of job demo's publications none stands"):
         StartJob(task_id="start_job").execute(starting)
 
 

@@ -18,10 +18,10 @@ from airflow.sdk.exceptions import (
     AirflowRescheduleException,
     AirflowSkipException,
 )
+from state_migration.dag_run import fail_if_refused
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 from state_migration.steps import StepOperator
-from state_migration.the_run import refused_in_words
 
 from stateferry.errors import PassingError, UsageError
 from stateferry.runs.facts import MigrateFacts, Returned, SnapshotFacts, StateSize
@@ -73,7 +73,9 @@ def execute(
 ) -> dict[str, Any]:
     said = {"folder": run.folder.path, "request": (request or MigrationRequest()).model_dump()}
     operator = operator or StepOperator(task_id=step, step=step)
-    return operator.execute({"ti": TaskInstance(said), "outlet_events": {}})  # type: ignore[typeddict-item]
+    context: Any = {"ti": TaskInstance(said), "task": operator, "outlet_events": {}}
+    operator.render_template_fields(context)
+    return operator.execute(context)
 
 
 def test_a_steps_facts_are_its_answer(run: Run, submits: Submit) -> None:
@@ -236,10 +238,10 @@ def test_nothing_to_do_fails_where_a_job_was_stopped_for_it(run: Run, submits: S
 def test_who_goes_back_waits_for_the_lease_too(run: Run) -> None:
     with Control(run.plan.catalog_uri) as control:
         held = control.acquire(run.plan.job, "another run")
-        with pytest.raises(AirflowRescheduleException), refused_in_words():
+        with pytest.raises(AirflowRescheduleException), fail_if_refused():
             control.acquire(run.plan.job, run.plan.run_id)
         control.release(held)
-    with pytest.raises(AirflowFailException, match="no retry betters this"), refused_in_words():
+    with pytest.raises(AirflowFailException, match="no retry betters this"), fail_if_refused():
         raise UsageError("no retry betters this")
-    with pytest.raises(PassingError, match="the store is away"), refused_in_words():
+    with pytest.raises(PassingError, match="the store is away"), fail_if_refused():
         raise PassingError("the store is away")

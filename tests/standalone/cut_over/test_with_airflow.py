@@ -79,9 +79,9 @@ def check_that_the_old_job_comes_back(ferry: Ferry, back: Ferry, end: Path) -> N
     said = log_of(ferry.airflow, ROLLBACK, run, "plan")
     source, checkpoint = publication.record.source, publication.record.checkpoint_id
     for line in (
-        f"the job goes on from {source} (checkpoint {checkpoint})",
-        f"input since checkpoint {checkpoint} of the job is read again",
-        "what the new job has written out since is written again",
+        f"the job starts again from {source} (checkpoint {checkpoint})",
+        f"the job reads input since checkpoint {checkpoint} again",
+        "the job writes all output since then again",
     ):
         assert line in said
     assert (ferry.published(), new.status) == (publication, "RUNNING")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import re
 
 import pytest
 
 from stateferry.cli.options import add_plan_options, plan_values_of_options
+from stateferry.runs import expiry_guard, option_notes
 from stateferry.runs.options import Kind, OptionField
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
 from stateferry.runs.plan_options import PLAN_OPTIONS, STATE_OPTIONS
@@ -85,3 +88,10 @@ def test_what_is_not_given_is_left_to_the_plan() -> None:
 
 def test_the_options_of_a_state_come_first() -> None:
     assert PLAN_OPTIONS[: len(STATE_OPTIONS)] == STATE_OPTIONS
+
+
+def test_messages_name_options_that_exist() -> None:
+    for module in (expiry_guard, option_notes):
+        named = set(re.findall(r"--[a-z]+(?:-[a-z]+)*", inspect.getsource(module)))
+        assert named
+        assert named <= {one.flag for one in PLAN_OPTIONS}

@@ -16,7 +16,7 @@ from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
 from stateferry.runs.facts import Returned
 from stateferry.runs.lease import LeaseHeldError
-from stateferry.runs.publications import Control
+from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
@@ -61,23 +61,29 @@ def check_not_returned(run: Run) -> None:
     returned = run.facts(Returned)
     if returned is not None:
         raise AirflowFailException(
-            f"run {run.plan.run_id} is over: {returned.reason}. The old job has gone on since, so this run's "
-            "savepoint is out of date: trigger a new run"
+            f"run {run.plan.run_id} is over: {returned.reason}. The old job has processed input since then, so this "
+            "run's savepoint is out of date: trigger a new run"
         )
 
 
 def check_not_rejected(run: Run) -> None:
     """Refuses to continue after a rejection or a rollback: a person may clear a task later."""
-    with refused_in_words(), Control(run.plan.catalog_uri) as control:
+    with fail_if_refused(), Control(run.plan.catalog_uri) as control:
         check_not_ended(run, control)
 
 
-def check_published(run: Run) -> None:
-    """Refuses to start a new job if this run's publication doesn't stand."""
-    with Control(run.plan.catalog_uri) as control:
-        standing = control.standing(run.plan.job)
-    if standing is None or standing.record.run_id != run.plan.run_id:
-        raise AirflowFailException(f"run {run.plan.run_id} is not what is published for job {run.plan.job}")
+def publication_of(run: Run) -> Publication:
+    """The run's publication; refuses to continue if it doesn't stand."""
+    plan = run.plan
+    with Control(plan.catalog_uri) as control:
+        standing = control.standing(plan.job)
+    if standing is None or standing.record.run_id != plan.run_id:
+        found = "none stands" if standing is None else f"the one of run {standing.record.run_id} stands"
+        raise AirflowFailException(
+            f"the publication of run {plan.run_id} doesn't stand: of job {plan.job}'s publications {found}. It was "
+            "rolled back, or a later run has replaced it"
+        )
+    return standing
 
 
 def wait_for_lease(why: str) -> NoReturn:
@@ -87,7 +93,7 @@ def wait_for_lease(why: str) -> NoReturn:
 
 
 @contextmanager
-def refused_in_words() -> Iterator[None]:
+def fail_if_refused() -> Iterator[None]:
     """Fails the task for good after an error that a retry can't fix.
 
     If another run has the lease, the task waits. After a passing error, the task is tried again.
