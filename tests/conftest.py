@@ -9,7 +9,8 @@ from tests.support.busy import Busy
 from tests.support.matrices import left_out, not_fast
 
 # A first call may compile a kernel or wait for a busy machine: pytest's own timeout ends what hangs.
-settings.register_profile("stateferry", deadline=None)
+settings.register_profile("all", deadline=None)
+settings.register_profile("sample", deadline=None, max_examples=40)
 settings.register_profile("fast", deadline=None, max_examples=10)
 
 # Side by side, a group keeps to one process, which has its Flink, Airflow or Spark. The longest group comes first.
@@ -20,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all",
         action="store_true",
-        help="run whole matrices, and what is marked full",
+        help="run whole matrices, what is marked full, and all examples of what is drawn at random",
     )
     parser.addoption(
         "--fast",
@@ -30,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("fast" if config.getoption("--fast") else "stateferry")
+    settings.load_profile(next((name for name in ("fast", "all") if config.getoption(f"--{name}")), "sample"))
     config.pluginmanager.register(Busy(_group))
 
 

@@ -19,6 +19,12 @@ def test_a_sample_has_each_word_and_is_small() -> None:
     assert all(word in said for word in ("[a", "[f", "1.20.0", "2.3.0", "heap", "rocksdb"))
 
 
+def test_tests_of_the_same_cases_have_the_same_sample() -> None:
+    cases = ["-".join(words) for words in product("abcdef", ("1.20.0", "2.3.0"), ("heap", "rocksdb"))]
+    one, other = (sample(f"{test}[{case}]" for case in cases) for test in ("test_it", "test_another"))
+    assert {name.replace("test_it", "test_another") for name in one} == other
+
+
 def test_a_plain_run_has_the_sample_and_all_has_everything(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("from tests.conftest import pytest_addoption, pytest_collection_modifyitems")
     pytester.makeini("[pytest]\nmarkers = full\n matrix\n")
