@@ -65,7 +65,7 @@ def sample(names: Iterable[str]) -> set[str]:
 
 
 def _shuffled(name: str) -> int:
-    """A place that depends on the case alone: tests of the same cases have the same sample, and share its savepoints."""
+    """A place that depends on the case alone: tests of the same cases have the same sample and share its savepoints."""
     return zlib.crc32(name.partition("[")[2].encode())
 
 
