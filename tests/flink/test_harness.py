@@ -13,6 +13,7 @@ import pytest
 from tests.flink.harness import FlinkError, FlinkHarness, by_state, restored_by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, State
+from tests.flink.judge import Make
 from tests.flink.scenarios import COVERING, SCENARIOS, windows_read_back
 
 pytestmark = pytest.mark.flink
@@ -21,16 +22,15 @@ Flink = Callable[[str], FlinkHarness]
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", COVERING)
-def test_what_a_job_wrote_is_what_it_holds_after_a_restore(name: str, flink: Flink, tmp_path: Path) -> None:
+def test_what_a_job_wrote_is_what_it_holds_after_a_restore(name: str, made: Make, flink: Flink) -> None:
     case = COVERING[name]
-    harness = flink(case.version)
-    made = harness.make(case.job, tmp_path / "savepoint")
+    source = made(case.version, case.job)
     job = windows_read_back(case.job) if case.scenario == "windows" else case.job
-    restored = harness.restore(made.path, job)
-    assert restored_by_state(restored, job) == by_state(made.lines)
+    restored = flink(case.version).restore(source.path, job)
+    assert restored_by_state(restored, job) == by_state(source.lines)
     assert restored.problems == []
     assert restored.timers_missed == 0
-    timers = [line for line in made.lines if line["state"].startswith("_timer_state/")]
+    timers = [line for line in source.lines if line["state"].startswith("_timer_state/")]
     due = [t for t in timers if "processing" not in t["state"] or t["timestamp"] < 3_000_000_000_000]
     assert by_state(restored.fired) == by_state(due)
 

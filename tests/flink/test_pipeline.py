@@ -143,7 +143,13 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("scenario", TYPES)
+# Of these, other tests have the same kinds of types.
+_FULL_TYPES = ("legacy-untouched", "legacy-string-long", "legacy-tuple-pojo", "scala-legacy")
+
+
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(name, marks=pytest.mark.full if name in _FULL_TYPES else ()) for name in TYPES]
+)
 def test_types_and_nulls_come_through(scenario: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     version, backend = TYPES[scenario]
     job = replace(SCENARIOS[scenario], backend=backend)
