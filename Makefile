@@ -23,7 +23,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
   test-samples test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre \
-  programs environments kernels spark
+  programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
 # If a recipe fails, make deletes its target, so that no stamp says that it was done.
@@ -72,10 +72,17 @@ test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, on
 	  $(BIN)/pytest -s --all tests/validation/test_saboteur.py tests/flink/test_judge_alterations.py
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Check style, format, types and import rules
+	@$(MAKE) --no-print-directory $(if $(PARALLEL),-j2) --output-sync=target lint-types lint-airflow-types lint-style
+
+lint-types:
+	$(BIN)/mypy
+
+lint-airflow-types:
+	$(AIRFLOW_BIN)/mypy --config-file plugins/mypy.ini --cache-dir .mypy_cache/airflow
+
+lint-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(AIRFLOW_BIN)/mypy --config-file plugins/mypy.ini
 	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.made ## Format the code, and apply the safe fixes of the lint rules
