@@ -40,8 +40,9 @@ test: programs check-java environments ## Lint, then the tests: real Flink, Spar
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory -j2 --output-sync=line test-airflow test-samples
 
+# Three processes: that with Airflow often waits.
 test-samples:
-	$(BIN)/pytest $(SIDE_BY_SIDE)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -n 3
 
 test-fast: $(VENV)/.made ## The quick tests, which need neither Flink nor Spark
 	$(BIN)/pytest $(SIDE_BY_SIDE) --fast

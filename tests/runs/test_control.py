@@ -48,7 +48,7 @@ def clock() -> Clock:
 def server() -> Iterator[str]:
     programs = postgres_programs()
     if programs is None:
-        pytest.skip("POSTGRES IS NOT INSTALLED: leases and publications in it are not tested")
+        pytest.skip("leases and publications in Postgres are not tested: it is not installed")
     with postgres(programs) as address:
         yield address
 

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.timeout(3000),
-    pytest.mark.skipif(bool(why_not()), reason=f"NOBODY HAS LOOKED AT THE FORM IN A BROWSER: there is {why_not()}"),
+    pytest.mark.skipif(bool(why_not()), reason=f"the form is not tested in a browser: there is {why_not()}"),
 ]
 
 

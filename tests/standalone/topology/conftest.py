@@ -14,7 +14,7 @@ from tests.standalone.topology.undisturbed import STATEFERRY, WRITTEN_AT
 def database() -> Iterator[str]:
     programs = postgres_programs()
     if programs is None:
-        pytest.skip("POSTGRES IS NOT INSTALLED: the team's topology is not tested")
+        pytest.skip("the team's topology is not tested: Postgres is not installed")
     with postgres(programs) as address:
         yield address
 
