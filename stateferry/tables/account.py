@@ -53,7 +53,7 @@ def account_of_chunk(task: AccountTask) -> TableAccount:
     try:
         changed = _changed_file(task.files)
         if changed:
-            made.problems.append(f"{changed} is not what was written")
+            made.problems.append(f"file {changed} has other bytes than were written")
         elif not _by_ledger(task, made.account):
             made.rows_read = _by_rows(task, made.account)
     except (OSError, pa.ArrowException, StateferryError) as error:

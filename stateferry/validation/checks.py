@@ -234,7 +234,7 @@ def _headers(pair: _Pair, conversion: Conversion) -> Check:
     name = f"{pair.old.label}: headers"
     merged = pair.source.keyed_header(pair.old)
     if merged is None:
-        return Check(name, Outcome.FAILED, "no keyed state", "some")
+        return Check(name, Outcome.FAILED, "no keyed state", "keyed state")
     moved = moving(pair.old, conversion.layout)
     own = {} if moved else _headers_by_subtask(pair.source, pair.old)
     try:

@@ -44,14 +44,14 @@ def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iter
         if one != other:
             yield Difference(what, f"{one}", f"{other}")
     if source.master_states != staged.master_states:
-        yield Difference("master states", f"the source's {len(source.master_states)}", "others")
+        yield Difference("master states", f"the source's {len(source.master_states)}", "other master states")
     if source.properties != staged.properties:
-        yield Difference("properties", "the source's", "others")
+        yield Difference("properties", "the source's", "other properties")
     old, new = ({operator.id: operator for operator in metadata.operators} for metadata in (source, staged))
     for id_ in old.keys() - new.keys():
-        yield Difference(f"operator {old[id_].label}", "it", "none")
+        yield Difference(f"operator {old[id_].label}", "an operator of this id", "none")
     for id_ in new.keys() - old.keys():
-        yield Difference(f"operator {new[id_].label}", "no such operator", "one")
+        yield Difference(f"operator {new[id_].label}", "no operator of this id", "one")
     for id_, operator in old.items():
         if id_ in new:
             yield from _compare_operator(operator, layout.of(operator), new[id_])
@@ -63,7 +63,7 @@ def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Ite
         if one != other:
             yield Difference(f"operator {old.label}: {part.replace('_', ' ')}", f"{one}", f"{other}")
     if expected.coordinator != found.coordinator:
-        yield Difference(f"operator {old.label}: coordinator state", "the source's", "another")
+        yield Difference(f"operator {old.label}: coordinator state", "the source's", "other bytes")
     same_layout = (old.parallelism, old.max_parallelism) == (expected.parallelism, expected.max_parallelism)
     if same_layout and _finished(old) != _finished(found):
         yield Difference(f"operator {old.label}: finished subtasks", f"{_finished(old)}", f"{_finished(found)}")

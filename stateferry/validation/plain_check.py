@@ -39,7 +39,8 @@ class PlainTally:
         left_out = sum(hash_ < self.below for hash_ in self.too_large)
         whole = self.below == EVERYTHING and not left_out
         expected, actual = (_in_words(side.values()) for side in sides)
-        too_large = f"; {left_out} {noun(left_out, 'key')} too large to be read so" if left_out else ""
+        why = noun(left_out, "it is too large", "they are too large")
+        too_large = f"; {left_out} {noun(left_out, 'key')} left out, because {why}" if left_out else ""
         of = f"{'all keys' if whole else 'a sample'} (seed {seed:016x})"
         expected = f"{of}: {expected}{too_large}"
         texts = [text for one in judged for text in one.texts]

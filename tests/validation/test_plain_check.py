@@ -246,7 +246,7 @@ def test_a_key_that_is_too_large_is_left_out_by_number(large: Case, monkeypatch:
     monkeypatch.setattr(sampling, "_MOST_OF_A_KEY", 10)
     plain = plain_of(validate(large.source, Savepoint.open(str(large.folder)), large.conversion))
     assert plain.outcome is not Outcome.FAILED
-    assert "keys too large to be read so" in plain.expected
+    assert "keys left out, because they are too large" in plain.expected
 
 
 def test_what_plain_code_cannot_decode_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
