@@ -125,7 +125,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     from stateferry.runs.facts import Step
     from stateferry.runs.temporary_folders import TemporaryFolders
 
-    goes_on = f"run {run.plan.run_id} goes on where it was when the same command is given again"
+    goes_on = f"run {run.plan.run_id} continues where it stopped when the same command is given again"
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")

@@ -65,7 +65,7 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
 
 
 def _do(run: Run, step: Step, open_workers: OpenWorkers, control: Control) -> int:
-    goes_on = f"run {run.plan.run_id} goes on where it was when {step} is started again"
+    goes_on = f"run {run.plan.run_id} continues where it stopped when {step} is started again"
     with if_interrupted(goes_on), _leased(control, run, step) as lease:
         resolved = _resolved(run)
         if resolved.nothing_to_do:

@@ -203,7 +203,7 @@ def test_who_ends_a_step_is_told_that_it_goes_on(
     assert do_step("snapshot", "--plan", plan_of("one")) == TERMINATED
     assert signal.getsignal(signal.SIGTERM) == before
     said = capsys.readouterr().err
-    assert said == "stateferry: ended by SIGTERM: run one goes on where it was when snapshot is started again\n"
+    assert said == "stateferry: ended by SIGTERM: run one continues where it stopped when snapshot is started again\n"
 
 
 def test_a_renewal_that_does_not_come_through_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
