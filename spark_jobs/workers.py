@@ -1,4 +1,4 @@
-"""The steps' workers on Spark: each piece of work is one Spark task, which returns one small object."""
+"""The steps' workers on Spark: each of a step's tasks is one Spark task, which returns one small object."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SparkWorkers:
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
-        """Runs one task for each piece of work that the head start has not done.
+        """Runs one Spark task for each task that the head start has not done.
 
         The library's errors are raised here as they were raised in the task, and not as a failure of Spark.
         """
@@ -107,7 +107,7 @@ def _without_failure(fact: Fact | _Failure) -> Fact:
 
 @dataclass(frozen=True, slots=True)
 class _Task(Generic[Work, Fact]):
-    """The function that Spark calls with each piece of work and its number."""
+    """The function that Spark calls with each task and its number."""
 
     do: Callable[[Work], Fact]
     measure: Measure[Fact] | None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from state_migration.dag_run import PLAN_TASK, planned_by, skip
+from state_migration.dag_run import PLAN_TASK, fail_if_refused, planned_by, skip
 from state_migration.request import MigrationRequest
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
@@ -45,7 +45,8 @@ class Conclude(BaseOperator):
             skip(self.log, "the run had nothing to do: see the log of the task snapshot")
         times = part_times(run)
         self.log.info("%s", time_line(times))
-        problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
+        with fail_if_refused():
+            problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
         if problem:
             raise AirflowFailException(printable(problem))
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"

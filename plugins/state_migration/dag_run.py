@@ -58,7 +58,8 @@ def skip(log: Any, reason: str) -> NoReturn:
 
 def check_not_returned(run: Run) -> None:
     """Refuses to continue after the old job was started again: a person may clear a task later."""
-    returned = run.facts(Returned)
+    with fail_if_refused():
+        returned = run.facts(Returned)
     if returned is not None:
         raise AirflowFailException(
             f"run {run.plan.run_id} is over: {returned.reason}. The old job has processed input since then, so this "

@@ -59,7 +59,7 @@ class TakeSavepoint(TaskWithFlink):
             plan = plan_for(request, occasion, taken["savepoint"])
             check_operators(read_metadata(plan.source), [one.operator for one in plan.operators], plan.source)
             run = Run.create(plan, occasion.now)
-            run.keep(SavepointTaken(**taken))
+            run.keep(SavepointTaken.of_json(taken, "the answer of Flink"))
         return taken
 
 
@@ -82,7 +82,7 @@ class StartJob(TaskWithFlink):
             started = flink.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
         except FlinkTimeoutError as error:
             raise AirflowFailException(str(error)) from None
-        run.keep(JobStarted(**started))
+        run.keep(JobStarted.of_json(started, "the answer of Flink"))
         return started
 
 

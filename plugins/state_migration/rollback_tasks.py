@@ -41,13 +41,13 @@ class PlanRollback(BaseOperator):
                     raise nothing_to_roll_back(job)
                 before = next((one for one in control.history(job) if one.sequence == undo.previous), None)
             savepoint = before.record.target if before is not None else undo.record.source
-            consequences = _consequences(undo, savepoint)
+            consequences, new_job = _consequences(undo, savepoint), _new_job(undo)
         for line in consequences:
             self.log.warning("%s", line)
         return {
             "request": request.model_dump(),
             "undo": undo.sequence,
-            "new_job": _new_job(undo),
+            "new_job": new_job,
             "savepoint": savepoint,
             "consequences": consequences,
         }

@@ -17,6 +17,7 @@ from state_migration.dag_run import (
     PLAN_TASK,
     check_not_rejected,
     check_not_returned,
+    fail_if_refused,
     publication_of,
     request_of,
     run_of,
@@ -108,15 +109,16 @@ class StepOperator(SparkSubmitOperator):
     def _done(self, context: Context, run: Run) -> dict[str, Any]:
         if self.step == Step.CUT_OVER:
             return self._published(context, run)
-        facts = run.facts(FACTS_OF[Step(self.step)])
+        with fail_if_refused():
+            facts = run.facts(FACTS_OF[Step(self.step)])
+            advance = run.facts(Advance) if self.step == Step.VALIDATE else None
         if facts is None:
             self._nothing_to_do(context)
         assert facts is not None
         said = _figures(facts)
         for note in facts.notes if isinstance(facts, SnapshotFacts) else ():
             self.log.warning("note: %s", note)
-        advance = run.facts(Advance)
-        if self.step == Step.VALIDATE and advance is not None and advance.moved:
+        if advance is not None and advance.moved:
             told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
             context["outlet_events"][TABLES_IF_MOVED].add(STATE_TABLES, extra=told)
         self.log.info("%s", ", ".join(f"{name} {value}" for name, value in said.items()))

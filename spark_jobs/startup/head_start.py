@@ -13,7 +13,7 @@ Fact = TypeVar("Fact")
 
 
 class HeadStart(Generic[Work, Fact]):
-    """Does pieces of work one after the other in one thread, which uses at most one core."""
+    """Does tasks one after the other in one thread, which uses at most one core."""
 
     def __init__(self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact]) -> None:
         self.step, self.seconds = step, 0.0
@@ -23,7 +23,7 @@ class HeadStart(Generic[Work, Fact]):
         self._thread = threading.Thread(target=self._do, daemon=True, name=f"{step} ahead of Spark")
 
     def start(self) -> None:
-        """Begins with the first piece of work."""
+        """Begins with the first task."""
         self._thread.start()
 
     def _do(self) -> None:

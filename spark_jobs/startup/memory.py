@@ -1,4 +1,4 @@
-"""Keeps freed memory in processes that do one piece of work after the other, for the next piece.
+"""Keeps freed memory in processes that do one task after the other, for the next task.
 
 Getting memory from the system again for every few megabytes of a savepoint takes a tenth as long as all the work on
 them. It takes longer on virtual machines, which get the memory from their host first.

@@ -103,7 +103,7 @@ def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
 
     if resolved.plan.rehearse:
         return
-    claimed = before is not None and before.facts(Claim) is not None
+    claimed = before is not None and before.stored(Claim) is not None
     kept = TargetMetadata(before) if before is not None else None
     metadata = kept.read() if kept is not None and kept.is_kept() else None
     target_content(resolved.plan.target, claimed=claimed, published_metadata=metadata)

@@ -110,7 +110,7 @@ class Cleaning:
 
     def _target(self, run: RunSummary, in_use: set[str]) -> Iterator[Removal]:
         """Removes the state files that the run wrote into a target without a `_metadata`."""
-        if run.plan is None or Run(run.plan, run.folder).facts(Claim) is None:
+        if run.plan is None or Run(run.plan, run.folder).stored(Claim) is None:
             return
         target = Location.of(run.plan.target)
         entries = target.entries()

@@ -176,7 +176,7 @@ def _before(one: StateAges, green: _GreenRuns) -> _Before | None:
 
 
 def _of_run(one: StateAges, run: Run) -> _Before | None:
-    facts = run.facts(SnapshotFacts) or SnapshotFacts()
+    facts = run.facts_if_sound(SnapshotFacts) or SnapshotFacts()
     accepted = run.plan.accept_expired
     if facts.ages is not None:
         for state in facts.ages.states:
@@ -220,7 +220,7 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
 
 def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: int) -> bool:
     """Whether the timestamps of a green run were about as far ahead, so that the difference is not new."""
-    facts = run.facts(SnapshotFacts) or SnapshotFacts()
+    facts = run.facts_if_sound(SnapshotFacts) or SnapshotFacts()
     if facts.ages is not None:
         return ahead <= 2 * max((-state.youngest for state in facts.ages.states), default=0)
     # An earlier version recorded only how many timestamps were ahead.

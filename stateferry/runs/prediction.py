@@ -64,13 +64,13 @@ def _with_size(run: Run) -> Iterable[Run]:
 
 def size_of(run: Run) -> int:
     """The bytes of state in the run's source; 0 if they aren't counted yet."""
-    snapshot = run.facts(SnapshotFacts)
+    snapshot = run.facts_if_sound(SnapshotFacts)
     return 0 if snapshot is None else snapshot.size
 
 
 def seconds_of(run: Run) -> dict[str, float]:
     """The seconds that each part of the run took, for the parts that are done."""
-    found = ((part.name, run.facts(part)) for part in PARTS)
+    found = ((part.name, run.facts_if_sound(part)) for part in PARTS)
     return {name: facts.seconds for name, facts in found if facts is not None and facts.seconds is not None}
 
 

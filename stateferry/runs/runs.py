@@ -25,7 +25,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from stateferry.errors import PassingError, PlanError, StateferryError, UsageError
+from stateferry.errors import DamagedError, PassingError, PlanError, StateferryError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
 from stateferry.runs.facts import FACTS_OF, RunFacts, Step
@@ -221,6 +221,13 @@ class Run(RunFolder):
         """The facts of this kind; None if the run has none, or has them for another plan."""
         stored = self.stored(kind)
         return None if stored is None else kind.of_json(stored, self.file_of(kind).shown)
+
+    def facts_if_sound(self, kind: type[Facts]) -> Facts | None:
+        """The facts of this kind; None also if their file is damaged, because another run must not fail for that."""
+        try:
+            return self.facts(kind)
+        except DamagedError:
+            return None
 
     def stored(self, kind: type[RunFacts]) -> dict[str, Any] | None:
         """The facts of this kind as they are stored."""

@@ -80,7 +80,7 @@ class Copy:
 class OperatorRewrite:
     """One operator that is written into a new savepoint.
 
-    It can be pickled: each of its new files is a piece of work that any process may do.
+    It can be pickled: any process may write each of its new files.
     """
 
     source: Savepoint

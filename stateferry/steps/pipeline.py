@@ -87,7 +87,7 @@ class Pipeline:
             raise RejectedError(f"run {self.run.plan.run_id}: {step} comes after {', '.join(missing)}: do that first")
         with self._at_work():
             if step is Step.CUT_OVER:
-                if self.run.facts(Advance) is None or self.run.state not in _TO_BE_PUBLISHED:
+                if self.run.stored(Advance) is None or self.run.state not in _TO_BE_PUBLISHED:
                     # The validation was killed after it had written its report, or an earlier cut-over failed.
                     self._verified()
                 self.cut_over()

@@ -53,6 +53,14 @@ def test_what_a_cut_over_took_is_held_against_what_the_runs_before_it_had_shown(
     assert time_line([first]) == "took: snapshot 1.0 s"
 
 
+def test_a_run_whose_facts_are_damaged_predicts_nothing(tmp_path: Path) -> None:
+    a_run(tmp_path, 0, 1000, rescale=2.0)
+    damaged = a_run(tmp_path, 1, 1000, rescale=50.0)
+    file = damaged.file_of(SnapshotFacts)
+    file.write_atomically(file.read().replace(b'"bytes": 1000', b'"bytes": "many"'))
+    assert predict(a_run(tmp_path, 2, 1000))["rescale"] == 2.0
+
+
 def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     none = SavepointDigests("/in", 1, {})
     report = Report("orders", "one", "plan", 0, none, none, (), {}, {"rescale": 8.0})

@@ -37,8 +37,8 @@ def test_workers_come_from_the_process_that_waited_and_everybody_leaves() -> Non
     code = _PARENTS.replace("_PARENT)", "parent_of)")
     code = f"from tests.spark.test_session import parent_of\n{code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    from_nursery, waiting = done.stdout.split()
-    assert from_nursery == "True"
+    from_prepared, waiting = done.stdout.split()
+    assert from_prepared == "True"
     assert "Traceback" not in done.stderr
     _wait_until_gone(waiting)
 

@@ -1,4 +1,4 @@
-"""A person's yes publishes; a no, and no answer in time, end the run as rejected. The way back asks in the same way."""
+"""A person's yes publishes; a no, and no answer in time, end the run as rejected. A rollback asks in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way back while a new job may run that was never seen up."""
+"""A rollback while a new job may run that was never seen up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases and publications: one at a time, never by who lost the lease, and with a way back."""
+"""Leases and publications: one at a time, never by who lost the lease, and each can be rolled back."""
 
 from __future__ import annotations
 
