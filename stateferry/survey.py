@@ -117,8 +117,9 @@ def survey(savepoint: Savepoint, bytes_read: Callable[[int], None] = lambda coun
 
 def bytes_to_read(savepoint: Savepoint) -> int:
     """Returns how many bytes `survey` will read."""
-    handles = [task.managed_keyed for operator in savepoint.metadata.operators for task in operator.subtasks]
-    return sum(handle.stream.size for handle in handles if handle is not None)
+    tasks = [task for operator in savepoint.metadata.operators for task in operator.subtasks]
+    canonical = sum(task.managed_keyed.stream.size for task in tasks if task.managed_keyed is not None)
+    return canonical + sum(task.native_keyed.size for task in tasks if task.native_keyed is not None)
 
 
 def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: Callable[[int], None]) -> OperatorSurvey:
@@ -151,8 +152,7 @@ class _KeyedCount:
             read = 0
             for section in file.sections(key_group, window):
                 self.counts[names[section.state]][:, key_group] += (len(section), len(section.raw))
-                # In a compressed file the progress within a key group isn't known.
-                if not file.header.compressed:
+                if file.has_places:
                     read += (step := _end(section) - read)
                     bytes_read(step)
             bytes_read(extent.end - extent.start - read)

@@ -31,6 +31,7 @@ from stateferry.durations import MAX_MILLISECONDS
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration import kernels as row_kernels
+from stateferry.rocksdb import warming
 from stateferry.savepoint.batches import read_batches
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
@@ -109,6 +110,7 @@ def warm() -> None:
                 migrate(f"{folder}/{name}", folder, demo.now, demo.ttl)
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     _hash_pairs()
+    warming.use_kernels()
     for type_, value in _VALUES:
         columns.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))

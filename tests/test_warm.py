@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rocksdb.goldens import SAVEPOINTS
+
 GOLDEN = Path(__file__).parent / "savepoints"
 READ = [
     "kinds-ttl-1.20-hashmap",
@@ -21,6 +23,8 @@ READ = [
 
 MIGRATED = ["legacy-2.3-rocksdb", "legacy-ttl-1.20-rocksdb", "legacy-tuple-pojo-2.3-rocksdb"]
 
+NATIVE = [str(SAVEPOINTS / name) for name in ("rounds-native-2.3-rocksdb", "rounds-checkpoint-1.20-rocksdb")]
+
 # Reads in every way there is, migrates the others, and prints the kernels that weren't in the cache.
 SCRIPT = """
 import sys
@@ -28,8 +32,12 @@ import tempfile
 from pathlib import Path
 from stateferry import compiled, warm
 from stateferry.savepoint.reader import Savepoint
+from stateferry.survey import survey
+from tests.rocksdb import goldens
 for savepoint in sys.argv[1:]:
-    if not Path(savepoint).name.startswith("legacy"):
+    if "native" in savepoint or "checkpoint" in savepoint:
+        survey(goldens.opened(Path(savepoint)))
+    elif not Path(savepoint).name.startswith("legacy"):
         warm.read_all(Savepoint.open(savepoint))
     else:
         with tempfile.TemporaryDirectory() as folder:
@@ -57,4 +65,4 @@ def test_after_it_reading_and_migrating_compile_nothing(tmp_path: Path) -> None:
 
     assert "kernels are ready" in run("-m", "stateferry.warm")
     assert run("-c", LOADED) == "True\n"
-    assert run("-c", SCRIPT, *(str(GOLDEN / case) for case in (*READ, *MIGRATED))) == ""
+    assert run("-c", SCRIPT, *(str(GOLDEN / case) for case in (*READ, *MIGRATED)), *NATIVE) == ""

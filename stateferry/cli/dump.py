@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stateferry.cli import files_from
 from stateferry.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--state", required=True, metavar="NAME", help="the state's name, as in the job's descriptor")
     parser.add_argument("--limit", type=int, metavar="N", help="stop after so many entries")
     parser.add_argument("--key-group", type=int, metavar="N", help="only the entries of this key group")
+    files_from.add_to(parser)
     return parser
 
 
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.limit is not None and options.limit < 0:
         raise UsageError(f"expected a --limit of 0 or more, found {options.limit}")
     limit = None if options.limit is None else min(options.limit, sys.maxsize)
-    savepoint = Savepoint.open(options.savepoint)
+    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
     operator = savepoint.operator(options.operator)
     state = savepoint.state(operator, options.state)
     _check_key_group(options.key_group, operator)

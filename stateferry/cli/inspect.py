@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from stateferry.cli import files_from
 from stateferry.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    files_from.add_to(parser)
     return parser
 
 
@@ -30,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.savepoint.reader import Savepoint
     from stateferry.survey import bytes_to_read, survey
 
-    savepoint = Savepoint.open(options.savepoint)
+    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
         operators = survey(savepoint, bytes_read)
     if options.json:
@@ -46,8 +48,7 @@ def _facts(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dict[
     return {
         "path": savepoint.folder.shown,
         "version": savepoint.metadata.version,
-        # Savepoints in any other format are refused when they are opened.
-        "format": "canonical",
+        "format": savepoint.format,
         "checkpoint_id": savepoint.metadata.checkpoint_id,
         "operators": [_operator_facts(operator) for operator in operators],
     }

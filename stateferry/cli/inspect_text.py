@@ -20,8 +20,8 @@ def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> None:
     with console_on(sys.stdout) as console:
         console.print(
             plain(
-                f"{savepoint.folder.shown}: canonical savepoint, _metadata version {metadata.version}, checkpoint "
-                f"{metadata.checkpoint_id}, {len(operators)} {noun(len(operators), 'operator')}, "
+                f"{savepoint.folder.shown}: {savepoint.format} savepoint, _metadata version {metadata.version}, "
+                f"checkpoint {metadata.checkpoint_id}, {len(operators)} {noun(len(operators), 'operator')}, "
                 f"{_size(bytes_to_read(savepoint))} of keyed state"
             )
         )

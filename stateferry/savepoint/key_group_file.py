@@ -129,6 +129,11 @@ class KeyGroupFile:
     def __exit__(self, *_: object) -> None:
         self.file.close()
 
+    @property
+    def has_places(self) -> bool:
+        """Whether the place of a section in the file is known, and so the progress within a key group."""
+        return not self.header.compressed
+
     def expect_canonical(self) -> None:
         """Raises if the file may have the layout of another backend.
 

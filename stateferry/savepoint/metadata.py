@@ -35,6 +35,8 @@ MAX_PARALLELISM_LIMIT = 32768
 _KEYED_SAVEPOINT = 7
 # The type in full checkpoints, and in savepoints from before Flink 1.13.
 FULL_CHECKPOINT = 3
+# Native savepoints and incremental checkpoints of RocksDB. Type 11 has a size and an id more than type 5.
+_INCREMENTAL = (5, 11)
 # Raw keyed state has these types in savepoints too. Type 12 has an id behind it.
 _KEYED_RAW = (FULL_CHECKPOINT, 12)
 _KEYED_REFUSED = {
@@ -107,6 +109,42 @@ class KeyedHandle:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file of a RocksDB database: its name there, and where it is."""
+
+    name: str
+    stream: StreamHandle
+
+
+@dataclass(frozen=True, slots=True)
+class NativeHandle:
+    """The files of a subtask's RocksDB database, of which the key groups of `range` are the subtask's state.
+
+    `meta` is a header as canonical files have it. `shared` are the files that several checkpoints may use.
+    """
+
+    range: KeyGroupRange
+    checkpoint_id: int
+    backend: str
+    meta: StreamHandle
+    shared: tuple[NamedFile, ...]
+    private: tuple[NamedFile, ...]
+    type: int = _INCREMENTAL[-1]
+    checkpointed_size: int = 0
+    id: str = ""
+
+    @property
+    def files(self) -> tuple[NamedFile, ...]:
+        """All files of the database."""
+        return (*self.shared, *self.private)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all that belongs to the state."""
+        return self.meta.size + sum(file.stream.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionedState:
     """One operator state in an operator state file; `offsets` are where its elements begin."""
 
@@ -125,7 +163,10 @@ class OperatorHandle:
 
 @dataclass(frozen=True, slots=True)
 class Subtask:
-    """The state of one subtask. A finished subtask has none."""
+    """The state of one subtask. A finished subtask has none.
+
+    Its keyed state is in one of the two: canonical or native.
+    """
 
     index: int
     finished: bool = False
@@ -133,11 +174,14 @@ class Subtask:
     raw_operator: OperatorHandle | None = None
     managed_keyed: KeyedHandle | None = None
     raw_keyed: KeyedHandle | None = None
+    native_keyed: NativeHandle | None = None
 
     def streams(self) -> tuple[StreamHandle, ...]:
         """The files, or inlined bytes, of all its state."""
         handles = (self.managed_operator, self.raw_operator, self.managed_keyed, self.raw_keyed)
-        return tuple(handle.stream for handle in handles if handle is not None)
+        streams = tuple(handle.stream for handle in handles if handle is not None)
+        native = self.native_keyed
+        return streams if native is None else (*streams, native.meta, *(file.stream for file in native.files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +218,21 @@ class Metadata:
     properties: bytes = b""
 
 
-def parse_metadata(data: bytes, file: str) -> Metadata:
-    """Parses `_metadata`. Refuses versions and kinds of state that can't be read."""
+def parse_metadata(data: bytes, file: str, *, native: bool = False) -> Metadata:
+    """Parses `_metadata`. Refuses versions and state that can't be read, and native keyed state unless `native`."""
+    metadata = _parsed(data, file)
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            if subtask.native_keyed is not None and not native:
+                raise RefusedError(
+                    f"{file}: operator {operator.label} has an incremental RocksDB handle (type "
+                    f"{subtask.native_keyed.type}): a native-format savepoint or a checkpoint; "
+                    f"{HOW_TO_TAKE_A_CANONICAL_ONE}"
+                )
+    return metadata
+
+
+def _parsed(data: bytes, file: str) -> Metadata:
     reader = ByteReader(data, file)
     if reader.i32("the magic number of _metadata") != MAGIC:
         raise reader.damaged(f"the magic number of _metadata {MAGIC:#x}", f"{data[:4].hex()}", position=0)
@@ -274,7 +331,8 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
             )
     managed_operator = _optional_operator_handle(reader)
     raw_operator = _optional_operator_handle(reader)
-    managed_keyed = _keyed_handle(reader, operator, raw=False)
+    native_keyed = _native_handle(reader, operator)
+    managed_keyed = None if native_keyed is not None else _keyed_handle(reader, operator, raw=False)
     raw_keyed = _keyed_handle(reader, operator, raw=True)
     if version > 2:
         for channel in ("input", "output"):
@@ -283,7 +341,7 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
                     f"{reader.file}: operator {operator.label} subtask {index} has {channel} channel state, so this is "
                     f"an unaligned checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
                 )
-    return Subtask(index, False, managed_operator, raw_operator, managed_keyed, raw_keyed)
+    return Subtask(index, False, managed_operator, raw_operator, managed_keyed, raw_keyed, native_keyed)
 
 
 def _keyed_handle(reader: ByteReader, operator: Operator, *, raw: bool) -> KeyedHandle | None:
@@ -299,22 +357,60 @@ def _keyed_handle(reader: ByteReader, operator: Operator, *, raw: bool) -> Keyed
         )
     if kind not in known:
         raise reader.damaged("a known type of keyed state handle", f"{kind}", position=at)
-    start = reader.i32("the first key group")
-    count_at = reader.position
-    count = reader.count("the number of key groups", 8)
-    if start < 0 or count < 1 or start + count > operator.max_parallelism:
-        raise reader.damaged(
-            f"a non-empty range of key groups below {operator.max_parallelism}",
-            f"{count} from {start}",
-            position=count_at - 4,
-        )
+    key_groups = _key_groups(reader, operator, 8)
+    count = key_groups.size
     offsets = tuple(reader.i64("the offset of a key group") for _ in range(count))
     stream_at = reader.position
     stream = _stream(reader)
     if stream is None:
         raise reader.damaged("where the keyed state is", "a null handle", position=stream_at)
     id_ = reader.utf("the id of a keyed state handle") if kind == _KEYED_RAW[1] else None
-    return KeyedHandle(KeyGroupRange(start, start + count - 1), offsets, stream, kind, id_)
+    return KeyedHandle(key_groups, offsets, stream, kind, id_)
+
+
+def _key_groups(reader: ByteReader, operator: Operator, least_size: int) -> KeyGroupRange:
+    start = reader.i32("the first key group")
+    count_at = reader.position
+    count = reader.count("the number of key groups", least_size)
+    if start < 0 or count < 1 or start + count > operator.max_parallelism:
+        raise reader.damaged(
+            f"a non-empty range of key groups below {operator.max_parallelism}",
+            f"{count} from {start}",
+            position=count_at - 4,
+        )
+    return KeyGroupRange(start, start + count - 1)
+
+
+def _native_handle(reader: ByteReader, operator: Operator) -> NativeHandle | None:
+    """Reads the handle if it is one of a RocksDB database, else nothing."""
+    at = reader.position
+    kind = reader.i8("the type of a keyed state handle")
+    if kind not in _INCREMENTAL:
+        reader.position = at
+        return None
+    checkpoint_id = reader.i64("a checkpoint id")
+    backend = reader.utf("the id of a state backend")
+    key_groups = _key_groups(reader, operator, 0)
+    size = reader.i64("the size of a checkpoint") if kind == _INCREMENTAL[-1] else 0
+    meta_at = reader.position
+    meta = _stream(reader)
+    if meta is None:
+        raise reader.damaged("where the keyed state is described", "a null handle", position=meta_at)
+    shared, private = _named_files(reader), _named_files(reader)
+    id_ = reader.utf("the id of a keyed state handle") if kind == _INCREMENTAL[-1] else ""
+    return NativeHandle(key_groups, checkpoint_id, backend, meta, shared, private, kind, size, id_)
+
+
+def _named_files(reader: ByteReader) -> tuple[NamedFile, ...]:
+    files = []
+    for _ in range(reader.count("the number of files", 3)):
+        name = reader.utf("a file's name")
+        at = reader.position
+        stream = _stream(reader)
+        if stream is None:
+            raise reader.damaged(f"where the file {name} is", "a null handle", position=at)
+        files.append(NamedFile(name, stream))
+    return tuple(files)
 
 
 def _optional_operator_handle(reader: ByteReader) -> OperatorHandle | None:
@@ -419,7 +515,10 @@ def _write_operator(writer: ByteWriter, version: int, operator: Operator) -> Non
         writer.i32(subtask.index)
         _write_operator_handle(writer, subtask.managed_operator)
         _write_operator_handle(writer, subtask.raw_operator)
-        _write_keyed_handle(writer, subtask.managed_keyed)
+        if subtask.native_keyed is not None:
+            _write_native_handle(writer, subtask.native_keyed)
+        else:
+            _write_keyed_handle(writer, subtask.managed_keyed)
         _write_keyed_handle(writer, subtask.raw_keyed)
         writer.i32(0).i32(0)
 
@@ -445,6 +544,20 @@ def _write_keyed_handle(writer: ByteWriter, handle: KeyedHandle | None) -> None:
         writer.i64(offset)
     _write_stream(writer, handle.stream)
     if handle.id is not None:
+        writer.utf(handle.id)
+
+
+def _write_native_handle(writer: ByteWriter, handle: NativeHandle) -> None:
+    writer.i8(handle.type).i64(handle.checkpoint_id).utf(handle.backend)
+    writer.i32(handle.range.start).i32(handle.range.size)
+    if handle.type == _INCREMENTAL[-1]:
+        writer.i64(handle.checkpointed_size)
+    _write_stream(writer, handle.meta)
+    for files in (handle.shared, handle.private):
+        writer.i32(len(files))
+        for file in files:
+            _write_stream(writer.utf(file.name), file.stream)
+    if handle.type == _INCREMENTAL[-1]:
         writer.utf(handle.id)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -14,6 +14,8 @@ from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.metadata import Metadata, Operator, parse_metadata
+from stateferry.savepoint.moved_files import with_moved_files
+from stateferry.savepoint.native_file import NativeFile
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 
@@ -28,8 +30,12 @@ class Savepoint:
     _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
-    def open(cls, name: str) -> Savepoint:
-        """Opens the savepoint at a path or URI, which may also name its `_metadata`."""
+    def open(cls, name: str, *, native: bool = False, files_from: Mapping[str, str] | None = None) -> Savepoint:
+        """Opens the savepoint at a path or URI, which may also name its `_metadata`.
+
+        A native savepoint, or a checkpoint, is refused unless the caller can read one (`native`). `files_from` has the
+        new beginnings, by the old ones, of absolute addresses that `_metadata` has of files that were moved.
+        """
         location = Location.of(name)
         folder = location.parent if location.name == METADATA and not location.is_folder() else location
         file = folder.child(METADATA)
@@ -39,10 +45,16 @@ class Savepoint:
             raise DamagedError(
                 "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
             )
-        metadata = parse_metadata(file.read(), file.shown)
+        metadata = parse_metadata(file.read(), file.shown, native=native)
+        metadata = with_moved_files(metadata, files_from) if files_from else metadata
         for operator in metadata.operators:
             _check_operator(operator, file.shown)
         return cls(folder, metadata)
+
+    @property
+    def format(self) -> str:
+        """How keyed state is stored: "native" if any of it is in RocksDB's own files, else "canonical"."""
+        return "native" if any(map(has_native_state, self.metadata.operators)) else "canonical"
 
     def operator(self, name: str) -> Operator:
         """Returns the operator with this id, this uid or this name (if only one has it), tried in that order."""
@@ -73,12 +85,21 @@ class Savepoint:
         The first time, the layout of each file is checked.
         """
         for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index):
+            if subtask.native_keyed is not None:
+                with NativeFile(
+                    self.folder, subtask.native_keyed, operator.max_parallelism, subtask.index, operator.label
+                ) as native:
+                    self._check_layout(native)
+                    yield native
             if subtask.managed_keyed is not None:
                 with KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index) as file:
-                    if file.name not in self._of_known_layout:
-                        file.expect_canonical()
-                        self._of_known_layout.add(file.name)
+                    self._check_layout(file)
                     yield file
+
+    def _check_layout(self, file: KeyGroupFile) -> None:
+        if file.name not in self._of_known_layout:
+            file.expect_canonical()
+            self._of_known_layout.add(file.name)
 
     def open_all(
         self, operator: Operator, opened: ExitStack, key_groups: KeyGroupRange | None = None
@@ -125,7 +146,7 @@ def _check_operator(operator: Operator, file: str) -> None:
         raise DamagedError(expected, operator.hex_id, file=file)
     for subtask in operator.subtasks:
         own = range_for_operator_index(operator.max_parallelism, operator.parallelism, subtask.index)
-        for handle in (subtask.managed_keyed, subtask.raw_keyed):
+        for handle in (subtask.managed_keyed, subtask.raw_keyed, subtask.native_keyed):
             if handle is not None and handle.range != own:
                 raise DamagedError(
                     f"the key groups {own} of subtask {subtask.index} (of {operator.parallelism}, operator "
@@ -137,7 +158,12 @@ def _check_operator(operator: Operator, file: str) -> None:
 
 def has_keyed_state(operator: Operator) -> bool:
     """Whether any subtask of the operator has managed keyed state."""
-    return any(subtask.managed_keyed is not None for subtask in operator.subtasks)
+    return any(subtask.managed_keyed or subtask.native_keyed for subtask in operator.subtasks)
+
+
+def has_native_state(operator: Operator) -> bool:
+    """Whether any subtask of the operator has keyed state as RocksDB's own files."""
+    return any(subtask.native_keyed is not None for subtask in operator.subtasks)
 
 
 def operator_id(uid: str) -> bytes:

@@ -14,15 +14,33 @@ from stateferry.savepoint.storage import Location
 def open_stream(folder: Location, handle: StreamHandle) -> tuple[Any, str, int]:
     """Returns a file that can seek, its name for messages, and its size, which must be as the handle says."""
     match handle:
-        case InlineBytes(name, data):
-            return pa.BufferReader(data), f"{folder.child('_metadata').shown} (inlined state {name})", len(data)
+        case InlineBytes(_, data):
+            return pa.BufferReader(data), stream_name(folder, handle), len(data)
         case RelativeFile(path, size):
             location = folder.child(path)
         case AbsoluteFile(uri, size):
             location = Location.of(uri)
+            if not location.is_file():
+                raise DamagedError(
+                    "a file at the absolute address that _metadata has",
+                    "none: if the files were moved, inspect and dump find them with --files-from OLD=NEW; if not, a "
+                    "running job has removed it since, as it does with checkpoints that newer ones replace",
+                    file=location.shown,
+                )
     file = location.open()
     found = int(file.size())
     if found != size:
         file.close()
         raise DamagedError(f"{size} bytes, as _metadata says", f"{found}", file=location.shown)
     return file, location.shown, size
+
+
+def stream_name(folder: Location, handle: StreamHandle) -> str:
+    """Returns the name of what a handle names, for messages."""
+    match handle:
+        case InlineBytes(name):
+            return f"{folder.child('_metadata').shown} (inlined state {name})"
+        case RelativeFile(path):
+            return folder.child(path).shown
+        case AbsoluteFile(uri):
+            return Location.of(uri).shown

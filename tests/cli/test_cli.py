@@ -281,7 +281,7 @@ def test_a_folder_without_metadata_is_code_3(terminal: Terminal, tmp_path: Path)
 @pytest.mark.parametrize(
     "command", [["inspect"], ["inspect", "--json"], ["dump", "--operator=main", "--state=mainState"]]
 )
-@pytest.mark.parametrize("case", NOT_CANONICAL)
+@pytest.mark.parametrize("case", ["native-2.3-hashmap"])
 def test_what_is_not_canonical_is_refused_with_the_way_to_a_canonical_one(
     terminal: Terminal, command: list[str], case: str
 ) -> None:

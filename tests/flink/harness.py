@@ -93,6 +93,20 @@ class FlinkHarness:
             shutil.move(unquote(urlparse(made).path), path)
             return Made(path, _lines(expected))
 
+    def make_in_place(self, job: Job, *, format_: str) -> Made:
+        """As `make`, but the snapshot stays where Flink wrote it, which the absolute paths of a checkpoint need."""
+        scratch = Path(tempfile.mkdtemp(dir=self._scratch))
+        expected = scratch / "expected.jsonl"
+        command = {"job": dataclasses.asdict(job), "format": format_, "target": str(scratch), "expected": str(expected)}
+        made = Path(unquote(urlparse(self.ask("make", **command)["savepoint"]).path))
+        return Made(made, _lines(expected))
+
+    def carry(self, savepoint: Path, job: Job, *, format_: str) -> Path:
+        """Start the job from a snapshot and stop it with another one of the same contents, which stays in its place."""
+        scratch = tempfile.mkdtemp(dir=self._scratch)
+        command = {"job": dataclasses.asdict(job), "savepoint": str(savepoint), "format": format_, "target": scratch}
+        return Path(unquote(urlparse(self.ask("carry", **command)["savepoint"]).path))
+
     def restore(self, savepoint: Path, job: Job) -> Restored:
         """Start the job from the savepoint, and have it show every entry and fire every timer that is due."""
         with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:

@@ -74,7 +74,11 @@ class Operator:
 
 @dataclass(frozen=True)
 class Job:
-    """A job: what it holds, and how Flink runs it."""
+    """A job: what it holds, and how Flink runs it.
+
+    With ``rounds`` its keyed state is overwritten, deleted and cleared so many times, with a checkpoint in between,
+    until all of it is what it is to be.
+    """
 
     operators: tuple[Operator, ...]
     seed: int = 1
@@ -85,3 +89,4 @@ class Job:
     inline_threshold: int = 20480
     registered: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    rounds: int = 0

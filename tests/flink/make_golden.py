@@ -1,4 +1,6 @@
-"""Make the small savepoints under ``tests/savepoints`` anew: ``python -m tests.flink.make_golden [case ...]``.
+"""Make small savepoints anew: ``python -m tests.flink.make_golden [case ...]``.
+
+They are under ``tests/savepoints``, and under ``tests/rocksdb/snapshots`` if they were written in rounds.
 
 Each folder is a savepoint as Flink wrote it, with ``expected.jsonl`` beside its files: every entry as the generator
 knows it. Contents are the same on every run; file names and the order of entries are not.
@@ -12,22 +14,29 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tests.flink.harness import FlinkHarness
-from tests.flink.jobs import Job
+from tests.flink.harness import FlinkHarness, Made
+from tests.flink.jobs import Job, Timers
 from tests.flink.scenarios import SCENARIOS
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
+ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
 
 
 @dataclass(frozen=True)
 class Golden:
-    """One case: which Flink runs what, and in which version of the format Flink writes the metadata anew, if at all."""
+    """One case: which Flink runs what, and in which version of the format Flink writes the metadata anew, if at all.
+
+    A checkpoint of a job with rounds comes with its shared files; ``carried_to``: that of another parallelism, which
+    the job took after it was started from the first one.
+    """
 
     version: str
     job: Job
     format: str = "CANONICAL"
     metadata_version: int | None = None
+    carried_to: int | None = None
 
 
 def _small(name: str, keys: int, backend: str = "rocksdb", inline_threshold: int = 0) -> Job:
@@ -37,8 +46,21 @@ def _small(name: str, keys: int, backend: str = "rocksdb", inline_threshold: int
     return replace(job, operators=operators, backend=backend, inline_threshold=inline_threshold)
 
 
+# In the metadata of a checkpoint are absolute paths, here below this folder.
+_CHECKPOINTS = "/tmp/stateferry-golden"
 _INCREMENTAL = {"execution.checkpointing.incremental": "true"}
 _DEFAULT_THRESHOLD = Job.inline_threshold
+
+
+def _rounds(rounds: int, **changes: Any) -> Job:
+    """All kinds of state, overwritten, deleted and cleared in rounds, each with an incremental checkpoint after it."""
+    settings = {**_INCREMENTAL, "execution.checkpointing.dir": f"file://{_CHECKPOINTS}"}
+    (operator,) = SCENARIOS["kinds-ttl"].operators
+    # Timers that are due fire in a job that is started again.
+    operator = replace(operator, timers=Timers(event=2, far=2))
+    job = Job((operator,), rounds=rounds, parallelism=2, inline_threshold=0, settings=settings)
+    return replace(job, **changes)
+
 
 CASES: Mapping[str, Golden] = {
     "legacy-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long", 128)),
@@ -92,6 +114,13 @@ CASES: Mapping[str, Golden] = {
     "checkpoint-2.3-rocksdb": Golden(
         "2.3.0", replace(_small("legacy-string-long", 5), settings=_INCREMENTAL), format="CHECKPOINT"
     ),
+    "rounds-2.3-rocksdb": Golden("2.3.0", _rounds(6)),
+    "rounds-native-2.3-rocksdb": Golden("2.3.0", _rounds(6), format="NATIVE"),
+    "rounds-native-1.20-rocksdb": Golden("1.20.0", _rounds(3), format="NATIVE"),
+    "rounds-checkpoint-2.3-rocksdb": Golden("2.3.0", _rounds(3), format="CHECKPOINT"),
+    "rounds-checkpoint-1.20-rocksdb": Golden("1.20.0", _rounds(6), format="CHECKPOINT"),
+    "rounds-2-to-3-2.3-rocksdb": Golden("2.3.0", _rounds(3), format="CHECKPOINT", carried_to=3),
+    "rounds-3-to-2-1.20-rocksdb": Golden("1.20.0", _rounds(3, parallelism=3), format="CHECKPOINT", carried_to=2),
 }
 
 
@@ -102,13 +131,26 @@ def make(names: list[str]) -> None:
             for name in names:
                 case = CASES[name]
                 if case.version == version:
-                    shutil.rmtree(SAVEPOINTS / name, ignore_errors=True)
-                    made = flink.make(case.job, SAVEPOINTS / name, format_=case.format)
+                    target = (ROUNDS if case.job.rounds else SAVEPOINTS) / name
+                    shutil.rmtree(target, ignore_errors=True)
+                    made = _made(flink, case, target)
                     if case.metadata_version is not None:
                         metadata = made.path / "_metadata"
                         flink.rewrite_metadata(made.path, metadata, version=case.metadata_version)
                     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in made.lines)
-                    (SAVEPOINTS / name / "expected.jsonl").write_text(text, encoding="ascii")
+                    (target / "expected.jsonl").write_text(text, encoding="ascii")
+
+
+def _made(flink: FlinkHarness, case: Golden, target: Path) -> Made:
+    if not (case.job.rounds and case.format == "CHECKPOINT"):
+        return flink.make(case.job, target, format_=case.format)
+    made = flink.make_in_place(case.job, format_=case.format)
+    chosen = made.path
+    if case.carried_to is not None:
+        chosen = flink.carry(chosen, replace(case.job, parallelism=case.carried_to), format_=case.format)
+    shutil.copytree(chosen.parent, target)
+    shutil.rmtree(_CHECKPOINTS)
+    return Made(target, made.lines)
 
 
 if __name__ == "__main__":

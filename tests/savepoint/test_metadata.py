@@ -146,13 +146,19 @@ def keyed(kind: int, *, raw: bool = False) -> ByteWriter:
     return (writer.i8(0) if raw else writer).i8(kind).i32(0).i32(4)
 
 
-@pytest.mark.parametrize("kind", [5, 8, 9, 10, 11, 12, 13, 14])
+@pytest.mark.parametrize("kind", [8, 9, 10, 12, 13, 14])
 def test_other_keyed_handles_are_refused_with_the_way_to_a_canonical_savepoint(kind: int) -> None:
     with pytest.raises(RefusedError, match=rf"\(type {kind}\).*flink savepoint --type canonical"):
         parse_metadata(keyed(kind).bytes(), "_metadata")
     if kind != 12:
         with pytest.raises(RefusedError, match=rf"\(type {kind}\)"):
             parse_metadata(keyed(kind, raw=True).bytes(), "_metadata")
+
+
+@pytest.mark.parametrize("kind", [5, 11])
+def test_raw_state_is_never_that_of_rocksdb(kind: int) -> None:
+    with pytest.raises(RefusedError, match=rf"\(type {kind}\)"):
+        parse_metadata(keyed(kind, raw=True).bytes(), "_metadata")
 
 
 def one(operator: Operator) -> Metadata:

@@ -58,6 +58,13 @@ final class JobRunner {
             }
         }
         awaitExecution(id, job);
+        for (int i = 1; i < job.rounds; i++) {
+            cluster().triggerCheckpoint(id).get(patience.toSeconds(), TimeUnit.SECONDS);
+        }
+        return snapshot(id, format, target);
+    }
+
+    private String snapshot(JobID id, String format, Path target) throws Exception {
         if (format.equals("CHECKPOINT")) {
             String path = cluster().triggerCheckpoint(id).get(patience.toSeconds(), TimeUnit.SECONDS);
             cancel(id);
@@ -68,6 +75,15 @@ final class JobRunner {
                 .get(patience.toSeconds(), TimeUnit.SECONDS);
         cluster().requestJobResult(id).get(patience.toSeconds(), TimeUnit.SECONDS);
         return path;
+    }
+
+    /** Restores a job and stops it with another snapshot of the same contents; answers with its path. */
+    String carry(Spec.Job job, Path savepoint, String format, Path target) throws Exception {
+        try (Board board = new Board(UUID.randomUUID().toString(), false, target.resolve("observed"))) {
+            JobID id = start(board, job, savepoint);
+            awaitExecution(id, job);
+            return snapshot(id, format, target);
+        }
     }
 
     /** Restores a job and has it show all it holds; answers with the number of timers that were due but didn't fire. */

@@ -64,6 +64,11 @@ public final class Main {
                     command.get("format").asText(),
                     path(command, "target"),
                     path(command, "expected")));
+            case "carry" -> answer.put("savepoint", jobs.carry(
+                    Json.bind(command.get("job"), Spec.Job.class),
+                    path(command, "savepoint"),
+                    command.get("format").asText(),
+                    path(command, "target")));
             case "restore" -> answer.put("timers_missed", jobs.restore(
                     Json.bind(command.get("job"), Spec.Job.class),
                     path(command, "savepoint"),

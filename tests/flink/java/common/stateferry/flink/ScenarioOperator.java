@@ -43,6 +43,8 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
     private transient List<Object> keys;
     private transient InternalTimerService timers;
     private transient boolean pastTimersWritten;
+    private transient Map<Spec.State, State> states;
+    private transient int round;
 
     ScenarioOperator(String boardId, Spec.Job job, Spec.Operator spec) {
         this.boardId = boardId;
@@ -74,7 +76,7 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
         super.open();
         if (spec.key != null) {
             keys = contents.keys(spec);
-            Map<Spec.State, State> states = new LinkedHashMap<>();
+            states = new LinkedHashMap<>();
             for (Spec.State state : spec.states) {
                 TypeSerializer serializer = namespaceSerializer(state.namespace);
                 states.put(state, getOrCreateKeyedState(serializer, StateAccess.descriptor(state, config())));
@@ -84,7 +86,7 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
                 timers = getInternalTimerService(spec.timers.service, serializer, this);
             }
             if (board.writing) {
-                write(states);
+                write();
             } else {
                 show(states);
             }
@@ -92,18 +94,44 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
         board.report(spec.uid, getRuntimeContext().getTaskInfo().getIndexOfThisSubtask());
     }
 
-    private void write(Map<Spec.State, State> states) throws Exception {
+    /** Each key has a round of its own, in which it gets what it is to hold; until then it holds drafts. */
+    private void write() throws Exception {
         for (int key = 0; key < keys.size(); key++) {
             if (!owns(keys.get(key))) {
                 continue;
             }
             setCurrentKey(keys.get(key));
+            int own = key % (job.rounds + 1);
             for (Map.Entry<Spec.State, State> state : states.entrySet()) {
-                write(state.getKey(), state.getValue(), key);
+                if (round < own) {
+                    draft(state.getKey(), state.getValue(), key);
+                } else if (round == own) {
+                    write(state.getKey(), state.getValue(), key);
+                } else if (round == own + 1) {
+                    complete(state.getKey(), state.getValue(), key);
+                }
             }
-            if (spec.timers != null) {
-                writeTimers(key, "event", spec.timers.event);
-                writeTimers(key, "far", spec.timers.far);
+            if (spec.timers != null && round <= own) {
+                draftTimers(key, round < own);
+                if (round == own) {
+                    writeTimers(key, "event", spec.timers.event);
+                    writeTimers(key, "far", spec.timers.far);
+                }
+            }
+        }
+    }
+
+    /** What an earlier round wrote stays in part. */
+    private void draft(Spec.State state, State store, int key) throws Exception {
+        Contents drafts = new Contents(job.seed + 1 + round);
+        List<Object> namespaces = contents.namespaces(spec, state.namespace, state.namespaces, key);
+        for (int i = 0; i < namespaces.size(); i++) {
+            ((InternalKvState) store).setCurrentNamespace(namespaces.get(i));
+            Object draft = drafts.content(spec, state, key, keys.size(), i);
+            if (draft == null || (key + round) % 5 == 0) {
+                store.clear();
+            } else {
+                StateAccess.draft(state, store, draft);
             }
         }
     }
@@ -112,12 +140,15 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
         List<Object> namespaces = contents.namespaces(spec, state.namespace, state.namespaces, key);
         for (int i = 0; i < namespaces.size(); i++) {
             Object content = contents.content(spec, state, key, keys.size(), i);
+            ((InternalKvState) store).setCurrentNamespace(namespaces.get(i));
+            if (round > 0) {
+                store.clear();
+            }
             if (content == null) {
                 continue;
             }
             long before = System.currentTimeMillis();
-            ((InternalKvState) store).setCurrentNamespace(namespaces.get(i));
-            StateAccess.write(state, store, content);
+            StateAccess.write(state, store, round < job.rounds ? StateAccess.begun(state, content) : content);
             long after = System.currentTimeMillis();
             Lines lines = new Lines(spec, line -> {
                 if (state.configured()) {
@@ -127,6 +158,39 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
             });
             lines.content(state, keys.get(key), namespaces.get(i), group(keys.get(key)), content);
         }
+    }
+
+    /** Adds to the lists that {@link #write} began. */
+    private void complete(Spec.State state, State store, int key) throws Exception {
+        List<Object> namespaces = contents.namespaces(spec, state.namespace, state.namespaces, key);
+        for (int i = 0; i < namespaces.size(); i++) {
+            Object content = contents.content(spec, state, key, keys.size(), i);
+            if (content != null) {
+                ((InternalKvState) store).setCurrentNamespace(namespaces.get(i));
+                StateAccess.complete(state, store, content);
+            }
+        }
+    }
+
+    /** Removes the timers of the round before, and registers others if there is another one. */
+    private void draftTimers(int key, boolean more) {
+        List<Object> namespaces = contents.namespaces(spec, spec.timers.namespace, 2, key);
+        for (int i = 0; i < namespaces.size(); i++) {
+            if (round > 0) {
+                for (long timestamp : drafted(round - 1, key, i)) {
+                    timers.deleteEventTimeTimer(namespaces.get(i), timestamp);
+                }
+            }
+            if (more) {
+                for (long timestamp : drafted(round, key, i)) {
+                    timers.registerEventTimeTimer(namespaces.get(i), timestamp);
+                }
+            }
+        }
+    }
+
+    private List<Long> drafted(int of, int key, int namespace) {
+        return new Contents(job.seed + 1 + of).timers(spec, "event", 1 + spec.timers.event, key, keys.size(), namespace);
     }
 
     private void writeTimers(int key, String kind, int count) {
@@ -150,7 +214,14 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
     @Override
     public void prepareSnapshotPreBarrier(long checkpointId) throws Exception {
         super.prepareSnapshotPreBarrier(checkpointId);
-        if (!board.writing || spec.timers == null || pastTimersWritten) {
+        if (!board.writing || keys == null) {
+            return;
+        }
+        if (round < job.rounds) {
+            round++;
+            write();
+        }
+        if (round < job.rounds || spec.timers == null || pastTimersWritten) {
             return;
         }
         pastTimersWritten = true;

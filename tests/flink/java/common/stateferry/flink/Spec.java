@@ -23,6 +23,8 @@ public final class Spec {
         public List<String> registered = List.of();
         /** Further settings of Flink itself. */
         public Map<String, String> settings = Map.of();
+        /** How often the contents are drafted and changed, with a checkpoint between, before they are final. */
+        public int rounds;
         public List<Operator> operators = List.of();
     }
 

@@ -69,6 +69,36 @@ final class StateAccess {
         }
     }
 
+    /** Writes something that won't stay: of maps half of what is there is removed, lists get longer. */
+    static void draft(Spec.State spec, State state, Object content) throws Exception {
+        switch (spec.kind) {
+            case "LIST" -> ((ListState) state).addAll((List) content);
+            case "MAP" -> {
+                List<Object> there = new ArrayList<>();
+                ((MapState) state).keys().forEach(there::add);
+                for (Object key : there.subList(0, there.size() / 2)) {
+                    ((MapState) state).remove(key);
+                }
+                write(spec, state, content);
+            }
+            default -> write(spec, state, content);
+        }
+    }
+
+    /** What there is of the content before {@link #complete}. */
+    static Object begun(Spec.State spec, Object content) {
+        return spec.kind.equals("LIST") ? ((List<?>) content).subList(0, ((List<?>) content).size() / 2) : content;
+    }
+
+    static void complete(Spec.State spec, State state, Object content) throws Exception {
+        if (spec.kind.equals("LIST")) {
+            List<?> list = (List<?>) content;
+            for (Object element : list.subList(list.size() / 2, list.size())) {
+                ((ListState) state).add(element);
+            }
+        }
+    }
+
     /** What {@link #write} would have to be given; null if there is nothing. */
     static Object read(Spec.State spec, State state) throws Exception {
         switch (spec.kind) {

@@ -1,0 +1,90 @@
+"""A RocksDB database as it lies in a snapshot: no write-ahead log, and only what is live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from stateferry.errors import DamagedError
+from stateferry.rocksdb.files import StoredFile
+from stateferry.rocksdb.manifest import ColumnFamily, LiveFile, manifest_name, read_manifest
+from stateferry.rocksdb.scan import Scan
+from stateferry.rocksdb.table import Table
+
+_CURRENT = "CURRENT"
+_SST = ".sst"
+
+
+class Database:
+    """A database, whose files are `files` by their own names; `shown` is its name in messages."""
+
+    def __init__(self, files: Mapping[str, StoredFile], shown: str) -> None:
+        self._files, self.shown = files, shown
+        current = self._file(_CURRENT)
+        self.manifest = self._file(manifest_name(current))
+        self.families = read_manifest(self.manifest)
+        self._check_files()
+
+    def _file(self, name: str) -> StoredFile:
+        file = self._files.get(name)
+        if file is None:
+            raise DamagedError(f"a file {name}", "none", file=self.shown)
+        return file
+
+    def _check_files(self) -> None:
+        """Raises unless the snapshot has exactly the SST files that are live, with their sizes."""
+        live = {file.name: file for family in self.families.values() for file in family.files.values()}
+        there = {name for name in self._files if name.endswith(_SST)}
+        for name in sorted(live.keys() ^ there):
+            found = "it isn't in the snapshot" if name in live else "one that isn't live"
+            raise DamagedError(f"the live files of {self.manifest.shown}", f"{name}: {found}", file=self.shown)
+        for name, file in live.items():
+            if self._files[name].size != file.size:
+                raise DamagedError(
+                    f"{file.size} bytes of {name}, as {self.manifest.shown} says", f"{self._files[name].size}",
+                    file=self._files[name].shown,
+                )  # fmt: skip
+
+    def size(self, family: str) -> int:
+        """Returns the bytes of a column family's files."""
+        found = self.families.get(family)
+        return sum(file.size for file in found.files.values()) if found else 0
+
+    def scan(self, family: str, prefix: int, low: int, high: int) -> Scan:
+        """Returns the rows of a column family in key groups from `low` up to, but without, `high`.
+
+        `prefix` is the number of bytes of key group that keys begin with. A column family that isn't there has no rows.
+        """
+        found = self.families.get(family)
+        with ExitStack() as opened:
+            runs = []
+            for files in _runs(found, prefix, low, high) if found else []:
+                runs.append([opened.enter_context(self._open(file, found)) for file in files if found])
+            return Scan(runs, opened.pop_all(), prefix, low, high)
+
+    def _open(self, file: LiveFile, family: ColumnFamily) -> Table:
+        return Table(self._file(file.name), file, family.name, family.id)
+
+
+def _runs(family: ColumnFamily, prefix: int, low: int, high: int) -> list[list[LiveFile]]:
+    """Returns the files that may have keys of the key groups, in sorted runs, from the newest to the oldest."""
+    wanted = [
+        file
+        for file in family.files.values()
+        if file.smallest[:prefix] < high.to_bytes(prefix + 1, "big")[1:] or high >> 8 * prefix
+    ]
+    wanted = [file for file in wanted if file.largest[:-8][:prefix] >= low.to_bytes(prefix, "big")]
+    levels = sorted({file.level for file in wanted})
+    runs = []
+    for level in levels:
+        files = [file for file in wanted if file.level == level]
+        if level == 0:
+            runs += [[file] for file in sorted(files, key=lambda file: -file.number)]
+        else:
+            runs.append(sorted(files, key=lambda file: _order(file.smallest)))
+    return runs
+
+
+def _order(key: bytes) -> tuple[bytes, int]:
+    """Returns what internal keys are ordered by: the key, then from the newest to the oldest."""
+    return key[:-8], -int.from_bytes(key[-8:], "little")

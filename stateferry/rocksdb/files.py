@@ -1,0 +1,48 @@
+"""The files of a RocksDB database, as they lie in a snapshot: each is opened when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stateferry.errors import DamagedError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a database: `open` returns a file that can seek; `shown` is its name in messages."""
+
+    shown: str
+    size: int
+    open: Callable[[], Any]
+
+    def read_all(self, largest: int) -> bytes:
+        """Returns the whole content of a file that must not be larger than `largest`."""
+        if self.size > largest:
+            raise DamagedError(f"a file of at most {largest} bytes", f"{self.size}", file=self.shown)
+        with self.open() as file:
+            return read_at(file, self, 0, self.size).tobytes()
+
+
+def read_at(file: Any, stored: StoredFile, offset: int, size: int, slack: int = 0) -> Bytes:
+    """Returns `size` bytes of an open file, with `slack` zeros behind them. Allocates nothing for what isn't there."""
+    if offset < 0 or size < 0 or offset + size > stored.size:
+        raise DamagedError(
+            f"{size} bytes inside the file's {stored.size}", "its end", file=stored.shown, offset=max(offset, 0)
+        )
+    data = np.empty(size + slack, np.uint8)
+    data[size:] = 0
+    filled = 0
+    file.seek(offset)
+    while filled < size:
+        got = int(file.readinto(data[filled:size].data))
+        if got == 0:
+            raise DamagedError(f"{size} bytes", f"{filled}", file=stored.shown, offset=offset)
+        filled += got
+    return data

@@ -1,0 +1,392 @@
+"""Reads a column family in the order of its keys: merges its runs in bounded memory and gives what a reader would find.
+
+A run is a sorted sequence of files: each file of level 0, and the files of each other level. Of a run some blocks are
+read at a time, from where the index says that the wanted key groups begin. With a single run without deletions and
+merge operands, rows go from the blocks straight into the caller's buffer; otherwise each run has rows of its own, of
+which `kernels.merge` takes the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from stateferry.errors import DamagedError, RefusedError
+from stateferry.rocksdb import kernels
+from stateferry.rocksdb.coding import Coded
+from stateferry.rocksdb.files import Bytes, read_at
+from stateferry.rocksdb.kernels import SLACK
+from stateferry.rocksdb.table import TRAILER, DeletedRange, Index, Positions, Table, entries_end
+
+Tags = npt.NDArray[np.uint64]
+
+# So many compressed bytes of a run are read at a time; a larger block is read whole.
+_READ = 1 << 18
+# Of each run that is merged with others so many bytes of rows, and so many rows, are kept.
+_RUN_BYTES = 1 << 18
+_RUN_ROWS = 1 << 13
+_KEY = 1 << 10
+_OPERANDS = 1 << 16
+# Java can't have larger arrays, so neither can a value.
+_LARGEST = 2**31
+_STATE = 12
+# The bytes of sequence and type behind a key.
+_TAG = 8
+
+
+@dataclass(slots=True)
+class Found:
+    """What a scan wrote into the caller's buffer: so many rows up to `position`, and what it needs to go on.
+
+    `needed` is 0 if the wanted key groups have no more rows, else the size of the next row or 1.
+    """
+
+    rows: int
+    position: int
+    needed: int
+
+
+class _Blocks:
+    """Blocks of a file in memory, uncompressed, and their entries that have not been walked yet."""
+
+    def __init__(self) -> None:
+        self.raw = np.zeros(SLACK, np.uint8)
+        self.bounds = np.zeros((0, 2), np.int64)
+        self.index: Index | None = None
+        self.offsets = np.zeros(0, np.int64)
+
+    def read(self, table: Table, index: Index, first: int) -> int:
+        """Reads blocks from the first one on, which follow each other in the file; returns the one behind them."""
+        begin = int(index.offsets[first])
+        ends = index.offsets[first:] + index.sizes[first:] + TRAILER
+        after = first + max(int(np.searchsorted(ends, begin + _READ, "right")), 1)
+        # Blocks follow each other, unless others lie between them.
+        apart = np.flatnonzero(index.offsets[first + 1 : after] != ends[: after - first - 1])
+        after = first + 1 + int(apart[0]) if len(apart) else after
+        data = read_at(table.file, table.stored, begin, int(ends[after - first - 1]) - begin, SLACK)
+        starts, sizes = index.offsets[first:after] - begin, np.ascontiguousarray(index.sizes[first:after])
+        table.check(data, starts, sizes, begin)
+        self._decompress(table, data, starts, sizes, begin)
+        self.index = Index(
+            index.keys, index.bounds[first : after + 1], index.offsets[first:after], sizes, index.trailer
+        )
+        self.offsets = index.offsets[first:after]
+        return after
+
+    def _decompress(self, table: Table, data: Bytes, starts: Positions, sizes: Positions, base: int) -> None:
+        kinds = data[starts + sizes].tolist()
+        begins, lengths = starts.tolist(), sizes.tolist()
+        if not any(kinds):
+            self.raw, places = data, [(begin, size) for begin, size in zip(begins, lengths, strict=True)]
+        else:
+            contents = [
+                table.content_size(data, begin, size, kind, base + begin)
+                for begin, size, kind in zip(begins, lengths, kinds, strict=True)
+            ]
+            places, position = [], 0
+            for content in contents:
+                places.append((position, content))
+                position += content
+            if len(self.raw) < position + SLACK or len(self.raw) > 4 * (position + SLACK):
+                self.raw = np.zeros(position + SLACK, np.uint8)
+            for begin, size, kind, (at, content) in zip(begins, lengths, kinds, places, strict=True):
+                table.decompress(data, begin, size, kind, self.raw[at : at + content], base + begin)
+        self.bounds = np.array(
+            [
+                (at, at + entries_end(self.raw[at : at + size], size, table.name, base + begin))
+                for (at, size), begin in zip(places, begins, strict=True)
+            ],
+            np.int64,
+        )
+
+    def first_key(self) -> bytes | None:
+        """Returns the first key, without its tag; None if the walk will find that the first entry is damaged."""
+        begin, end = self.bounds[0].tolist()
+        coded = Coded(self.raw[begin:end].tobytes(), "")
+        try:
+            shared, size, _ = (coded.varint("a size") for _ in range(3))
+            key = coded.take(size, "a key")
+        except DamagedError:
+            return None
+        return None if shared or size < _TAG else key[:-_TAG]
+
+    def offset_of(self, block: int) -> int:
+        """Returns where a block is in the file."""
+        return int(self.offsets[block])
+
+
+class _Run:
+    """A sorted sequence of files, of which the next rows are asked for."""
+
+    def __init__(self, tables: Sequence[Table], prefix: int, low: int, high: int) -> None:
+        self._tables, self._prefix, self._low, self._high = iter(tables), prefix, low, high
+        self._first, self._last = _group_key(low, prefix), _group_key(high, prefix)
+        self._table: Table | None = None
+        self._parts: Iterator[Index] = iter(())
+        self._blocks = _Blocks()
+        self._part: Index | None = None
+        self._next = 0
+        self.key = np.zeros(_KEY + SLACK, np.uint8)
+        self.state = np.zeros(_STATE, np.int64)
+        self.state[kernels.PREVIOUS], self.state[kernels.PREVIOUS_SIZE] = -1, -1
+        self.state[kernels.BLOCK] = 0
+        self._failure = np.zeros(3, np.int64)
+
+    def walk(
+        self, high: int, plain: bool, out: Bytes, at: int, rows: tuple[Positions, Positions, Positions], tags: Tags
+    ) -> tuple[int, int]:
+        """Puts rows into `out` from `at` on; returns their number and what is needed to go on, or 0 at the end."""
+        made = 0
+        self.state[kernels.OUT] = at
+        while True:
+            if self.state[kernels.BLOCK] == len(self._blocks.bounds) and not self._read():
+                return made, 0
+            blocks, index = self._blocks, self._blocks.index
+            assert index is not None
+            starts, key_ends, ends = rows
+            count = kernels.walk(
+                blocks.raw, blocks.bounds, index.keys, index.bounds, index.trailer, self.key, self._prefix, self._low,
+                min(high, self._high), plain, out, len(out) - SLACK, starts[made:], key_ends[made:], ends[made:],
+                tags[made:], self.state, self._failure,
+            )  # fmt: skip
+            if count < 0:
+                raise self._damaged()
+            made += count
+            self._keep_key(out)
+            why = int(self.state[kernels.WHY])
+            if why == kernels.ENDED:
+                return made, 0
+            if why == kernels.FULL:
+                return made, max(int(self.state[kernels.NEEDED]), 1)
+
+    def _read(self) -> bool:
+        """Reads the next blocks."""
+        while self._part is None or self._next == len(self._part):
+            if self._part is not None and self._table is not None and self._part.ends and len(self._part):
+                self._table.check_last(self.key[: self.state[kernels.PREVIOUS_SIZE]].tobytes())
+            if self._table is None:
+                self._table = next(self._tables, None)
+                if self._table is None:
+                    return False
+                self._parts = self._table.indexes(self._first, self._last)
+            self._part, self._next = next(self._parts, None), 0
+            if self._part is None:
+                self._table.close()
+                self._table = None
+        assert self._table is not None  # as it has a part
+        is_first = self._next == 0 and self._part.begins
+        self._next = self._blocks.read(self._table, self._part, self._next)
+        if is_first and (first := self._blocks.first_key()) is not None:
+            self._table.check_first(first)
+        self.state[kernels.BLOCK], self.state[kernels.POSITION] = 0, self._blocks.bounds[0, 0]
+        self.state[kernels.OPEN] = 0
+        return True
+
+    def _keep_key(self, out: Bytes) -> None:
+        """Keeps the last key, which the next entry is told apart from, before the caller uses its buffer anew."""
+        start, size = int(self.state[kernels.PREVIOUS]), int(self.state[kernels.PREVIOUS_SIZE])
+        if start >= 0 and size >= 0:
+            if size + SLACK > len(self.key):
+                self.key = np.zeros(2 * size + SLACK, np.uint8)
+            self.key[:size] = out[start : start + size]
+            self.state[kernels.PREVIOUS] = -1
+
+    def _damaged(self) -> DamagedError:
+        assert self._table is not None
+        code, position, detail = self._failure.tolist()
+        block = int(np.searchsorted(self._blocks.bounds[:, 0], position, "right")) - 1
+        offset, name = self._blocks.offset_of(max(block, 0)), self._table.name
+        inside = position - int(self._blocks.bounds[max(block, 0), 0])
+        where = f"(byte {inside} of a block's content)"
+        expected, found = {
+            kernels.BAD_ENTRY: ("an entry inside its block", "a larger one"),
+            kernels.BAD_ORDER: ("keys in their order", "a smaller one"),
+            kernels.BAD_TYPE: ("an entry of a type that the file's properties allow", f"one of type {detail}"),
+            kernels.SHORT_KEY: (f"a key of at least {self._prefix + 8} bytes", "a shorter one"),
+            kernels.BAD_SEPARATOR: ("keys up to the one in the index", "a larger one"),
+            kernels.LONG_ENTRY: (f"an entry of less than {_LARGEST} bytes", "a larger one"),
+        }[code]
+        return DamagedError(expected, f"{found} {where}", file=name, offset=offset)
+
+
+class Scan:
+    """The rows of a column family in the key groups from `low` up to, but without, `high`; a context manager.
+
+    `runs` has the files of each run, from the newest run to the oldest.
+    """
+
+    def __init__(self, runs: Sequence[Sequence[Table]], opened: ExitStack, prefix: int, low: int, high: int) -> None:
+        self._opened, self._prefix = opened, prefix
+        tables = [table for run in runs for table in run]
+        ranges = [one for table in tables for one in table.deleted_ranges()]
+        # Of the many files of a level one is open at a time.
+        for table in tables:
+            table.close()
+        self._runs = [_Run(run, prefix, low, high) for run in runs]
+        self._plain = len(runs) <= 1 and not ranges and not any(table.deletions or table.operands for table in tables)
+        self._merge = None if self._plain else _Merge(self._runs, _fragments(ranges), prefix)
+        self._tags = np.zeros(0, np.uint64)
+
+    def __enter__(self) -> Scan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def read(self, high: int, out: Bytes, at: int, rows: tuple[Positions, Positions, Positions]) -> Found:
+        """Puts the next rows of key groups below `high` into `out`, from `at` on, and where they are into `rows`.
+
+        The last `SLACK` bytes of `out` may be used, but have no rows.
+        """
+        if self._merge is not None:
+            return self._merge.read(high, out, at, rows)
+        if not self._runs:
+            return Found(0, at, 0)
+        if len(self._tags) < len(rows[0]):
+            self._tags = np.zeros(len(rows[0]), np.uint64)
+        run = self._runs[0]
+        made, needed = run.walk(high, True, out, at, rows, self._tags[: len(rows[0])])
+        return Found(made, int(run.state[kernels.OUT]), needed)
+
+
+@dataclass(slots=True)
+class _Fragments:
+    """Deleted ranges that don't overlap, in order; of those that do, the newest counts."""
+
+    keys: Bytes
+    bounds: Positions
+    sequences: Tags
+
+
+def _fragments(ranges: Sequence[DeletedRange]) -> _Fragments:
+    points = sorted({point for one in ranges for point in (one.start, one.end)})
+    begun: dict[bytes, list[DeletedRange]] = {}
+    for one in ranges:
+        begun.setdefault(one.start, []).append(one)
+    open_: list[DeletedRange] = []
+    keys: list[bytes] = []
+    sequences: list[int] = []
+    for start, end in pairwise(points):
+        open_ = [one for one in open_ if one.end > start] + begun.get(start, [])
+        if open_:
+            keys += [start, end]
+            sequences.append(max(one.sequence for one in open_))
+    joined = b"".join(keys)
+    return _Fragments(
+        np.frombuffer(joined + bytes(SLACK), np.uint8).copy(),
+        np.cumsum([0, *map(len, keys)]).astype(np.int64),
+        np.array(sequences, np.uint64),
+    )
+
+
+class _Merge:
+    """Merges runs, each of which has rows in a region of the arena."""
+
+    def __init__(self, runs: list[_Run], fragments: _Fragments, prefix: int) -> None:
+        self.runs, self.fragments, self.prefix = runs, fragments, prefix
+        self.region, self.begun = _RUN_BYTES, False
+        count = len(runs)
+        self.arena = np.zeros(count * self.region + SLACK, np.uint8)
+        self.starts, self.key_ends, self.ends = np.zeros((3, count, _RUN_ROWS), np.int64)
+        self.tags = np.zeros((count, _RUN_ROWS), np.uint64)
+        self.at, self.counts, self.order = np.zeros((3, count), np.int64)
+        self.state = np.zeros(_STATE, np.int64)
+        self.key = np.zeros(_KEY + SLACK, np.uint8)
+        self.operands = np.zeros(_OPERANDS + SLACK, np.uint8)
+
+    def read(self, high: int, out: Bytes, at: int, rows: tuple[Positions, Positions, Positions]) -> Found:
+        if not self.begun:
+            self._begin()
+        state = self.state
+        state[kernels.WRITTEN], state[kernels.ROWS] = at, 0
+        starts, key_ends, ends = rows
+        while True:
+            kernels.merge(
+                self.arena, self.starts, self.key_ends, self.ends, self.tags, self.at, self.counts, self.order,
+                self.fragments.keys, self.fragments.bounds, self.fragments.sequences, self.prefix, high, self.key,
+                self.operands, out, len(out) - SLACK, starts, key_ends, ends, state,
+            )  # fmt: skip
+            why, detail = int(state[kernels.REASON]), int(state[kernels.DETAIL])
+            if why == kernels.NEED_INPUT:
+                self._refill(detail)
+            elif why == kernels.NEED_KEY:
+                self.key = _grown(self.key, 2 * detail)
+            elif why == kernels.NEED_OPERANDS:
+                self._grow_operands(detail)
+            else:
+                needed = 0 if why == kernels.ENDED else max(detail, 1)
+                return Found(int(state[kernels.ROWS]), int(state[kernels.WRITTEN]), needed)
+
+    def _begin(self) -> None:
+        self.begun = True
+        for run in range(len(self.runs)):
+            if self._fill(run):
+                live = int(self.state[kernels.RUNS])
+                self.order[1 : live + 1] = self.order[:live].copy()
+                self.order[0] = run
+                self.state[kernels.RUNS] = live + 1
+                kernels.sift(
+                    self.arena, self.starts, self.key_ends, self.tags, self.at, self.order, live + 1
+                )  # fmt: skip
+
+    def _refill(self, run: int) -> None:
+        if self._fill(run):
+            self.state[kernels.SIFT] = 1
+        else:
+            live = int(self.state[kernels.RUNS])
+            self.order[: live - 1] = self.order[1:live].copy()
+            self.state[kernels.RUNS] = live - 1
+
+    def _fill(self, run: int) -> bool:
+        """Fetches the run's next rows; returns whether there are any."""
+        rows = (self.starts[run], self.key_ends[run], self.ends[run])
+        while True:
+            begin = run * self.region
+            room = self.arena[: begin + self.region]
+            made, needed = self.runs[run].walk(1 << 16, False, room, begin, rows, self.tags[run])
+            if made or not needed:
+                self.at[run], self.counts[run] = 0, made
+                return made > 0
+            self._widen(needed)
+
+    def _widen(self, needed: int) -> None:
+        """Makes the regions large enough for a row; the rows of the other runs move with theirs."""
+        region = self.region
+        while region < needed + SLACK:
+            region *= 2
+        arena = np.zeros(len(self.runs) * region + SLACK, np.uint8)
+        for run in range(len(self.runs)):
+            used = slice(run * self.region, run * self.region + self.region)
+            arena[run * region : run * region + self.region] = self.arena[used]
+            for positions in (self.starts, self.key_ends, self.ends):
+                positions[run] += run * (region - self.region)
+        self.arena, self.region = arena, region
+
+    def _grow_operands(self, needed: int) -> None:
+        if needed < 0:
+            raise RefusedError(f"a list of more than {_LARGEST} bytes, which is more than Java can have")
+        old = self.operands
+        self.operands = np.zeros(2 * needed + SLACK, np.uint8)
+        used = len(old) - SLACK - int(self.state[kernels.OPERANDS])
+        if self.state[kernels.MODE]:
+            self.operands[len(self.operands) - SLACK - used : -SLACK] = old[len(old) - SLACK - used : -SLACK]
+        self.state[kernels.OPERANDS] = len(self.operands) - SLACK - used
+
+
+def _grown(old: Bytes, size: int) -> Bytes:
+    new = np.zeros(size + SLACK, np.uint8)
+    new[: len(old)] = old
+    return new
+
+
+def _group_key(group: int, prefix: int) -> bytes:
+    """Returns the smallest key of a key group, or a key above all others."""
+    return group.to_bytes(prefix, "big") if group < 1 << 8 * prefix else b"\xff" * (prefix + 1)

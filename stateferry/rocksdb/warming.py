@@ -1,0 +1,29 @@
+"""Uses every kernel once, with nothing to do, so that numba compiles it for the arrays that real reads pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stateferry.rocksdb import kernels
+from stateferry.rocksdb.kernels import SLACK
+
+
+def use_kernels() -> None:
+    """Calls the kernels with the types of arrays that `table.py`, `manifest.py` and `scan.py` pass."""
+    data, numbers, failure = np.zeros(2 * SLACK, np.uint8), np.zeros(16, np.int64), np.zeros(3, np.int64)
+    nothing = np.zeros(0, np.int64)
+    kernels.crc_mismatch(data, nothing, nothing)
+    kernels.xxh3_mismatch(data, nothing, nothing)
+    kernels.record_mismatch(np.frombuffer(bytes(2 * SLACK), np.uint8), 0, 0)
+    kernels.size_of(data, 0, 0)
+    kernels.index_entries(data, 0, True, 0, data, numbers, numbers, numbers, numbers, failure)
+    kernels.walk(
+        data, np.zeros((0, 2), np.int64), data, numbers, 0, data, 1, 0, 1, True, data, SLACK, numbers, numbers, numbers,
+        np.zeros(1, np.uint64), np.zeros(16, np.int64), failure,
+    )  # fmt: skip
+    rows, tags = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.uint64)
+    kernels.sift(data, rows, rows, tags, numbers, numbers, 0)
+    kernels.merge(
+        data, rows, rows, rows, tags, numbers, numbers, numbers, data, numbers, np.zeros(0, np.uint64), 1, 1, data,
+        data, data, SLACK, numbers, numbers, numbers, np.zeros(16, np.int64),
+    )  # fmt: skip
