@@ -1,9 +1,11 @@
-"""What Flink writes besides canonical savepoints is refused, with the way to take a canonical one."""
+"""What Flink writes besides canonical savepoints: what RocksDB wrote is shown, the rest is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from stateferry.errors import RefusedError
 from stateferry.savepoint.reader import Savepoint
 from tests.flink.harness import FlinkError, FlinkHarness, by_state
 from tests.flink.jars import VERSIONS
-from tests.flink.judge import Make
+from tests.flink.jobs import Job, Timers
+from tests.flink.judge import Make, all_dumped, dumped, inspected, refusal
 from tests.flink.scenarios import BACKENDS, SCENARIOS
 
 pytestmark = pytest.mark.flink
@@ -38,8 +41,80 @@ def test_refused_with_what_to_do(
     with pytest.raises(RefusedError, match="flink savepoint --type canonical JOB DIR") as refused:
         Savepoint.open(str(path))
     assert str(path / "_metadata") in str(refused.value)
+    if backend == "rocksdb":
+        assert main(["inspect", str(path)]) == 0
+        return
     assert main(["inspect", str(path)]) == DAMAGED_OR_REFUSED
     assert "--type canonical" in capsys.readouterr().err
+
+
+_ROUNDS = (SCENARIOS["kinds-ttl"].operators[0], SCENARIOS["legacy-string-long"].operators[0])
+_COMPRESSION = "state.backend.rocksdb.compression.per.level"
+SETTINGS: dict[str, dict[str, str]] = {
+    "as it comes": {},
+    "lz4": {_COMPRESSION: "LZ4_COMPRESSION"},
+    "zstd": {_COMPRESSION: "ZSTD_COMPRESSION"},
+    "zlib": {_COMPRESSION: "ZLIB_COMPRESSION"},
+    "no compression": {_COMPRESSION: "NO_COMPRESSION"},
+    "bloom filters": {"state.backend.rocksdb.use-bloom-filter": "true"},
+    "partitioned index": {
+        "state.backend.rocksdb.memory.fixed-per-slot": "64mb",
+        "state.backend.rocksdb.memory.partitioned-index-filters": "true",
+    },
+    "small blocks": {
+        "state.backend.rocksdb.block.blocksize": "128b",
+        "state.backend.rocksdb.compaction.level.target-file-size-base": "4kb",
+        "state.backend.rocksdb.writebuffer.size": "64kb",
+    },
+    "large max parallelism": {},
+}
+
+
+def _in_rounds(settings: Mapping[str, str], rounds: int, **changes: Any) -> Job:
+    operators = tuple(replace(o, timers=o.timers and Timers(event=2, far=1)) for o in _ROUNDS)
+    job = Job(operators, rounds=rounds, settings={**_INCREMENTAL, **settings}, inline_threshold=0)
+    return replace(job, **changes)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("format_", ["NATIVE", "CHECKPOINT"])
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_entry_of_rocksdbs_own_files_is_shown(
+    version: str, settings: str, format_: str, flink: Callable[[str], FlinkHarness]
+) -> None:
+    wide = 300 if settings == "large max parallelism" else 128
+    job = _in_rounds(SETTINGS[settings], 3, max_parallelism=wide)
+    made = flink(version).make_in_place(job, format_=format_)
+    assert by_state(all_dumped(made.path, job)) == by_state(made.lines)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("format_", ["NATIVE", "CHECKPOINT"])
+@pytest.mark.parametrize("ingest", ["true", "false"])
+@pytest.mark.parametrize("change", [(2, 3), (3, 2), (1, 4), (4, 1)], ids=str)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_after_a_rescale(
+    version: str, change: tuple[int, int], ingest: str, format_: str, flink: Callable[[str], FlinkHarness]
+) -> None:
+    before, after = change
+    job = _in_rounds({"state.backend.rocksdb.use-ingest-db-restore-mode": ingest}, 3, parallelism=before)
+    made = flink(version).make_in_place(job, format_="CHECKPOINT")
+    carried = flink(version).carry(made.path, replace(job, parallelism=after), format_=format_)
+    assert by_state(all_dumped(carried, job)) == by_state(made.lines)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_timers_on_the_heap_are_raw_state_of_a_checkpoint(version: str, flink: Callable[[str], FlinkHarness]) -> None:
+    job = replace(SCENARIOS["kinds-with-timers-on-the-heap"])
+    job = replace(job, settings={**job.settings, **_INCREMENTAL})
+    made = flink(version).make_in_place(job, format_="CHECKPOINT")
+    (facts,) = (facts for facts in inspected(made.path).values() if facts["keyed"])
+    assert facts["raw_bytes"] > 0
+    states = [state.name for state in job.operators[0].states]
+    assert sorted(state["name"] for state in facts["keyed"]["states"]) == sorted(states)
+    found = [line for state in states for line in dumped(made.path, "kinds", state)]
+    assert by_state(found) == by_state(line for line in made.lines if line["state"] in states)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -55,3 +130,4 @@ def test_of_asynchronous_state_flink_takes_native_savepoints_only(
     assert by_state(native.lines) != {}
     with pytest.raises(RefusedError, match="Flink can't take one of asynchronous state"):
         Savepoint.open(str(native.path))
+    assert "asynchronous" in refusal("inspect", str(native.path))
