@@ -335,9 +335,32 @@ def _varint(data, position, limit):
 
 
 @_kernel
-def size_of(data, position, limit):
-    """Returns the number at the start of a compressed block, its content's size, and the position behind it."""
-    return _varint(data, position, limit)
+def content_sizes(data, begins, sizes, contents):
+    """Fills `contents` with the number of bytes that each block says it has uncompressed, or -1."""
+    for block in range(len(begins)):
+        end = begins[block] + sizes[block]
+        contents[block] = sizes[block]
+        if data[end] != 0:
+            content, position = _varint(data, begins[block], end)
+            contents[block] = content if position >= 0 else -1
+
+
+@_kernel
+def entries_ends(raw, bounds, sizes):
+    """Fills `bounds[:, 1]` with where the entries of each block end; its content begins at `bounds[:, 0]`.
+
+    Returns the first block that has no sound restart points, or -1.
+    """
+    for block in range(len(sizes)):
+        begin, size = bounds[block, 0], sizes[block]
+        if size < 4:
+            return block
+        restarts = np.int64(_half(raw, begin + size - 4))
+        end = size - 4 - 4 * restarts
+        if restarts < 1 or end < 0:
+            return block
+        bounds[block, 1] = begin + end
+    return -1
 
 
 @_inlined

@@ -79,30 +79,23 @@ class _Blocks:
         return after
 
     def _decompress(self, table: Table, data: Bytes, starts: Positions, sizes: Positions, base: int) -> None:
-        kinds = data[starts + sizes].tolist()
-        begins, lengths = starts.tolist(), sizes.tolist()
-        if not any(kinds):
-            self.raw, places = data, [(begin, size) for begin, size in zip(begins, lengths, strict=True)]
+        kinds = data[starts + sizes]
+        contents = table.content_sizes(data, starts, sizes, kinds, base)
+        self.bounds = np.zeros((len(starts), 2), np.int64)
+        if not kinds.any():
+            self.raw, self.bounds[:, 0] = data, starts
         else:
-            contents = [
-                table.content_size(data, begin, size, kind, base + begin)
-                for begin, size, kind in zip(begins, lengths, kinds, strict=True)
-            ]
-            places, position = [], 0
-            for content in contents:
-                places.append((position, content))
-                position += content
-            if len(self.raw) < position + SLACK or len(self.raw) > 4 * (position + SLACK):
-                self.raw = np.zeros(position + SLACK, np.uint8)
-            for begin, size, kind, (at, content) in zip(begins, lengths, kinds, places, strict=True):
-                table.decompress(data, begin, size, kind, self.raw[at : at + content], base + begin)
-        self.bounds = np.array(
-            [
-                (at, at + entries_end(self.raw[at : at + size], size, table.name, base + begin))
-                for (at, size), begin in zip(places, begins, strict=True)
-            ],
-            np.int64,
-        )
+            ends = np.cumsum(contents)
+            self.bounds[:, 0] = ends - contents
+            needed = int(ends[-1]) + SLACK
+            # What one large block took isn't kept.
+            if not needed <= len(self.raw) <= 4 * max(needed, _READ):
+                self.raw = np.zeros(needed, np.uint8)
+            table.decompress_each(data, starts, sizes, kinds, self.raw, ends, base)
+        wrong = kernels.entries_ends(self.raw, self.bounds, contents)
+        if wrong >= 0:
+            begin, size = int(self.bounds[wrong, 0]), int(contents[wrong])
+            entries_end(self.raw[begin : begin + size], size, table.name, base + int(starts[wrong]))
 
     def first_key(self) -> bytes | None:
         """Returns the first key, without its tag; None if the walk will find that the first entry is damaged."""

@@ -14,7 +14,6 @@ then these bytes; behind them are the positions of entries that share nothing, u
 
 from __future__ import annotations
 
-import bz2
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -39,9 +38,12 @@ _MAGIC = 0x88E241B785F4CFF7
 _VERSION = 5
 _CRC32C, _XXH3 = 1, 4
 _CHECKSUMS = {0: "no checksums", 2: "xxHash32", 3: "xxHash64"}
-_NONE, _SNAPPY, _ZLIB, _BZIP2, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 3, 4, 5, 7
-# Behind how many bytes of content one compressed byte can be, at the most.
-_MOST_RATIO = {_SNAPPY: 22, _LZ4: 256, _LZ4HC: 256, _ZLIB: 1040}
+_NONE, _SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 4, 5, 7
+# How many bytes of content there can be behind one compressed byte at the most, by the type of compression.
+_UNKNOWN = -(1 << 32)
+_MOST_RATIO = np.full(256, _UNKNOWN, np.int64)
+_MOST_RATIO[[_NONE, _SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD]] = 1, 22, 1040, 256, 256, 1 << 20
+_LEAST_CONTENT = 64
 _LARGEST_BLOCK = 1 << 31
 _LARGEST_META = 1 << 28
 # So many bytes of a key are in messages.
@@ -336,10 +338,10 @@ class Table:
         data = read_at(self.file, self.stored, handle.offset, handle.size + TRAILER, SLACK)
         begins, sizes = np.zeros(1, np.int64), np.array([handle.size], np.int64)
         self.check(data, begins, sizes, handle.offset)
-        kind = int(data[handle.size])
-        size = self.content_size(data, 0, handle.size, kind, handle.offset)
-        content = np.zeros(size + SLACK, np.uint8)
-        self.decompress(data, 0, handle.size, kind, content[:size], handle.offset)
+        kinds = data[handle.size : handle.size + 1]
+        ends = self.content_sizes(data, begins, sizes, kinds, handle.offset)
+        content = np.zeros(int(ends[0]) + SLACK, np.uint8)
+        self.decompress_each(data, begins, sizes, kinds, content, ends, handle.offset)
         return content
 
     def check(self, data: Bytes, begins: Positions, sizes: Positions, base: int) -> None:
@@ -352,50 +354,54 @@ class Table:
                 file=self.name, offset=base + int(begins[wrong]),
             )  # fmt: skip
 
-    def content_size(self, data: Bytes, begin: int, size: int, kind: int, offset: int) -> int:
-        """Returns the number of bytes that a block has uncompressed, which has been compared with its size."""
-        if kind == _NONE:
-            return size
-        if kind not in _MOST_RATIO and kind not in (_BZIP2, _ZSTD):
-            raise RefusedError(f"{self.name}: a block compressed in a way (type {kind}) that isn't read")
+    def content_sizes(self, data: Bytes, begins: Positions, sizes: Positions, kinds: Bytes, base: int) -> Positions:
+        """Returns the number of bytes that each block has uncompressed, which has been compared with its size."""
+        contents = np.zeros(len(begins), np.int64)
         # RocksDB writes the size before the content, as snappy itself does.
-        content, _ = kernels.size_of(data, begin, begin + size)
-        most = min(_LARGEST_BLOCK, size * _MOST_RATIO[kind] + 64 if kind in _MOST_RATIO else _LARGEST_BLOCK)
-        if not 0 <= content <= most:
-            raise DamagedError(
-                f"at most {most} bytes in a block of {size}", f"{content}", file=self.name, offset=offset
-            )
-        return int(content)
+        kernels.content_sizes(data, begins, sizes, contents)
+        most = np.minimum(sizes * _MOST_RATIO[kinds] + _LEAST_CONTENT, _LARGEST_BLOCK)
+        for wrong in np.flatnonzero((contents < 0) | (contents > most))[:1]:
+            kind, offset = int(kinds[wrong]), base + int(begins[wrong])
+            if _MOST_RATIO[kind] == _UNKNOWN:
+                raise RefusedError(f"{self.name}: a block compressed in a way (type {kind}) that isn't read")
+            expected, found = f"at most {most[wrong]} bytes in a block of {sizes[wrong]}", f"{contents[wrong]}"
+            raise DamagedError(expected, found, file=self.name, offset=offset)
+        return contents
 
-    def decompress(self, data: Bytes, begin: int, size: int, kind: int, out: Bytes, offset: int) -> None:
-        """Puts the content of a block into `out`, which must be as large as it."""
-        if kind == _NONE:
-            out[:] = data[begin : begin + size]
-            return
-        start = begin if kind == _SNAPPY else kernels.size_of(data, begin, begin + size)[1]
-        try:
-            got = _decompress(kind, data[start : begin + size].data, out)
-        except (cramjam.DecompressionError, OSError, ValueError, zlib.error, EOFError) as error:
-            raise DamagedError("a compressed block", str(error), file=self.name, offset=offset) from None
-        if got != len(out):
-            raise DamagedError(f"{len(out)} bytes in a block", f"{got}", file=self.name, offset=offset)
+    def decompress_each(
+        self, data: Bytes, begins: Positions, sizes: Positions, kinds: Bytes, out: Bytes, ends: Positions, base: int
+    ) -> None:
+        """Puts the contents of blocks one behind the other into `out`, where they must end at `ends`."""
+        source, target, at = data.data, out.data, 0
+        for begin, size, kind, end in zip(begins.tolist(), sizes.tolist(), kinds.tolist(), ends.tolist(), strict=True):
+            try:
+                got = _decompress(kind, source[begin : begin + size], target[at:end])
+            except (cramjam.DecompressionError, OSError, ValueError, zlib.error, EOFError) as error:
+                raise DamagedError("a compressed block", str(error), file=self.name, offset=base + begin) from None
+            if got != end - at:
+                raise DamagedError(f"{end - at} bytes in a block", f"{got}", file=self.name, offset=base + begin)
+            at = end
 
 
 def _hex(key: bytes) -> str:
     return key.hex() if len(key) <= _SHOWN else f"{key[:_SHOWN].hex()}... ({len(key)} bytes)"
 
 
-def _decompress(kind: int, data: memoryview, out: Bytes) -> int:
+def _decompress(kind: int, data: memoryview, out: memoryview) -> int:
     if kind == _SNAPPY:
-        return int(cramjam.snappy.decompress_raw_into(data, out.data))
+        return int(cramjam.snappy.decompress_raw_into(data, out))
+    if kind == _NONE:
+        out[:] = data
+        return len(data)
+    # The size, which has been read.
+    start = next(at for at, byte in enumerate(data) if byte < 0x80) + 1
     if kind in (_LZ4, _LZ4HC):
-        return int(cramjam.lz4.decompress_block_into(data, out.data, output_len=len(out)))
+        return int(cramjam.lz4.decompress_block_into(data[start:], out, output_len=len(out)))
     if kind == _ZSTD:
-        return int(cramjam.zstd.decompress_into(data, out.data))
-    inflater: Any = zlib.decompressobj(-zlib.MAX_WBITS) if kind == _ZLIB else bz2.BZ2Decompressor()
-    content = inflater.decompress(bytes(data), len(out) + 1)
+        return int(cramjam.zstd.decompress_into(data[start:], out))
+    content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(bytes(data[start:]), len(out) + 1)
     if len(content) == len(out):
-        out[:] = np.frombuffer(content, np.uint8)
+        out[:] = content
     return len(content)
 
 

@@ -15,7 +15,8 @@ def use_kernels() -> None:
     kernels.crc_mismatch(data, nothing, nothing)
     kernels.xxh3_mismatch(data, nothing, nothing)
     kernels.record_mismatch(np.frombuffer(bytes(2 * SLACK), np.uint8), 0, 0)
-    kernels.size_of(data, 0, 0)
+    kernels.content_sizes(data, nothing, nothing, nothing)
+    kernels.entries_ends(data, np.zeros((0, 2), np.int64), nothing)
     kernels.index_entries(data, 0, True, 0, data, numbers, numbers, numbers, numbers, failure)
     kernels.walk(
         data, np.zeros((0, 2), np.int64), data, numbers, 0, data, 1, 0, 1, True, data, SLACK, numbers, numbers, numbers,
