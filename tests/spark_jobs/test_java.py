@@ -47,7 +47,7 @@ def test_a_java_without_a_release_file_is_asked(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(installed(tmp_path, version)))
     if refused:
-        said = rf"^Spark needs Java 17 or later: {tmp_path}/bin/java is Java (1\.8|11)\..*JAVA_HOME$"
+        said = rf"^Spark needs Java 17 or later: {tmp_path}/bin/java is Java (1\.8|11)\..*set JAVA_HOME to its folder$"
         with pytest.raises(MissingHereError, match=said):
             java.check()
     else:
