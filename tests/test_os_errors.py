@@ -159,7 +159,7 @@ def test_a_store_s_error_names_the_file_that_its_driver_does_not(tmp_path: Path)
 def test_each_has_its_exit_code(
     error: Exception, code: int, ends: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("stateferry.savepoint.reader.Savepoint.open", fails)

@@ -54,6 +54,7 @@ def test_all_ways_of_moving_are_measured(tiny: Scale) -> None:
     assert len(building.seconds) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ttl", [None, sections.TTL])
 def test_rows_are_those_that_plain_python_makes_of_the_blobs(ttl: int | None, tmp_path: Path) -> None:
     state = replace(sections.demo(Scale(tmp_path, entries=30_000)), ttl=ttl)

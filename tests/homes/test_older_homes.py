@@ -115,6 +115,7 @@ def test_a_half_done_run_goes_on_to_the_end_of_an_undisturbed_one(
     assert rows("half-done") == tables
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_a_nightly_configuration_goes_on_with_its_second_night(capsys: pytest.CaptureFixture[str]) -> None:
     assert night(1).state is RunState.VERIFIED, "the first night is another run than it was"

@@ -82,6 +82,7 @@ def sst_files(files: Files) -> list[str]:
 WHOLE = pytest.param(1, marks=[pytest.mark.full, pytest.mark.timeout(900)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [11, WHOLE])
 @pytest.mark.parametrize("name", [NATIVE[0], NATIVE[5]])
 def test_every_flipped_byte_of_manifest_and_current(name: str, step: int) -> None:
@@ -94,6 +95,7 @@ def test_every_flipped_byte_of_manifest_and_current(name: str, step: int) -> Non
                 assert is_named({**files, damaged: wrong}, truth, damaged), (damaged, position)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [5, WHOLE])
 @pytest.mark.parametrize("name", [NATIVE[0], NATIVE[5]])
 def test_every_flipped_byte_of_properties_index_and_footer(name: str, step: int) -> None:
@@ -110,6 +112,7 @@ def test_every_flipped_byte_of_properties_index_and_footer(name: str, step: int)
     assert unnamed == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [300, pytest.param(20_000, marks=[pytest.mark.full, pytest.mark.timeout(3600)])], ids=["some", "many"]
 )

@@ -152,6 +152,7 @@ def test_a_deleted_range_counts_only_within_its_file() -> None:
     assert dict(scanned(repeated, 0, 1, 100, 9)) == {b"\0a": b"1", b"\0x": b"3"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, 70_000, 300_000, 1_000_000])
 def test_entries_larger_than_every_buffer(size: int) -> None:
     entries: list[Entry] = [

@@ -32,6 +32,7 @@ from tests.rocksdb.goldens import (
 )
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("name", NATIVE)
 def test_every_row_has_the_bytes_of_the_canonical_savepoint(name: str) -> None:
     truth = contents(Savepoint.open(str(SAVEPOINTS / CANONICAL)))
@@ -39,6 +40,7 @@ def test_every_row_has_the_bytes_of_the_canonical_savepoint(name: str) -> None:
     assert contents(opened(SAVEPOINTS / name)) == truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NATIVE)
 def test_rows_come_in_the_order_of_their_keys(name: str) -> None:
     before: tuple[int, str, bytes] | None = None
@@ -49,6 +51,7 @@ def test_rows_come_in_the_order_of_their_keys(name: str) -> None:
         assert key[0] == key_group
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("name", NATIVE)
 def test_dump_prints_every_entry(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = SAVEPOINTS / name
@@ -91,6 +94,7 @@ def test_the_snapshots_hold_what_makes_reading_them_hard() -> None:
     assert len(+found) == 8, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NATIVE)
 def test_a_key_group_is_read_alone(name: str) -> None:
     savepoint = opened(SAVEPOINTS / name)
@@ -103,6 +107,7 @@ def test_a_key_group_is_read_alone(name: str) -> None:
             assert alone == [entry for entry in whole if entry.key_group == group]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["backwards", "with gaps", "again"])
 def test_key_groups_are_read_in_any_order(order: str) -> None:
     savepoint = opened(SAVEPOINTS / NATIVE[4])
@@ -119,6 +124,7 @@ def test_key_groups_are_read_in_any_order(order: str) -> None:
         assert [read(group) for group in chosen] == [truth[group] for group in chosen]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [NATIVE[0], NATIVE[4]])
 @pytest.mark.parametrize("size", [17, 1000])
 def test_the_window_may_be_small(name: str, size: int) -> None:

@@ -144,6 +144,7 @@ def test_files_that_no_snapshot_names_go(world: World) -> None:
     assert {str(path) for path in data.rglob("*.parquet")} == named
 
 
+@pytest.mark.slow
 def test_rehearsals_go_with_their_staged_savepoints(world: World) -> None:
     rehearsal = replace(world, further=("--rehearse",))
     assert main(rehearsal.command) == 0

@@ -99,7 +99,7 @@ def test_snapshot_and_validation_read_the_same_bytes_all_of_them(case: str) -> N
     assert {name.rpartition("/")[2] for name in before.files} == files - empty
 
 
-@pytest.mark.part
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_bit_that_changes_anywhere_is_found_by_its_file(case: str, tmp_path: Path) -> None:
     folder = tmp_path / case
@@ -152,7 +152,7 @@ def source(world: World) -> Iterator[Path]:
     file.write_bytes(whole)
 
 
-@pytest.mark.part
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["snapshot", "migrate", "rescale"])
 def test_a_source_that_changes_between_two_steps_turns_the_report_red(
     world: World, source: Path, after: str, capsys: pytest.CaptureFixture[str]

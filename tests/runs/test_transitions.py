@@ -316,6 +316,7 @@ def test_a_driver_that_lost_the_lease_does_not_say_how_the_run_ends(
     assert world.run.state is RunState.RUNNING
 
 
+@pytest.mark.slow
 def test_of_two_that_write_the_states_at_once_neither_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.pictures[RunState.VERIFIED].restore(world.root)
     run, write, writing, go_on = world.run, Location.write_atomically, threading.Event(), threading.Event()

@@ -144,6 +144,7 @@ def expected_row(state: KeyedState, entry: Entry) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.slow
 @given(states_and_entries(), st.sampled_from((1, 2)))
 def test_batches_hold_what_single_entries_are(drawn: tuple[KeyedState, list[Entry]], prefix: int) -> None:
     state, entries = drawn
@@ -167,6 +168,7 @@ def test_batches_hold_what_single_entries_are(drawn: tuple[KeyedState, list[Entr
             assert row.get("timestamp") == entry.timestamp
 
 
+@pytest.mark.slow
 @given(states_and_entries().filter(lambda drawn: bool(drawn[1])), st.data())
 def test_a_key_or_value_that_is_cut_short_is_damage(drawn: tuple[KeyedState, list[Entry]], data: st.DataObject) -> None:
     state, entries = drawn

@@ -377,6 +377,7 @@ def hunt(folder: Path, times: int) -> None:
         assert one.unseen > 0 or one.compressed
 
 
+@pytest.mark.slow
 def test_random_damage_in_key_groups(tmp_path: Path) -> None:
     hunt(tmp_path, 400)
 

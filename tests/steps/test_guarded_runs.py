@@ -57,6 +57,7 @@ def runs(tmp_path: Path) -> list[Run]:
     return [Run.open(one.folder) for one in runs_of(str(tmp_path / "home"))]
 
 
+@pytest.mark.slow
 def test_a_wrong_time_to_live_stops_before_anything_is_written(ferry: Ferry, tmp_path: Path) -> None:
     demo(tmp_path / "source")
     said = ferry("--ttl", "30m")

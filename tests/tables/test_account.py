@@ -159,7 +159,7 @@ SABOTAGE = [
 ]
 
 
-@pytest.mark.part
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "change", "max_parallelism"), SABOTAGE)
 def test_sabotage_is_seen(
     kind: str, change: Callable[[pa.Table], pa.Table], max_parallelism: int | None, nights: Nights

@@ -71,6 +71,7 @@ def rows_by_table(nights: Nights, run: str, chunk: int) -> dict[str, list[dict[s
     return found
 
 
+@pytest.mark.slow
 def test_a_fold_leaves_each_key_once_with_the_run_that_changed_it(nights: Nights) -> None:
     state, changed_in, counts = nights_until_a_fold(nights)
     run = f"{state.checkpoint_id}"

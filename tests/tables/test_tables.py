@@ -96,6 +96,7 @@ def test_what_the_job_migrated_meanwhile_replaces_the_rows(nights: Nights) -> No
     assert origins == {1: "ferry", 2: "job"}
 
 
+@pytest.mark.slow
 def test_a_vanished_key_leaves_a_tombstone_and_may_come_back(nights: Nights) -> None:
     state = LegacyState(maps(20))
     nights.run("first", state)

@@ -352,6 +352,7 @@ def test_elements_without_bytes_fill_no_memory() -> None:
         decode_whole(AvroArrayType(Scalar.AVRO_NULL), bytes.fromhex("ffffffff0700"))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_round_trip_within_other_bytes(data: st.DataObject) -> None:
     type_ = data.draw(flink_types())
@@ -366,6 +367,7 @@ def test_a_round_trip_within_other_bytes(data: st.DataObject) -> None:
     assert decoder(type_)(before + raw + after, len(before), end) == (decoded, end) or "nan" in repr(decoded)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_json_is_one_valid_line(data: st.DataObject) -> None:
     type_ = data.draw(flink_types())
@@ -419,6 +421,7 @@ def test_damage_to_flinks_bytes(type_: FlinkType, raw: str) -> None:
     assert_flips_are_told_apart(type_, bytes.fromhex(raw))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_damage_to_any_value(data: st.DataObject) -> None:
     type_ = data.draw(flink_types(max_leaves=5))
@@ -620,6 +623,7 @@ def test_positions_outside_the_bytes_are_a_mistake_of_the_caller() -> None:
         decode_whole(Scalar.BYTE, bytes(4))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_plain_walks_give_the_bytes_of_the_parts(data: st.DataObject) -> None:
     key, value = data.draw(flink_types(max_leaves=3)), data.draw(flink_types(max_leaves=3))
