@@ -95,14 +95,14 @@ class Bench:
         done = execute(command, self.folder / "run.log", cores=cores, environment={"STATEFERRY_HOME": str(path)})
         newest = max((path / "runs").glob("*/*"), key=os.path.getmtime)
         stored = Run.open(Location.of(str(newest)))
-        facts = {step: stored.facts(FACTS_OF[step]) or FACTS_OF[step]() for step in Step.CUT_OVER.earlier}
-        migrated = stored.facts(MigrateFacts) or MigrateFacts()
-        written = sum(state.rows_written for state in migrated.counts.values())
+        times = {step: _seconds(stored, step) for step in Step.CUT_OVER.earlier}
+        migrated = stored.facts(MigrateFacts)
+        written = sum(state.rows_written for state in migrated.counts.values()) if migrated else 0
         result = newest / "staged" if rehearse else target
         if "--ttl" not in options:
             self._expect_entries(result)
         shutil.rmtree(path if rehearse else result)
-        return Night(done, {step: found.seconds or 0.0 for step, found in facts.items()}, written)
+        return Night(done, times, written)
 
     def _expect_entries(self, result: Path) -> None:
         found = 0
@@ -128,6 +128,13 @@ class Bench:
                         count += len(chosen)
                 bytes_.flush()
         return path, count
+
+
+def _seconds(run: Run, step: Step) -> float:
+    facts = run.facts(FACTS_OF[step])
+    if facts is None or facts.seconds is None:
+        raise AssertionError(f"run {run.plan.run_id} has no time of its step {step}")
+    return facts.seconds
 
 
 def measure(scale: Scale) -> Iterator[Comparison | Duration]:
