@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stateferry.runs.plan import MigrationPlan
 
 # Values of a plan that a command asks for in its own way, if it does.
-_OF_THE_COMMAND = ("source", "target", "rehearse")
+_OF_THE_COMMAND = ("source", "target", "rehearse", "files_from")
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:

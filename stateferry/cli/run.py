@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from stateferry.cli import files_from
 from stateferry.cli.options import add_plan_options, plan_of_options
 from stateferry.errors import PassingError, UsageError
 from stateferry.printable import say
@@ -38,8 +39,14 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--savepoint", dest="source", metavar="SRC", help="the canonical savepoint to read")
+    parser.add_argument(
+        "--savepoint",
+        dest="source",
+        metavar="SRC",
+        help="the savepoint, or checkpoint of RocksDB, to read",
+    )
     parser.add_argument("--target", metavar="DST", help="the folder that becomes the new savepoint")
+    files_from.add_to(parser)
     add_plan_options(parser)
     parser.add_argument("--rehearse", action="store_true", default=None, help="do everything but publish")
 
@@ -48,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.durations import now_ms
     from stateferry.runs.apart import check_apart
     from stateferry.runs.option_notes import nothing_to_do_lines
-    from stateferry.runs.plan_check import resolve
+    from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
     from stateferry.runs.rejecting import check_not_ended
     from stateferry.runs.run_states import RunState
     from stateferry.runs.runs import Run, asked_for_before
-    from stateferry.savepoint.reader import Savepoint
 
+    options.files_from = files_from.roots_of(options) or None
     plan = plan_of_options(options)
     check_apart(plan)
     before = asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED})
@@ -66,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             return 0
         if before is not None and before.state is RunState.PUBLISHED:
             before = None
-        resolved = resolve(before.plan if before else plan, Savepoint.open(plan.source))
+        resolved = resolve(before.plan if before else plan, open_source(plan))
         if resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
                 say(line)
@@ -129,7 +136,8 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
-        comes_first = None if run.has_done(Step.SNAPSHOT) else resolved
+        reads_source = resolved.source.format == "canonical"
+        comes_first = resolved if reads_source and not run.has_done(Step.SNAPSHOT) else None
         opened = engine.local_workers(f"stateferry {run.plan.run_id}", ProgressLines(sys.stderr), comes_first)
         # The import runs while the engine starts.
         threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()

@@ -27,14 +27,13 @@ from stateferry.runs.facts import Step
 from stateferry.runs.lease import BETWEEN_STEPS_MS, Lease
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import plan_of_json
-from stateferry.runs.plan_check import ResolvedPlan, resolve
+from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve
 from stateferry.runs.publications import Control
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.runs.temporary_folders import TemporaryFolders
-from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
 from stateferry.steps.pipeline import Pipeline
@@ -97,7 +96,7 @@ def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
 def _resolved(run: Run) -> ResolvedPlan:
     try:
         with reaching():
-            return resolve(run.plan, Savepoint.open(run.plan.source))
+            return resolve(run.plan, open_source(run.plan))
     except PassingError:
         raise
     except StateferryError as error:

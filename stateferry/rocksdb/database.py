@@ -50,6 +50,15 @@ class Database:
         found = self.families.get(family)
         return sum(file.size for file in found.files.values()) if found else 0
 
+    def raw_size(self) -> int:
+        """Returns the bytes of all entries' keys and values, of all versions, with 8 bytes more for each entry."""
+        size = 0
+        for family in self.families.values():
+            for file in family.files.values():
+                with self._open(file, family) as table:
+                    size += table.raw_bytes
+        return size
+
     def scan(self, family: str, prefix: int, low: int, high: int) -> Scan:
         """Returns the rows of a column family in key groups from `low` up to, but without, `high`.
 

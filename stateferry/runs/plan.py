@@ -218,6 +218,17 @@ class MigrationPlan(PlanModel):
             row=130,
         ),
     ] = False
+    no_timers: Annotated[
+        StrictBool,
+        ADDED,
+        Option(
+            Kind.SWITCH,
+            "No timers",
+            "operators whose native savepoint has no timers have none; Flink leaves timers that are on the heap out of "
+            "native savepoints",
+            row=135,
+        ),
+    ] = False
     on_contradiction: Annotated[
         Literal["stop", "blob", "rows"],
         Option(
@@ -255,6 +266,8 @@ class MigrationPlan(PlanModel):
             name="clock_tolerance",
         ),
     ] = DEFAULT_CLOCK_TOLERANCE_MS
+    # New beginnings, by the old ones, of absolute addresses in `_metadata` of files that were moved.
+    files_from: Annotated[dict[Name, Name] | None, ADDED] = None
     # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the savepoint's newest timestamp.
     now_from: Annotated[Literal["clock", "backfill", "savepoint"], ADDED] = "clock"
     # These three have defaults too (see `_with_home`): the catalog and the warehouse are in the home.

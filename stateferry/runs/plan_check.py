@@ -15,7 +15,8 @@ from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
 from stateferry.savepoint.file_names import METADATA, is_state_file
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.operator_rewrite import Layout, OperatorRewrite
-from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.reader import Savepoint, has_native_state
+from stateferry.savepoint.savepoint_properties import is_savepoint
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.types import MapType, OpaqueType, type_name
@@ -79,6 +80,11 @@ class ResolvedPlan:
         ]
 
 
+def open_source(plan: MigrationPlan) -> Savepoint:
+    """Opens the source of a run: a canonical or native savepoint, or a checkpoint of RocksDB."""
+    return Savepoint.open(plan.source, native=True, files_from=plan.files_from)
+
+
 def planned(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:
     """The plan with these values; if they name no job, it has the name of its first operator.
 
@@ -88,7 +94,7 @@ def planned(values: Mapping[str, object], origin: str = "the plan") -> Migration
         return plan_of(values, origin)
     named_later = plan_of({**values, "job": "named later"}, origin)
     wanted = named_later.operators[0].operator
-    operator = Savepoint.open(named_later.source).operator(wanted)
+    operator = open_source(named_later).operator(wanted)
     # Before version 5, a savepoint has neither name nor uid: then the value in the plan is the uid, or at least the id.
     return plan_of({**values, "job": operator.name or operator.uid or wanted}, origin)
 
@@ -108,11 +114,32 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         for index, one in enumerate(operators)
         if one.operator.id in ids[:index]
     ]
+    problems += () if plan.no_timers else lost_timers(source)
     if problems:
         raise PlanError("\n".join(problems))
     resolved = ResolvedPlan(plan, source, tuple(operators))
     resolved.rewrites()
     return resolved
+
+
+def lost_timers(source: Savepoint) -> Iterator[str]:
+    """Yields a problem for each operator whose timers may not be in the snapshot.
+
+    Flink leaves timers on the heap out of native savepoints. A checkpoint has them as raw keyed state, and RocksDB's
+    timers are states.
+    """
+    if not is_savepoint(source.metadata):
+        return
+    for operator in filter(has_native_state, source.metadata.operators):
+        has_timers = any(state.kind is StateKind.TIMERS for state in source.keyed_states(operator))
+        if not has_timers and all(subtask.raw_keyed is None for subtask in operator.subtasks):
+            yield (
+                f"operator {operator.label} has no state of timers in this native savepoint. Flink leaves timers out of"
+                " native savepoints, without an error, if the job keeps them on the heap"
+                " (state.backend.rocksdb.timer-service.factory: HEAP); then they would be lost. If the operators named "
+                "here have no timers, plan again with --no-timers; if you aren't sure, take a canonical savepoint: "
+                "flink savepoint --type canonical JOB DIR"
+            )
 
 
 def _resolve_operator(
@@ -143,7 +170,9 @@ def _resolve_operator(
 def _refuse_untouchable(operator: Operator, states: dict[str, KeyedState]) -> None:
     if any(subtask.raw_keyed is not None for subtask in operator.subtasks):
         raise RefusedError(
-            f"operator {operator.label} has raw keyed state, which only its own code understands: it can't be migrated"
+            f"operator {operator.label} has raw keyed state: state that only its own code understands or, in a "
+            "checkpoint, timers that the job keeps on the heap. It can't be migrated. If it has timers, take a "
+            "canonical savepoint, in which they are a state: flink savepoint --type canonical JOB DIR"
         )
     for state in states.values():
         if state.asynchronous:

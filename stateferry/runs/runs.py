@@ -10,6 +10,7 @@
 | rescale-plan.json | which bytes each new subtask reads |
 | staged/ | the staged savepoint |
 | to-publish/_metadata | the target's `_metadata`, until the publication stands |
+| canonical/ | a canonical copy of a source of RocksDB's own files, until the report is green |
 | exchange/ | entries on their way to key groups of another max parallelism, during the rescale step |
 | temporary.json | the temporary folders of the run's processes |
 
@@ -103,6 +104,11 @@ class RunFolder:
     def target_metadata(self) -> Location:
         """The `_metadata` of the target, until the publication stands."""
         return self.folder.child("to-publish").child(METADATA)
+
+    @property
+    def canonical(self) -> Location:
+        """The folder of the canonical copy of a native source."""
+        return self.folder.child("canonical")
 
     @property
     def exchange(self) -> Location:

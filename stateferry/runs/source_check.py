@@ -15,17 +15,21 @@ from stateferry.runs.report import MOST_SAMPLES
 from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import parse_metadata
+from stateferry.savepoint.moved_files import with_moved_files
 from stateferry.savepoint.reader import Savepoint
 from stateferry.validation.check_result import Check, Outcome
 
 NAME = "source: unchanged since the snapshot"
 
 
-def note_metadata(source: Savepoint, read: BytesRead) -> None:
-    """Adds the digest of `_metadata` to `read`; refuses it if it differs from what the savepoint was opened with."""
+def note_metadata(source: Savepoint, read: BytesRead, files_from: Mapping[str, str] | None = None) -> None:
+    """Adds the digest of `_metadata` to `read`; refuses it if it differs from what the savepoint was opened with.
+
+    `files_from` is what the savepoint was opened with for files that were moved.
+    """
     file = source.folder.child(METADATA)
     data = file.read()
-    if parse_metadata(data, file.shown) != source.metadata:
+    if with_moved_files(parse_metadata(data, file.shown), files_from or {}) != source.metadata:
         raise RejectedError(
             f"{file.shown} has changed since this step began: another program writes to the savepoint. Find out "
             "which one, then start a new run of the savepoint"

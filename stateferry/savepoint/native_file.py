@@ -54,7 +54,7 @@ class NativeFile(KeyGroupFile):
                 raise DamagedError(f"a header of at most {_LARGEST_HEADER} bytes", f"{size}", file=self.name)
             self.header, self.header_end = parse_header(bytes(self.file.read(size)), self.name, end=size)
         self._refuse_asynchronous(operator)
-        self.database = Database(_stored_files(folder, handle), f"subtask {subtask} of operator {operator}")
+        self.database = Database(stored_files(folder, handle), f"subtask {subtask} of operator {operator}")
         self._check_families()
         self.subtask_file = SubtaskFile(subtask, self.name, key_groups, self.handle.offsets, self.size)
         self.extents = self._shares()
@@ -214,7 +214,8 @@ class _Window:
         self.position = position
 
 
-def _stored_files(folder: Location, handle: NativeHandle) -> dict[str, StoredFile]:
+def stored_files(folder: Location, handle: NativeHandle) -> dict[str, StoredFile]:
+    """Returns the files of a database by their own names."""
     files: dict[str, StoredFile] = {}
     for file in handle.files:
         if file.name in files:

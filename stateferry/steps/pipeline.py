@@ -30,7 +30,7 @@ from stateferry.runs.facts import (
 )
 from stateferry.runs.lease import Lease, LeaseLostError, LeaseRenewal
 from stateferry.runs.option_notes import option_notes
-from stateferry.runs.plan_check import ResolvedPlan, target_content
+from stateferry.runs.plan_check import ResolvedPlan, resolve, target_content
 from stateferry.runs.prediction import predict
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rejecting import check_not_ended
@@ -46,7 +46,7 @@ from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
-from stateferry.steps import cut_over, migrate, movement, rescale, snapshot, validate
+from stateferry.steps import cut_over, migrate, movement, native_source, rescale, snapshot, validate
 from stateferry.steps.workers import Workers
 
 _TO_BE_PUBLISHED = (RunState.VERIFIED, RunState.APPROVED)
@@ -63,6 +63,8 @@ class Pipeline:
     lease: Lease
     say: Callable[[str], None] = lambda _: None
     _renewal: LeaseRenewal = field(init=False)
+    # The source as the plan names it, if the steps read a canonical copy of it.
+    _native: Savepoint | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._renewal = LeaseRenewal(self.control, self.lease)
@@ -136,6 +138,7 @@ class Pipeline:
         report = self._green_report()
         self.run.keep(Advance(migrate.advance(self.resolved, self._migrated)))
         self.run.enter(RunState.VERIFIED, now_ms())
+        self.run.canonical.remove()
         return report
 
     def _green_report(self) -> Report:
@@ -163,9 +166,17 @@ class Pipeline:
         self.check_may_become(RunState.RUNNING)
         if not self.run.has_done(step):
             began = self.workers.begin(step)
+            self._read_canonical_copy()
             facts = do()
             self._renewal.check()
             self.run.keep(replace(facts, seconds=round(time.monotonic() - began, 3)))
+
+    def _read_canonical_copy(self) -> None:
+        """Has the steps read a canonical copy if the source has RocksDB's own files."""
+        source = self.resolved.source
+        if source.format == "native":
+            copy = native_source.canonical_copy(self.workers, source, self.run.canonical, self.say)
+            self._native, self.resolved = source, resolve(self.run.plan, copy)
 
     def check_may_become(self, state: RunState) -> None:
         """Raises an error if this driver has lost the lease, the run was rejected, or the state may not follow.
@@ -187,7 +198,7 @@ class Pipeline:
         inventory = snapshot.run(self.workers, self.resolved)
         ages = snapshot.ages(self.resolved, inventory)
         check_ages(self.run.plan, ages)
-        source_check.note_metadata(self.resolved.source, inventory.read)
+        source_check.note_metadata(self.resolved.source, inventory.read, self.run.plan.files_from)
         notes = option_notes(self.resolved, inventory, ages)
         for note in notes:
             self.say(f"note: {note}")
@@ -250,14 +261,16 @@ class Pipeline:
         tables = migrate.accounts(self.resolved)
         read = BytesRead()
         checks = validate.run(self.workers, self.resolved, self.run.staged.path, tables, read)
-        source_check.note_metadata(self.resolved.source, read)
+        source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
+        if self._native is not None:
+            checks += native_source.checks(self.workers, self._native, self.resolved.source)
         report = Report(
             self.run.plan.job,
             self.run.plan.run_id,
             self.run.plan.fingerprint,
             now_ms(),
-            cut_over.metadata_digest(self.resolved.source),
+            cut_over.metadata_digest(self._native or self.resolved.source),
             cut_over.digests_of(self.workers, Savepoint.open(self.run.staged.path), self._written()),
             tuple(checks),
             self._reported_facts(),

@@ -52,14 +52,21 @@ _INCREMENTAL = {"execution.checkpointing.incremental": "true"}
 _DEFAULT_THRESHOLD = Job.inline_threshold
 
 
+_IN_PLACE = {**_INCREMENTAL, "execution.checkpointing.dir": f"file://{_CHECKPOINTS}"}
+
+
 def _rounds(rounds: int, **changes: Any) -> Job:
     """All kinds of state, overwritten, deleted and cleared in rounds, each with an incremental checkpoint after it."""
-    settings = {**_INCREMENTAL, "execution.checkpointing.dir": f"file://{_CHECKPOINTS}"}
     (operator,) = SCENARIOS["kinds-ttl"].operators
     # Timers that are due fire in a job that is started again.
     operator = replace(operator, timers=Timers(event=2, far=2))
-    job = Job((operator,), rounds=rounds, parallelism=2, inline_threshold=0, settings=settings)
+    job = Job((operator,), rounds=rounds, parallelism=2, inline_threshold=0, settings=_IN_PLACE)
     return replace(job, **changes)
+
+
+def _legacy_in_rounds() -> Job:
+    """The state of `legacy-ttl-2.3-rocksdb`, as RocksDB has it after two rounds."""
+    return replace(_small("legacy-string-long-ttl", 128), rounds=2, settings=_IN_PLACE)
 
 
 CASES: Mapping[str, Golden] = {
@@ -119,6 +126,8 @@ CASES: Mapping[str, Golden] = {
     "rounds-native-1.20-rocksdb": Golden("1.20.0", _rounds(3), format="NATIVE"),
     "rounds-checkpoint-2.3-rocksdb": Golden("2.3.0", _rounds(3), format="CHECKPOINT"),
     "rounds-checkpoint-1.20-rocksdb": Golden("1.20.0", _rounds(6), format="CHECKPOINT"),
+    "rounds-legacy-ttl-native-2.3-rocksdb": Golden("2.3.0", _legacy_in_rounds(), format="NATIVE"),
+    "rounds-legacy-ttl-checkpoint-2.3-rocksdb": Golden("2.3.0", _legacy_in_rounds(), format="CHECKPOINT"),
     "rounds-2-to-3-2.3-rocksdb": Golden("2.3.0", _rounds(3), format="CHECKPOINT", carried_to=3),
     "rounds-3-to-2-1.20-rocksdb": Golden("1.20.0", _rounds(3, parallelism=3), format="CHECKPOINT", carried_to=2),
 }

@@ -11,6 +11,7 @@ import pytest
 
 from stateferry.cli import DAMAGED_OR_REFUSED, main
 from stateferry.errors import RefusedError
+from stateferry.runs.plan_check import lost_timers
 from stateferry.savepoint.reader import Savepoint
 from tests.flink.harness import FlinkError, FlinkHarness, by_state
 from tests.flink.jars import VERSIONS
@@ -115,6 +116,14 @@ def test_timers_on_the_heap_are_raw_state_of_a_checkpoint(version: str, flink: C
     assert sorted(state["name"] for state in facts["keyed"]["states"]) == sorted(states)
     found = [line for state in states for line in dumped(made.path, "kinds", state)]
     assert by_state(found) == by_state(line for line in made.lines if line["state"] in states)
+    assert not list(lost_timers(Savepoint.open(str(made.path), native=True)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_timers_on_the_heap_are_not_in_a_native_savepoint(version: str, flink: Callable[[str], FlinkHarness]) -> None:
+    made = flink(version).make_in_place(SCENARIOS["kinds-with-timers-on-the-heap"], format_="NATIVE")
+    (problem,) = lost_timers(Savepoint.open(str(made.path), native=True))
+    assert "operator kinds has no state of timers" in problem
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

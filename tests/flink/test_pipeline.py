@@ -131,6 +131,19 @@ def test_the_new_job_finds_every_entry_and_all_else_untouched(
     check_restored(flink(version), tmp_path / "new", started, found, moved=to_max is not None)
 
 
+@pytest.mark.parametrize(("version", "format_"), [("2.3.0", "CHECKPOINT"), ("1.20.0", "NATIVE")])
+def test_rocksdbs_own_files_give_a_savepoint_that_flink_restores(
+    version: str, format_: str, flink: Flink, tmp_path: Path
+) -> None:
+    settings = {"execution.checkpointing.incremental": "true"}
+    job = replace(whole(128, ttl="stamped"), backend="rocksdb", settings=settings, inline_threshold=0)
+    source = flink(version).make_in_place(job, format_=format_)
+    ferried(source.path, tmp_path / "new", "--parallelism", 2, *ttl_options(job))
+    found = Made(tmp_path / "new", expected(source.lines))
+    started = with_parallelism(of_new_shape(job), 2)
+    check_restored(flink(version), tmp_path / "new", started, found, moved=False)
+
+
 TYPES = {
     "legacy-untouched": ("2.3.0", "hashmap"),
     "legacy-string-long": ("1.20.0", "rocksdb"),

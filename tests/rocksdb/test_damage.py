@@ -17,7 +17,7 @@ from stateferry.errors import DamagedError, RefusedError
 from stateferry.rocksdb.database import Database
 from stateferry.rocksdb.files import StoredFile
 from stateferry.rocksdb.kernels import SLACK
-from stateferry.savepoint.native_file import _stored_files
+from stateferry.savepoint.native_file import stored_files
 from tests.rocksdb import writing
 from tests.rocksdb.goldens import NATIVE, SAVEPOINTS, keyed, opened
 from tests.rocksdb.writing import stored
@@ -34,7 +34,7 @@ def golden(name: str) -> Files:
     (operator,) = savepoint.keyed_operators()
     handle = keyed(operator.subtasks)[0].native_keyed
     assert handle is not None
-    return {name: file.read_all(1 << 30) for name, file in _stored_files(savepoint.folder, handle).items()}
+    return {name: file.read_all(1 << 30) for name, file in stored_files(savepoint.folder, handle).items()}
 
 
 def read(files: Mapping[str, StoredFile]) -> Rows:

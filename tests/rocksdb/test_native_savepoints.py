@@ -166,17 +166,11 @@ def test_who_cannot_read_them_refuses_them(name: str) -> None:
         Savepoint.open(str(metadata_of(SAVEPOINTS / name)))
 
 
-def test_a_run_refuses_them_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+def test_verify_refuses_them(capsys: pytest.CaptureFixture[str]) -> None:
     source = str(SAVEPOINTS / NATIVE[0])
-    target = tmp_path / "target"
-    arguments = ["run", "--savepoint", source, "--target", str(target), "--operator", "kinds"]
-    arguments += ["--legacy-state", "value-state", "--new-state", "new"]
-    assert main(arguments) != 0
+    arguments = ["verify", source, "/nowhere", "--operator", "kinds", "--legacy-state", "a", "--new-state", "b"]
+    assert main(arguments) == DAMAGED_OR_REFUSED
     assert "--type canonical" in capsys.readouterr().err
-    assert not target.exists()
 
 
 def test_a_checkpoint_whose_shared_files_are_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

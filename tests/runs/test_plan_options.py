@@ -19,6 +19,7 @@ NO_OPTIONS = {"source", "target", "rehearse", "operators", "states", "run_id", "
     "warehouse",
     "vanish_threshold",
     "chunk_bytes",
+    "files_from",
 }
 PLACES = ["--savepoint", "/in", "--target", "/out"]
 STATE = ["--operator", "main", "--legacy-state", "old", "--new-state", "new"]
@@ -57,7 +58,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
     assert {one.flag for one in PLAN_OPTIONS} == {
         *("--operator", "--legacy-state", "--new-state", "--flag-state", "--no-flag-state", "--ttl", "--job"),
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
-        *("--keep-legacy", "--drop-unrepresentable-nulls", "--on-contradiction"),
+        *("--keep-legacy", "--drop-unrepresentable-nulls", "--on-contradiction", "--no-timers"),
     }
 
 

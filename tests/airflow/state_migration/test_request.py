@@ -163,6 +163,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "clock_tolerance": ("2h", 7_200_000),
     "keep_legacy": (True, True),
     "drop_unrepresentable_nulls": (True, True),
+    "no_timers": (True, True),
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),
 }

@@ -1,0 +1,28 @@
+"""The properties in `_metadata`: an object that Java has serialized. They say what a snapshot was taken as."""
+
+from __future__ import annotations
+
+from stateferry.savepoint.metadata import Metadata
+
+_CHECKPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.CheckpointType"
+_SAVEPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.SavepointType"
+
+# As Flink 1.20 and 2.3 write them for a canonical savepoint of a job that goes on.
+CANONICAL_SAVEPOINT = (
+    b"\xac\xed\x00\x05sr\x008org.apache.flink.runtime.checkpoint.CheckpointProperties"
+    b"\x00\x00\x00\x00\x00\x00\x00\x02\x02\x00\x08Z\x00\x10discardCancelledZ\x00\rdiscardFailedZ\x00\x0fdiscardFinished"
+    b"Z\x00\x0fdiscardSubsumedZ\x00\x10discardSuspendedZ\x00\x06forcedZ\x00\tunclaimedL\x00\x0echeckpointType"
+    b"t\x002Lorg/apache/flink/runtime/checkpoint/SnapshotType;xp\x00\x00\x00\x00\x00\x01\x00"
+    b"sr\x001" + _SAVEPOINT_TYPE + b"\xa0\x87\xd3\x08\xa4X\x14\xb8\x02\x00\x03"
+    b"L\x00\nformatTypet\x005Lorg/apache/flink/core/execution/SavepointFormatType;L\x00\x04namet\x00\x12Ljava/lang/String;"
+    b"L\x00\x14postCheckpointActiont\x00HLorg/apache/flink/runtime/checkpoint/SavepointType$PostCheckpointAction;xp"
+    b"~r\x003org.apache.flink.core.execution.SavepointFormatType\x00\x00\x00\x00\x00\x00\x00\x00\x12\x00\x00"
+    b"xr\x00\x0ejava.lang.Enum\x00\x00\x00\x00\x00\x00\x00\x00\x12\x00\x00xpt\x00\tCANONICALt\x00\tSavepoint"
+    b"~r\x00Forg.apache.flink.runtime.checkpoint.SavepointType$PostCheckpointAction"
+    b"\x00\x00\x00\x00\x00\x00\x00\x00\x12\x00\x00xq\x00~\x00\tt\x00\x04NONE"
+)
+
+
+def is_savepoint(metadata: Metadata) -> bool:
+    """Whether the snapshot was taken as a savepoint; true also if it doesn't say."""
+    return _CHECKPOINT_TYPE not in metadata.properties

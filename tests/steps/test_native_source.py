@@ -1,0 +1,216 @@
+"""Runs on native savepoints and checkpoints: their result is that of the canonical savepoint of the same state."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateferry.durations import MAX_MILLISECONDS
+from stateferry.errors import DamagedError, PlanError
+from stateferry.runs.plan_check import lost_timers, open_source, planned, resolve
+from stateferry.runs.publications import Control
+from stateferry.runs.report import Report
+from stateferry.runs.runs import Run
+from stateferry.savepoint.canonical_copy import copy_tasks
+from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.metadata import AbsoluteFile, build_metadata
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.savepoint_properties import CANONICAL_SAVEPOINT
+from stateferry.savepoint.storage import Location
+from stateferry.steps import native_source
+from stateferry.steps.pipeline import Pipeline
+from stateferry.steps.workers import InProcess
+from stateferry.validation import copy_check, plain_rocksdb
+from stateferry.validation.check_result import Outcome
+from stateferry.validation.copy_check import PLAIN, ROWS
+from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
+from tests.rocksdb.goldens import contents, metadata_of, opened, roots_of
+
+GOLDEN = Path(__file__).parents[1] / "savepoints"
+CANONICAL = GOLDEN / "legacy-ttl-2.3-rocksdb"
+NATIVE = {
+    "native savepoint": SNAPSHOTS / "rounds-legacy-ttl-native-2.3-rocksdb",
+    "checkpoint": SNAPSHOTS / "rounds-legacy-ttl-checkpoint-2.3-rocksdb",
+}
+SNAPSHOTS_OF_KINDS = ("rounds-2-to-3-2.3-rocksdb", "rounds-3-to-2-1.20-rocksdb", "rounds-native-1.20-rocksdb")
+LEGACY = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": 10**11}
+NOW = 1_704_067_200_000
+
+
+def placed(golden: Path, folder: Path) -> Path:
+    """A copy of the golden snapshot, with the absolute addresses that its files have there."""
+    shutil.copytree(golden, folder)
+    metadata = metadata_of(folder)
+    metadata.write_bytes(build_metadata(opened(folder).metadata))
+    return metadata.parent
+
+
+def run(source: Path, folder: Path, **options: Any) -> tuple[Report, Run]:
+    values = {
+        "source": str(source),
+        "home": str(folder / "home"),
+        "target": str(folder / "target"),
+        "now": NOW,
+        "run_id": "one",
+        "no_timers": True,
+        "drop_unrepresentable_nulls": True,
+        "on_contradiction": "rows",
+        "accept_expired": 1.0,
+        "clock_tolerance_ms": MAX_MILLISECONDS,
+        "operators": [{"operator": "main", "states": [LEGACY]}],
+    }
+    plan = planned(values | options)
+    resolved = resolve(plan, open_source(plan))
+    run = Run.create(plan, 1)
+    with Control(plan.catalog_uri) as control:
+        lease = control.acquire(plan.job, plan.run_id)
+        try:
+            return Pipeline(InProcess(), run, resolved, control, lease).carry_out(), run
+        finally:
+            control.release(lease)
+
+
+def files(target: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_size for file in target.iterdir() if file.name != METADATA}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "same layout": {},
+    "other parallelism": {"parallelism": 2},
+    "other max parallelism": {"max_parallelism": 300},
+}
+
+
+@pytest.fixture(scope="module")
+def canonical(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The results of the canonical savepoint, by the name of the options."""
+    folders = {name: tmp_path_factory.mktemp("canonical") for name in OPTIONS}
+    for name, folder in folders.items():
+        run(CANONICAL, folder, **OPTIONS[name])
+    return {name: folder / "target" for name, folder in folders.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("native savepoint", "same layout"), *(("checkpoint", name) for name in OPTIONS)],
+)
+def test_the_result_is_that_of_the_canonical_savepoint(
+    kind: str, options: str, canonical: dict[str, Path], tmp_path: Path
+) -> None:
+    source = placed(NATIVE[kind], tmp_path / "source")
+    report, native = run(source, tmp_path, **OPTIONS[options])
+    outcomes = {check.name: check.outcome for check in report.checks}
+    assert outcomes[ROWS] == outcomes[PLAIN] == Outcome.PASSED
+    targets = [canonical[options], tmp_path / "target"]
+    expected, found = (contents(Savepoint.open(str(target))) for target in targets)
+    assert expected.total() > 300
+    assert found == expected
+    # Two jobs write the entries of a blob in different orders, so rows have different places.
+    assert files(targets[1]) == files(targets[0])
+    metadata = Savepoint.open(str(targets[1])).metadata
+    assert metadata.properties == CANONICAL_SAVEPOINT
+    assert not native.canonical.exists()
+
+
+def test_of_a_native_savepoint_without_timers_a_plan_must_say_that_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"operator main has no state of timers .*--no-timers"):
+        run(placed(NATIVE["native savepoint"], tmp_path / "source"), tmp_path, no_timers=False)
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_has_all_timers(tmp_path: Path) -> None:
+    report, _ = run(placed(NATIVE["checkpoint"], tmp_path / "source"), tmp_path, no_timers=False)
+    assert report.is_green
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_was_moved(tmp_path: Path) -> None:
+    golden = NATIVE["checkpoint"]
+    with pytest.raises(DamagedError, match=r"run, inspect and dump find them with --files-from OLD=NEW"):
+        run(metadata_of(golden).parent, tmp_path)
+    report, _ = run(metadata_of(golden).parent, tmp_path, files_from=roots_of(golden))
+    assert report.is_green
+
+
+def test_timers_of_rocksdb_are_seen() -> None:
+    assert not list(lost_timers(opened(SNAPSHOTS / "rounds-native-2.3-rocksdb")))
+    assert len(list(lost_timers(opened(NATIVE["native savepoint"])))) == 1
+
+
+@pytest.mark.parametrize("which", ["the rows", "plain code"])
+def test_a_copy_that_differs_is_red(which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Savepoint.open(str(placed(NATIVE["checkpoint"], tmp_path / "source")), native=True)
+    workers = InProcess()
+    (tmp_path / "copies").mkdir()
+    copy = native_source.canonical_copy(workers, source, source.folder.child("copies"), lambda _: None)
+    assert {check.outcome for check in native_source.checks(workers, source, copy)} == {Outcome.PASSED}
+    (keyed, *_) = sorted(Path(copy.folder.path).glob("*-keyed-*"))
+    data = bytearray(keyed.read_bytes())
+    # The last byte of the last value, before the end of the key group.
+    data[-3] ^= 1
+    keyed.write_bytes(data)
+    if which == "plain code":
+        # As if the scan read the source wrongly, in the same way twice.
+        monkeypatch.setattr(copy_check, "_content", lambda *_: (1, ""))
+    rows, plain = native_source.checks(workers, source, copy)
+    assert rows.outcome is (Outcome.PASSED if which == "plain code" else Outcome.FAILED)
+    assert len(rows.key_groups) == (which == "the rows")
+    assert plain.outcome is Outcome.FAILED
+    assert re.search("main, subtask 0, state .*State, key .*: expected .* bytes .*, found .* bytes", plain.samples[0])
+
+
+def test_a_shared_file_that_vanished_is_named(tmp_path: Path) -> None:
+    source = placed(NATIVE["checkpoint"], tmp_path / "source")
+    native = Savepoint.open(str(source), native=True).metadata.operators
+    keyed = [subtask.native_keyed for operator in native for subtask in operator.subtasks if subtask.native_keyed]
+    table = next(file.stream for file in keyed[0].files if file.name.endswith(".sst"))
+    assert isinstance(table, AbsoluteFile)
+    gone = Path(Location.of(table.uri).path)
+    gone.unlink()
+    with pytest.raises(DamagedError, match=f"a running job has removed it.*|{gone}"):
+        run(source, tmp_path)
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["rounds-2-to-3-2.3-rocksdb", "rounds-3-to-2-1.20-rocksdb", "rounds-native-1.20-rocksdb"]
+)
+def test_plain_code_reads_what_the_scan_reads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Savepoint.open(str(placed(SNAPSHOTS / name, tmp_path / "source")), native=True)
+    copy = native_source.canonical_copy(InProcess(), source, source.folder.child("copies"), lambda _: None)
+    assert contents(copy) == contents(source)
+    assert {check.outcome for check in native_source.checks(InProcess(), source, copy)} == {Outcome.PASSED}
+    monkeypatch.setattr(plain_rocksdb, "_READ_WHOLE", -1)
+    rows, plain = native_source.checks(InProcess(), source, copy)
+    assert (rows.outcome, plain.outcome) == (Outcome.PASSED, Outcome.PASSED)
+    assert "a sample" in plain.expected
+
+
+def test_a_copy_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    source = Savepoint.open(str(placed(NATIVE["checkpoint"], tmp_path / "source")), native=True)
+    whole = native_source.canonical_copy(InProcess(), source, source.folder.child("whole"), lambda _: None)
+    part = source.folder.child("part").child(whole.folder.name)
+    part.make_folder()
+    copy_tasks(source, part)[0].copy()
+    again = native_source.canonical_copy(InProcess(), source, source.folder.child("part"), lambda _: None)
+    found = [{file.name: file.read() for file in copy.folder.entries()} for copy in (whole, again)]
+    assert len(found[0]) > 2
+    assert found[0] == found[1]
+
+
+def test_metadata_that_changes_makes_another_copy(tmp_path: Path) -> None:
+    source = Savepoint.open(str(placed(NATIVE["checkpoint"], tmp_path / "source")), native=True)
+    copies = source.folder.child("copies")
+    first = native_source.canonical_copy(InProcess(), source, copies, lambda _: None)
+    assert native_source.canonical_copy(InProcess(), source, copies, lambda _: None).folder == first.folder
+    changed = replace(source.metadata, checkpoint_id=source.metadata.checkpoint_id + 1)
+    (tmp_path / "source" / Path(source.folder.path).name / METADATA).write_bytes(build_metadata(changed))
+    again = Savepoint.open(source.folder.path, native=True)
+    assert native_source.canonical_copy(InProcess(), again, copies, lambda _: None).folder != first.folder
