@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stateferry.rocksdb.database import Database
 from stateferry.rocksdb.kernels import SLACK
+from stateferry.validation.plain_rocksdb import EVERYTHING, KeyRange, PlainDatabase
 from tests.rocksdb import writing
 from tests.rocksdb.writing import (
     DELETE,
@@ -129,13 +130,20 @@ def test_runs_are_merged_as_a_dictionary_says(
     runs, levels = _runs(entries, cuts, several)
     files = writing.database(runs, levels, compression=compression, two_levels=two_levels, user_keys=not two_levels)
     low, high = min(groups), max(groups)
-    assert list(scanned(files, low, high, size, rows)) == list(model(entries, low, high).items())
+    expected = model(entries, low, high)
+    assert list(scanned(files, low, high, size, rows)) == list(expected.items())
+    # Plain code is asked by first and last key.
+    plain, own = PlainDatabase(writing.stored(files)), KeyRange(bytes([low]), bytes([high - 1]) + b"\xff" * 2001)
+    assert plain.rows("state", own if low < high else KeyRange(b"\1", b"\0")) == expected
+    assert plain.rows("state", EVERYTHING) == model(entries, 0, GROUPS)
 
 
 @given(written(st.just(VALUE), ranges=False), st.booleans(), st.sampled_from([20, 100000]), st.sampled_from([1, 1000]))
 def test_a_single_run_of_values_needs_no_merge(entries: list[Entry], delta_coded: bool, size: int, rows: int) -> None:
     files = writing.database([[entries]], [6], delta_coded=delta_coded)
-    assert list(scanned(files, 0, GROUPS, size, rows)) == list(model(entries, 0, GROUPS).items())
+    expected = model(entries, 0, GROUPS)
+    assert list(scanned(files, 0, GROUPS, size, rows)) == list(expected.items())
+    assert PlainDatabase(writing.stored(files)).rows("state", EVERYTHING) == expected
 
 
 def test_a_deleted_range_counts_only_within_its_file() -> None:
@@ -146,10 +154,13 @@ def test_a_deleted_range_counts_only_within_its_file() -> None:
         below = [(b"\0c", 0, VALUE, b"2"), (b"\0x", 0, VALUE, b"3")]
         return writing.database([[above], [below]], [1, 2])
 
-    assert dict(scanned(files(b"\0z"), 0, 1, 100, 9)) == {b"\0a": b"1"}
+    def plain(of: dict[str, bytes]) -> dict[bytes, bytes]:
+        return PlainDatabase(writing.stored(of)).rows("state", EVERYTHING)
+
+    assert dict(scanned(files(b"\0z"), 0, 1, 100, 9)) == plain(files(b"\0z")) == {b"\0a": b"1"}
     # The range in the file goes on to "z", but the MANIFEST says that the file ends at "m".
     repeated = files(b"\0m") | {name: data for name, data in files(b"\0z").items() if b"\0z" in data and ".sst" in name}
-    assert dict(scanned(repeated, 0, 1, 100, 9)) == {b"\0a": b"1", b"\0x": b"3"}
+    assert dict(scanned(repeated, 0, 1, 100, 9)) == plain(repeated) == {b"\0a": b"1", b"\0x": b"3"}
 
 
 @pytest.mark.slow
