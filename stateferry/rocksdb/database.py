@@ -72,7 +72,10 @@ class Database:
             return Scan(runs, opened.pop_all(), prefix, low, high)
 
     def _open(self, file: LiveFile, family: ColumnFamily) -> Table:
-        return Table(self._file(file.name), file, family.name, family.id)
+        table = Table(self._file(file.name), file, family.name, family.id)
+        # A large state has more files than a process may have open.
+        table.close()
+        return table
 
 
 def _runs(family: ColumnFamily, prefix: int, low: int, high: int) -> list[list[LiveFile]]:

@@ -216,9 +216,10 @@ class Scan:
     def __init__(self, runs: Sequence[Sequence[Table]], opened: ExitStack, prefix: int, low: int, high: int) -> None:
         self._opened, self._prefix = opened, prefix
         tables = [table for run in runs for table in run]
-        ranges = [one for table in tables for one in table.deleted_ranges()]
         # Of the many files of a level one is open at a time.
+        ranges = []
         for table in tables:
+            ranges += table.deleted_ranges()
             table.close()
         self._runs = [_Run(run, prefix, low, high) for run in runs]
         self._plain = len(runs) <= 1 and not ranges and not any(table.deletions or table.operands for table in tables)

@@ -206,7 +206,8 @@ class Table:
         self.operands = self._number("rocksdb.merge.operands", default=0)
         self.range_deletions = self._number("rocksdb.num.range-deletions", default=0)
         self.raw_bytes = self._number("rocksdb.raw.key.size") + self._number("rocksdb.raw.value.size")
-        if int.from_bytes(found.get(_GLOBAL_SEQUENCE, b""), "little"):
+        # Its number may be in the MANIFEST alone, so 0 here says nothing.
+        if _GLOBAL_SEQUENCE in found:
             raise RefusedError(f"{self.name}: an SST file from outside, with one sequence number for all its entries")
         comparator = self._text("rocksdb.comparator")
         if comparator != COMPARATOR:
@@ -308,7 +309,7 @@ class Table:
             if count >= 0:
                 break
             # Keys grow by at most what an entry adds to the one before, so a sound index fits in the end.
-            if failure[0] != kernels.NEED_KEY or room > end * end + (1 << 10):
+            if failure[0] != kernels.NEED_KEY or room > min(end * end + (1 << 10), _LARGEST_META):
                 raise DamagedError(
                     "an entry of an index", "other bytes", file=self.name, offset=handle.offset + int(failure[1])
                 )

@@ -125,14 +125,14 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
 def lost_timers(source: Savepoint) -> Iterator[str]:
     """Yields a problem for each operator whose timers may not be in the snapshot.
 
-    Flink leaves timers on the heap out of native savepoints. A checkpoint has them as raw keyed state, and RocksDB's
-    timers are states.
+    Flink leaves timers on the heap out of native savepoints; raw keyed state of a savepoint is never timers. A
+    checkpoint has them as raw keyed state, and RocksDB's timers are states.
     """
     if not is_savepoint(source.metadata):
         return
     for operator in filter(has_native_state, source.metadata.operators):
         has_timers = any(state.kind is StateKind.TIMERS for state in source.keyed_states(operator))
-        if not has_timers and all(subtask.raw_keyed is None for subtask in operator.subtasks):
+        if not has_timers:
             yield (
                 f"operator {operator.label} has no state of timers in this native savepoint. Flink leaves timers out of"
                 " native savepoints, without an error, if the job keeps them on the heap"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import mmh3
 
-from stateferry.errors import DamagedError, UsageError
+from stateferry.errors import DamagedError, RefusedError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
@@ -108,6 +108,8 @@ class Savepoint:
 
         The files stay open as long as `opened` does.
         """
+        if has_native_state(operator):
+            raise RefusedError(f"operator {operator.label} has RocksDB's own files, which can't be read in this way")
         return tuple(
             opened.enter_context(
                 KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index)

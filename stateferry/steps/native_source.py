@@ -6,7 +6,7 @@ source. It is removed when the report is green.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from stateferry.digests import digest_of, new_hasher
 from stateferry.runs.space import check_room
@@ -17,7 +17,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.steps.workers import Measure, Workers
 from stateferry.validation.check_result import Check
-from stateferry.validation.copy_check import CopyCheckTask, CopyResult, copy_check_tasks, judge
+from stateferry.validation.copy_check import PLAIN, ROWS, CopyCheckTask, CopyResult, copy_check_tasks, judge
 from stateferry.validation.sampling import seed_of
 
 _COPIED: Measure[CopiedSubtask] = Measure("B", lambda copied: copied.size)
@@ -54,6 +54,11 @@ def copy_size(source: Savepoint) -> int:
                 with file:
                     size += file.header_end + file.database.raw_size()
     return size
+
+
+def is_copy_wrong(failed: Iterable[Check]) -> bool:
+    """Whether the copy differs from the source, so that it must be made again."""
+    return any(check.name in (ROWS, PLAIN) for check in failed)
 
 
 def checks(workers: Workers, source: Savepoint, copy: Savepoint) -> list[Check]:

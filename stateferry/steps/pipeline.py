@@ -147,6 +147,9 @@ class Pipeline:
             return report
         # The cause may be fixed, so the next try rescales and validates again.
         self.run.forget(RescaleFacts, ValidateFacts)
+        if native_source.is_copy_wrong(report.failed):
+            self.run.forget(SnapshotFacts, MigrateFacts)
+            self.run.canonical.remove()
         if (changed := source_check.changed_source(report.failed)) is not None:
             raise RejectedError(f"{changed} ({self.run.report.shown})")
         failed = ", ".join(check.name for check in report.failed)
@@ -222,7 +225,8 @@ class Pipeline:
         if not self.run.plan.rehearse:
             check_apart(self.run.plan)
             target_content(self.run.plan.target, claimed=claim is not None)
-            source = self.resolved.source
+            # The copy of a native source can be read by this user alone.
+            source = self._native or self.resolved.source
             access = TargetAccess.like(source.folder, source.metadata, self.files, claim.access if claim else None)
             self.run.keep(Claim(self.run.plan.target, access))
         self._remove_drafts()
@@ -301,6 +305,7 @@ class Pipeline:
         self.check_may_become(RunState.PUBLISHED)
         began = self.workers.begin(Step.CUT_OVER)
         published = cut_over.publish(self.workers, self.run, self.control, self.lease, self._migrated.snapshots)
+        self.run.canonical.remove()
         self.run.keep(CutOverFacts(seconds=round(time.monotonic() - began, 3)))
         self.run.note(RunState.PUBLISHED, now_ms())
         return published

@@ -12,6 +12,7 @@ import pytest
 
 from stateferry.durations import MAX_MILLISECONDS
 from stateferry.errors import DamagedError, PlanError
+from stateferry.private_files import private_files
 from stateferry.runs.plan_check import lost_timers, open_source, planned, resolve
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
@@ -73,6 +74,18 @@ def run(source: Path, folder: Path, **options: Any) -> tuple[Report, Run]:
             return Pipeline(InProcess(), run, resolved, control, lease).carry_out(), run
         finally:
             control.release(lease)
+
+
+@pytest.mark.slow
+def test_who_may_read_the_source_may_read_the_result(tmp_path: Path) -> None:
+    source = placed(NATIVE["native savepoint"], tmp_path / "source")
+    for file in (source, *source.iterdir()):
+        file.chmod(0o755 if file.is_dir() else 0o644)
+    with private_files():
+        run(source, tmp_path)
+    modes = {oct(file.stat().st_mode & 0o777) for file in (tmp_path / "target").iterdir()}
+    assert (modes, oct((tmp_path / "target").stat().st_mode & 0o777)) == ({"0o644"}, "0o755")
+    assert not (tmp_path / "home" / "runs" / "main" / "one" / "canonical").exists()
 
 
 def files(target: Path) -> dict[str, int]:
