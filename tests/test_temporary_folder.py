@@ -98,7 +98,10 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_of_its_run(tmp_pa
 def test_what_a_killed_process_started_keeps_its_folder_until_it_ends(tmp_path: Path, short: Path) -> None:
     """A JVM that has just been started can't end before it has found its folder."""
     left = done(_OF_A_RUN + _KILLED, tmp_path, temporary=short)
-    with subprocess.Popen([sys.executable, "-c", "input()", left], stdin=subprocess.PIPE) as started:
+    command = [sys.executable, "-c", "print(flush=True); input()", left]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        # Its command line can be seen from then on.
+        assert started.stdout is not None and started.stdout.readline()
         assert TemporaryFolders(Location.of(str(tmp_path)).child("temporary.json")).left_behind() == []
         done(_OF_A_RUN, tmp_path, temporary=short)
         assert [str(one) for one in short.iterdir()] == [left]
