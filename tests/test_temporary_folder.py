@@ -101,7 +101,8 @@ def test_what_a_killed_process_started_keeps_its_folder_until_it_ends(tmp_path: 
     command = [sys.executable, "-c", "print(flush=True); input()", left]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
         # Its command line can be seen from then on.
-        assert started.stdout is not None and started.stdout.readline()
+        assert started.stdout is not None
+        assert started.stdout.readline()
         assert TemporaryFolders(Location.of(str(tmp_path)).child("temporary.json")).left_behind() == []
         done(_OF_A_RUN, tmp_path, temporary=short)
         assert [str(one) for one in short.iterdir()] == [left]
