@@ -71,7 +71,9 @@ class PreparedDaemon:
         """Ends the daemon; call it after Spark has stopped."""
         os.environ.pop(_SOCKET, None)
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        # A daemon that Spark uses doesn't read from here any more.
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as told:
+            told.write(b"end")
         self._process.wait()
 
 
@@ -158,7 +160,7 @@ def _wait(path: str, maker: int) -> None:
     """
     me = os.getpid()
     try:
-        _serve_first(path)
+        _serve_first(path, maker)
     finally:
         # This code also runs in the workers, which are forked from this process.
         if os.getpid() == me and os.getppid() != maker:
@@ -175,7 +177,14 @@ def _remove_after_all_others(folder: str) -> None:
     remove_temporary_folder(folder)
 
 
-def _serve_first(path: str) -> None:
+def _await_end_of(maker: int) -> None:
+    """Waits for the end of the process that started this one, which closes its files a moment before it ends."""
+    end = time.monotonic() + _LONGEST_END
+    while os.getppid() == maker and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _serve_first(path: str, maker: int) -> None:
     try:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
@@ -183,6 +192,9 @@ def _serve_first(path: str) -> None:
             sys.meta_path.insert(0, _WithoutPandas())
             _get_ready()
             if listener not in select.select([listener, sys.stdin], [], [])[0]:
+                if not os.read(0, 1):
+                    # The other end closed without a word: its process was killed.
+                    _await_end_of(maker)
                 return
             peer, _ = listener.accept()
     finally:
