@@ -141,7 +141,7 @@ def expected(type_: FlinkType, value: Any) -> Any:
         case NullableType(inner):
             return expected(inner, value)
         case EitherType(left, right):
-            if value.value is None:
+            if value.value is None and (left if value.is_left else right) not in SILENT:
                 unrepresentable()
             sides = (expected(left, value.value), None) if value.is_left else (None, expected(right, value.value))
             return dict(zip(type_.sides, sides, strict=True))
