@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from stateferry.savepoint.metadata import (
     AbsoluteFile,
@@ -17,6 +18,8 @@ from stateferry.savepoint.metadata import (
     Subtask,
 )
 
+_Handle = TypeVar("_Handle", KeyedHandle, OperatorHandle)
+
 
 def with_moved_files(metadata: Metadata, roots: Mapping[str, str]) -> Metadata:
     """Returns the metadata with the addresses that files have now; `roots` has new beginnings by the old ones."""
@@ -28,18 +31,15 @@ def _operator(operator: Operator, roots: Mapping[str, str]) -> Operator:
 
 
 def _subtask(subtask: Subtask, roots: Mapping[str, str]) -> Subtask:
-    def of_operator(handle: OperatorHandle | None) -> OperatorHandle | None:
-        return handle and replace(handle, stream=_stream(handle.stream, roots))
-
-    def keyed(handle: KeyedHandle | None) -> KeyedHandle | None:
+    def moved(handle: _Handle | None) -> _Handle | None:
         return handle and replace(handle, stream=_stream(handle.stream, roots))
 
     return replace(
         subtask,
-        managed_operator=of_operator(subtask.managed_operator),
-        raw_operator=of_operator(subtask.raw_operator),
-        managed_keyed=keyed(subtask.managed_keyed),
-        raw_keyed=keyed(subtask.raw_keyed),
+        managed_operator=moved(subtask.managed_operator),
+        raw_operator=moved(subtask.raw_operator),
+        managed_keyed=moved(subtask.managed_keyed),
+        raw_keyed=moved(subtask.raw_keyed),
         native_keyed=subtask.native_keyed and _native(subtask.native_keyed, roots),
     )
 
