@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stateferry.digests import digest_of, new_hasher
+from stateferry.errors import DamagedError
 from stateferry.quantities import noun
+from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
-from stateferry.savepoint.metadata import KeyedHandle, NativeHandle
+from stateferry.savepoint.metadata import KeyedHandle, NativeHandle, Operator
 from stateferry.savepoint.native_file import NativeFile, stored_files
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
@@ -120,20 +122,28 @@ def _words(value: bytes | None) -> str:
 
 
 def copy_check_tasks(source: Savepoint, copy: Savepoint, seed: int) -> list[CopyCheckTask]:
-    """Returns a task for each subtask with native state."""
+    """Returns a task for each subtask with native state. Raises if the copy lacks the keyed state of one."""
     copied = {
         (operator.id, subtask.index): subtask.managed_keyed
         for operator in copy.metadata.operators
         for subtask in operator.subtasks
     }
+
+    def handle_of(operator: Operator, subtask: int) -> KeyedHandle:
+        handle = copied.get((operator.id, subtask))
+        if handle is None:
+            expected = f"keyed state of subtask {subtask} of operator {operator.label}, as the source has it"
+            raise DamagedError(expected, "none", file=copy.folder.child(METADATA).shown)
+        return handle
+
     return [
         CopyCheckTask(
-            source.folder, subtask.native_keyed, copy.folder, handle, operator.max_parallelism, operator.label,
-            subtask.index, seed,
+            source.folder, subtask.native_keyed, copy.folder, handle_of(operator, subtask.index),
+            operator.max_parallelism, operator.label, subtask.index, seed,
         )
         for operator in source.metadata.operators
         for subtask in operator.subtasks
-        if subtask.native_keyed is not None and (handle := copied[operator.id, subtask.index]) is not None
+        if subtask.native_keyed is not None
     ]  # fmt: skip
 
 

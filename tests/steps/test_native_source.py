@@ -88,6 +88,18 @@ def test_who_may_read_the_source_may_read_the_result(tmp_path: Path) -> None:
     assert not (tmp_path / "home" / "runs" / "main" / "one" / "canonical").exists()
 
 
+def test_a_copy_without_the_keyed_state_of_a_subtask_is_damage(tmp_path: Path) -> None:
+    source = Savepoint.open(str(placed(NATIVE["native savepoint"], tmp_path / "source")), native=True)
+    copy = native_source.canonical_copy(InProcess(), source, Location.of(str(tmp_path / "copy")), lambda _: None)
+    operators = tuple(
+        replace(one, subtasks=tuple(replace(each, managed_keyed=None) for each in one.subtasks))
+        for one in copy.metadata.operators
+    )
+    lacking = Savepoint(copy.folder, replace(copy.metadata, operators=operators))
+    with pytest.raises(DamagedError, match=r"keyed state of subtask 0 of operator main.*found none"):
+        copy_check.copy_check_tasks(source, lacking, 1)
+
+
 def files(target: Path) -> dict[str, int]:
     return {file.name: file.stat().st_size for file in target.iterdir() if file.name != METADATA}
 
