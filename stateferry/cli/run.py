@@ -15,6 +15,7 @@ from stateferry.errors import PassingError, UsageError
 from stateferry.printable import say
 
 if TYPE_CHECKING:
+    from stateferry.runs.plan import MigrationPlan
     from stateferry.runs.plan_check import ResolvedPlan
     from stateferry.runs.publications import Control
     from stateferry.runs.runs import Run
@@ -73,13 +74,16 @@ def run(options: argparse.Namespace) -> int:
             return 0
         if before is not None and before.state is RunState.PUBLISHED:
             before = None
+        if before is not None and _only_publishes(before):
+            _check_target(before, before.plan)
+            return _carry_out(before, None, control)
         resolved = resolve(before.plan if before else plan, open_source(plan))
         if resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
                 say(line)
             return 0
         try:
-            _check_target(before, resolved)
+            _check_target(before, resolved.plan)
         except UsageError:
             # The target may hold the result of the same work, which was published and then rolled back: then the error
             # says so.
@@ -103,17 +107,24 @@ def _stands(run: Run, control: Control) -> bool:
     return True
 
 
-def _check_target(before: Run | None, resolved: ResolvedPlan) -> None:
+def _only_publishes(run: Run) -> bool:
+    """Whether only the publication is left to do, which doesn't need the source."""
+    from stateferry.runs.facts import Step
+
+    return not run.plan.rehearse and run.has_done(Step.VALIDATE)
+
+
+def _check_target(before: Run | None, plan: MigrationPlan) -> None:
     from stateferry.runs.facts import Claim
     from stateferry.runs.plan_check import target_content
     from stateferry.runs.target_metadata import TargetMetadata
 
-    if resolved.plan.rehearse:
+    if plan.rehearse:
         return
     claimed = before is not None and before.stored(Claim) is not None
     kept = TargetMetadata(before) if before is not None else None
     metadata = kept.read() if kept is not None and kept.is_kept() else None
-    target_content(resolved.plan.target, claimed=claimed, published_metadata=metadata)
+    target_content(plan.target, claimed=claimed, published_metadata=metadata)
 
 
 def _check_age(resolved: ResolvedPlan, control: Control) -> None:
@@ -125,7 +136,7 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
         check_age(resolved.plan.job, resolved.plan.source, resolved.source.metadata.checkpoint_id, standing)
 
 
-def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
+def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int:
     from stateferry.cli import engine
     from stateferry.cli.progress import ProgressLines
     from stateferry.exit_codes import if_interrupted
@@ -136,7 +147,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan, control: Control) -> int:
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
-        reads_source = resolved.source.format == "canonical"
+        reads_source = resolved is not None and resolved.source.format == "canonical"
         comes_first = resolved if reads_source and not run.has_done(Step.SNAPSHOT) else None
         opened = engine.local_workers(f"stateferry {run.plan.run_id}", ProgressLines(sys.stderr), comes_first)
         # The import runs while the engine starts.

@@ -66,8 +66,8 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
 def _do(run: Run, step: Step, open_workers: OpenWorkers, control: Control) -> int:
     goes_on = f"run {run.plan.run_id} continues where it stopped when {step} is started again"
     with if_interrupted(goes_on), _leased(control, run, step) as lease:
-        resolved = _resolved(run)
-        if resolved.nothing_to_do:
+        resolved = None if step is Step.CUT_OVER and run.has_done(Step.VALIDATE) else _resolved(run)
+        if resolved is not None and resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
                 say(line)
             return 0

@@ -30,7 +30,7 @@ from stateferry.runs.facts import (
 )
 from stateferry.runs.lease import Lease, LeaseLostError, LeaseRenewal
 from stateferry.runs.option_notes import option_notes
-from stateferry.runs.plan_check import ResolvedPlan, resolve, target_content
+from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve, target_content
 from stateferry.runs.prediction import predict
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rejecting import check_not_ended
@@ -58,7 +58,8 @@ class Pipeline:
 
     workers: Workers
     run: Run
-    resolved: ResolvedPlan
+    # The plan and its source, if they are open; else they are opened when a step needs them.
+    opened: ResolvedPlan | None
     control: Control
     lease: Lease
     say: Callable[[str], None] = lambda _: None
@@ -68,6 +69,13 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self._renewal = LeaseRenewal(self.control, self.lease)
+
+    @property
+    def resolved(self) -> ResolvedPlan:
+        """The plan and its source. To publish needs neither."""
+        if self.opened is None:
+            self.opened = resolve(self.run.plan, open_source(self.run.plan))
+        return self.opened
 
     def carry_out(self) -> Report:
         """Does all steps that aren't done, and publishes the result unless the run is a rehearsal."""
@@ -136,7 +144,8 @@ class Pipeline:
         """
         self.check_may_become(RunState.VERIFIED)
         report = self._green_report()
-        self.run.keep(Advance(migrate.advance(self.resolved, self._migrated)))
+        if self.run.stored(Advance) is None:
+            self.run.keep(Advance(migrate.advance(self.resolved, self._migrated)))
         self.run.enter(RunState.VERIFIED, now_ms())
         self.run.canonical.remove()
         return report
@@ -179,7 +188,7 @@ class Pipeline:
         source = self.resolved.source
         if source.format == "native":
             copy = native_source.canonical_copy(self.workers, source, self.run.canonical, self.say)
-            self._native, self.resolved = source, resolve(self.run.plan, copy)
+            self._native, self.opened = source, resolve(self.run.plan, copy)
 
     def check_may_become(self, state: RunState) -> None:
         """Raises an error if this driver has lost the lease, the run was rejected, or the state may not follow.
