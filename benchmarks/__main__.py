@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import hashing, moving, pipeline, reading, sections, snappy, starting, walking
+from benchmarks import hashing, moving, outage, pipeline, reading, sections, snappy, starting, walking
 from benchmarks.measuring import ENTRIES, KEYS, ROUNDS, Scale, Subject, stay_on_one_core
 from benchmarks.report import circumstances, tables
 
@@ -23,6 +23,7 @@ SUBJECTS: dict[str, Subject] = {
     "starting": starting.SUBJECT,
     "moving": moving.SUBJECT,
     "pipeline": pipeline.SUBJECT,
+    "outage": outage.SUBJECT,
 }
 _DESCRIPTION = (
     "Measures how fast kernels, steps and whole runs are. All but whole runs use one core. In parentheses: defaults."

@@ -140,12 +140,50 @@ class Comparison:
         return other.seconds / self.seconds, other.cpu_seconds / max(self.cpu_seconds, 1e-3)
 
 
+PARTS = ("stop with savepoint", "conversion", "restore", "first checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """How long a job stands still: the seconds of each of `PARTS`, up to the one that took too long.
+
+    `source` and `result` are the bytes of both savepoints. `shorter` compares with the first outage of the table,
+    `faster` compares the conversion with the peer's.
+    """
+
+    what: str
+    source: int
+    result: int
+    parts: tuple[float, ...]
+    shorter: float | None = None
+    faster: float | None = None
+    goal: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all parts that ended."""
+        return sum(self.parts)
+
+    @property
+    def conversion(self) -> float | None:
+        """The seconds from the end of Flink's savepoint to the new one; None if they were too many."""
+        return self.parts[1] if len(self.parts) > 1 else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no part took too long."""
+        return len(self.parts) == len(PARTS)
+
+
+Line = Rate | Duration | Comparison | Outage
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """One part of the results, with a title."""
 
     title: str
-    measure: Callable[[Scale], Iterable[Rate | Duration | Comparison]]
+    measure: Callable[[Scale], Iterable[Line]]
 
 
 def timed(

@@ -88,10 +88,7 @@ class Bench:
         A rehearsal leaves nothing. A run that publishes leaves its home, for the next night.
         """
         path, target = self.folder / home, self.folder / f"target-of-{source.name}"
-        command = [str(Path(sys.executable).with_name("stateferry")), "run"]
-        command += ["--savepoint", str(source), "--target", str(target), "--operator", OPERATOR, "--now", str(NOW)]
-        command += ["--legacy-state", MAIN_STATE, "--new-state", NEW_MAIN_STATE, "--flag-state", IS_MIGRATED_STATE]
-        command += [*options, *(["--rehearse"] if rehearse else [])]
+        command = run_command(source, target, "--now", str(NOW), *options, *(["--rehearse"] if rehearse else []))
         done = execute(command, self.folder / "run.log", cores=cores, environment={"STATEFERRY_HOME": str(path)})
         newest = max((path / "runs").glob("*/*"), key=os.path.getmtime)
         stored = Run.open(Location.of(str(newest)))
@@ -105,11 +102,7 @@ class Bench:
         return Night(done, times, written)
 
     def _expect_entries(self, result: Path) -> None:
-        found = 0
-        for operator in survey(Savepoint.open(str(result))):
-            for state in operator.keyed.states if operator.keyed else ():
-                found += state.entries if state.state.name == NEW_MAIN_STATE else 0
-        expect(found, self.keys * ENTRIES_PER_KEY, f"entries in {result}")
+        expect(entries_in(result), self.keys * ENTRIES_PER_KEY, f"entries in {result}")
 
     def next_night(self, source: Path) -> tuple[Path, int]:
         """The same savepoint with another value in one key of a hundred, and the number of these keys."""
@@ -128,6 +121,28 @@ class Bench:
                         count += len(chosen)
                 bytes_.flush()
         return path, count
+
+
+def run_command(source: Path, target: Path, *options: str) -> list[str]:
+    """`stateferry run` on a savepoint with the demo's states."""
+    command = [str(Path(sys.executable).with_name("stateferry")), "run", "--savepoint", str(source)]
+    command += ["--target", str(target), "--operator", OPERATOR]
+    command += ["--legacy-state", MAIN_STATE, "--new-state", NEW_MAIN_STATE, "--flag-state", IS_MIGRATED_STATE]
+    return [*command, *options]
+
+
+def entries_in(result: Path) -> int:
+    """The entries of the new state."""
+    found = 0
+    for operator in survey(Savepoint.open(str(result), native=True)):
+        for state in operator.keyed.states if operator.keyed else ():
+            found += state.entries if state.state.name == NEW_MAIN_STATE else 0
+    return found
+
+
+def size_of(savepoint: Path) -> int:
+    """The bytes of the files in its folder."""
+    return sum(file.stat().st_size for file in savepoint.iterdir())
 
 
 def _seconds(run: Run, step: Step) -> float:
@@ -195,14 +210,10 @@ def _by_byte(bench: Bench, source: Path, ours: Comparison) -> Iterator[Compariso
     for values in Values:
         other = bench.of_other_values(source, values)
         line = Comparison(f"values {values.value}, by the byte", (bench.night(other).execution,))
-        larger = _size(other) / _size(source)
+        larger = size_of(other) / size_of(source)
         clock, processor = (speed * larger for speed in line.faster_than(ours))
         yield replace(line, speed=(clock, processor), goal=f"≥ 0.5 {'reached' if clock >= 0.5 else 'MISSED'}")
         shutil.rmtree(other)
-
-
-def _size(savepoint: Path) -> int:
-    return sum(file.stat().st_size for file in savepoint.iterdir())
 
 
 def _steps(nights: list[Night]) -> Iterator[Duration]:

@@ -10,22 +10,25 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.measuring import Comparison, Duration, Rate
+from benchmarks.measuring import PARTS, Comparison, Duration, Line, Outage, Rate
 
 _PACKAGES = ("numpy", "numba", "pyarrow", "cramjam")
 _RATE_HEADER = ("", "measured on", "million/s", "best", "per CPU second", "goal", "plain Python", "faster by")
 _DURATION_HEADER = ("", "seconds", "best", "goal", "")
 _COMPARISON_HEADER = ("", "seconds", "best", "processor seconds", "memory", "times as fast", "by processor", "goal")
+_OUTAGE_HEADER = ("", "MB in", "MB out", *PARTS, "outage", "times as short", "conversion, times as fast", "goal")
 
 
-def tables(lines: Iterable[Rate | Duration | Comparison]) -> str:
+def tables(lines: Iterable[Line]) -> str:
     """One table for each kind of result."""
-    comparisons, rates, durations = [], [], []
+    comparisons, rates, durations, outages = [], [], [], []
     for line in lines:
         if isinstance(line, Rate):
             rates.append(_rate_row(line))
         elif isinstance(line, Comparison):
             comparisons.append(_comparison_row(line))
+        elif isinstance(line, Outage):
+            outages.append(_outage_row(line))
         else:
             durations.append(_duration_row(line))
     made = []
@@ -35,6 +38,8 @@ def tables(lines: Iterable[Rate | Duration | Comparison]) -> str:
         made.append(_table(_RATE_HEADER, rates))
     if durations:
         made.append(_table(_DURATION_HEADER, durations))
+    if outages:
+        made.append(_table(_OUTAGE_HEADER, outages))
     return "\n\n".join(made)
 
 
@@ -70,6 +75,19 @@ def _comparison_row(line: Comparison) -> tuple[str, ...]:
         f"{line.cpu_seconds:.1f}",
         f"{line.memory / 1e9:.1f} GB",
         *((f"{ratio:.2f}" for ratio in line.speed) if line.speed else ("", "")),
+        line.goal,
+    )
+
+
+def _outage_row(line: Outage) -> tuple[str, ...]:
+    parts = [f"{seconds:.1f}" for seconds in line.parts]
+    parts += [] if line.is_whole else ["stopped", *("" for _ in PARTS[len(parts) + 1 :])]
+    return (
+        line.what,
+        *(f"{size / 1e6:,.0f}" if size else "" for size in (line.source, line.result)),
+        *parts,
+        f"{'' if line.is_whole else '> '}{line.seconds:.1f}",
+        *(f"{ratio:.2f}" if ratio else "" for ratio in (line.shorter, line.faster)),
         line.goal,
     )
 

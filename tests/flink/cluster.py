@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 import uuid
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,22 +25,28 @@ from typing import Any, Self
 from tests.flink import jars
 
 _HOST = "127.0.0.1"
-_PATIENCE = 90.0
+PATIENCE = 90.0
 _POLL = 0.1
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 _ZOOKEEPER = "org.apache.flink.runtime.zookeeper.FlinkZooKeeperQuorumPeer"
+# Tests start many clusters for a short time: the JVM starts quickly, and compiles less well.
+_SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class ClusterError(Exception):
     """The cluster didn't do what was asked of it; the message is in Flink's words."""
 
 
+class WaitedTooLongError(ClusterError):
+    """What was waited for didn't happen in time."""
+
+
 class FlinkCluster:
     """Everything it writes is in `folder`, which outlives it; its processes don't, and neither do they outlive us.
 
     With `high_availability` a JobManager that comes back goes on with its jobs from their newest checkpoints; without,
-    it knows of none.
+    it knows of none. `jvm` are options of all JVMs.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class FlinkCluster:
         slots: int = 8,
         high_availability: bool = False,
         settings: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = _SHORT_LIVED,
     ) -> None:
         self.version = version
         self.folder = folder
@@ -61,6 +68,7 @@ class FlinkCluster:
         self._slots = slots
         self._zookeeper_port = _free_port() if high_availability else None
         self._settings = dict(settings or {})
+        self._jvm = tuple(jvm)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -105,6 +113,10 @@ class FlinkCluster:
             lambda: (self._ask_or_none("GET", "/overview") or {}).get("slots-total") == self._slots,
         )
 
+    def pid(self, name: str) -> int:
+        """The process of `jobmanager` or `taskmanager`."""
+        return self._running[name].pid
+
     def kill_task_manager(self) -> None:
         self._kill("taskmanager")
 
@@ -138,7 +150,7 @@ class FlinkCluster:
     def patch(self, path: str) -> Any:
         return self._send("PATCH", path)
 
-    def wait_until(self, what: str, reached: Callable[[], bool], patience: float = _PATIENCE) -> None:
+    def wait_until(self, what: str, reached: Callable[[], bool], patience: float = PATIENCE) -> None:
         end = time.monotonic() + patience
         while not reached():
             for name, process in self._running.items():
@@ -147,7 +159,7 @@ class FlinkCluster:
                         f"{name} ended, exit code {process.returncode}, before {what}:\n{self.log(name)}"
                     )
             if time.monotonic() > end:
-                raise ClusterError(f"waited {patience} s until {what}:\n{self.log('jobmanager')}")
+                raise WaitedTooLongError(f"waited {patience} s until {what}:\n{self.log('jobmanager')}")
             time.sleep(_POLL)
 
     def log(self, name: str, characters: int = 4000) -> str:
@@ -209,7 +221,7 @@ class FlinkCluster:
         if name in self._running:
             raise ClusterError(f"{name} is running already")
         flink, _ = jars.totals(self.version).made()
-        options = [f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jars.OPENED]
+        options = [f"-Xmx{heap_mb}m", *self._jvm, *jars.OPENED]
         options += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-Dzookeeper.admin.enableServer=false"]
         options += ["-Dorg.slf4j.simpleLogger.showDateTime=true"]
         command = [*_with_us(), jars.java_tool("java"), *options, "-cp", f"{flink}/*", main, *map(str, arguments)]

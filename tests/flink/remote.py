@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from tests.flink.cluster import ClusterError, FlinkCluster
+from tests.flink.cluster import PATIENCE, ClusterError, FlinkCluster
 
 LEGACY_JOB, NEW_JOB, FAILING_JOB = (f"stateferry.totals.{name}Job" for name in ("Legacy", "New", "Failing"))
 _ENDED = ("FINISHED", "FAILED", "CANCELED")
@@ -43,25 +43,38 @@ class RemoteJob:
         """How many it has completed, savepoints included."""
         return int((self.cluster.get(f"/jobs/{self.id}/checkpoints").get("counts") or {}).get("completed", 0))
 
-    def wait_for_checkpoints(self, more: int = 2) -> None:
+    def wait_for_checkpoints(self, more: int = 2, patience: float = PATIENCE) -> None:
         before = self.checkpoints
-        self.cluster.wait_until(f"{more} more checkpoints of job {self.id}", lambda: self._has(before + more))
+        self.cluster.wait_until(f"{more} more checkpoints of job {self.id}", lambda: self._has(before + more), patience)
 
     def _has(self, checkpoints: int) -> bool:
+        self._raise_if_ended()
+        return self.checkpoints >= checkpoints
+
+    def _raise_if_ended(self) -> None:
         if self.status in _ENDED:
             raise ClusterError(f"job {self.id} is {self.status}: {self.why_it_failed()}")
-        return self.checkpoints >= checkpoints
 
     def savepoint(self) -> Path:
         """Taken while it goes on running."""
         folder = self.cluster.savepoints.as_uri()
         return self._await(f"/jobs/{self.id}/savepoints", {"target-directory": folder, "cancel-job": False})
 
-    def stop_with_savepoint(self) -> Path:
+    def stop_with_savepoint(self, format_: str = "CANONICAL", patience: float = PATIENCE) -> Path:
         folder = self.cluster.savepoints.as_uri()
-        savepoint = self._await(f"/jobs/{self.id}/stop", {"targetDirectory": folder, "drain": False})
+        wanted = {"targetDirectory": folder, "drain": False}
+        savepoint = self._await(f"/jobs/{self.id}/stop", wanted, format_, patience)
         self.cluster.wait_until(f"job {self.id} is finished", lambda: self.status == "FINISHED")
         return savepoint
+
+    def wait_until_running(self, patience: float = PATIENCE) -> None:
+        """Until every subtask has its state and runs."""
+        self.cluster.wait_until(f"every subtask of job {self.id} runs", self._runs, patience)
+
+    def _runs(self) -> bool:
+        self._raise_if_ended()
+        vertices = self.cluster.get(f"/jobs/{self.id}")["vertices"]
+        return bool(vertices) and all(vertex["tasks"]["RUNNING"] == vertex["parallelism"] for vertex in vertices)
 
     def cancel(self) -> None:
         if self.status not in _ENDED:
@@ -72,15 +85,17 @@ class RemoteJob:
         history = self.cluster.get(f"/jobs/{self.id}/exceptions").get("exceptionHistory", {}).get("entries", [])
         return str(history[0]["stacktrace"]) if history else "no word of it"
 
-    def _await(self, trigger: str, wanted: dict[str, object]) -> Path:
-        id_ = self.cluster.post(trigger, {**wanted, "formatType": "CANONICAL"})["request-id"]
+    def _await(
+        self, trigger: str, wanted: dict[str, object], format_: str = "CANONICAL", patience: float = PATIENCE
+    ) -> Path:
+        id_ = self.cluster.post(trigger, {**wanted, "formatType": format_})["request-id"]
         answer: dict[str, Any] = {}
 
         def ended() -> bool:
             answer.update(self.cluster.get(f"/jobs/{self.id}/savepoints/{id_}"))
             return bool(answer["status"]["id"] == "COMPLETED")
 
-        self.cluster.wait_until(f"a savepoint of job {self.id}", ended)
+        self.cluster.wait_until(f"a savepoint of job {self.id}", ended, patience)
         if "failure-cause" in answer["operation"]:
             raise ClusterError(answer["operation"]["failure-cause"]["stack-trace"])
         return Path(unquote(urlparse(answer["operation"]["location"]).path))

@@ -1,0 +1,151 @@
+"""Measures how long a job stands still: from the request to stop it to the first checkpoint of the job that follows it.
+
+A Flink cluster of processes runs the job. The whole of each way is measured once, on a cluster of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks import state_processor
+from benchmarks.executing import TookTooLongError, execute, on_all_cores
+from benchmarks.measuring import PARTS, Outage, Scale, Subject, WrongResultError
+from benchmarks.pipeline import entries_in, run_command, size_of
+from benchmarks.restoring import AT_MOST, MAX_PARALLELISM, PARALLELISM, flink, start
+from benchmarks.sections import ENTRIES_PER_KEY, NOW
+from stateferry.demo import DemoState, write_demo_savepoint
+from tests.flink.cluster import FlinkCluster, WaitedTooLongError
+from tests.flink.remote import LEGACY_JOB, NEW_JOB
+
+# A tenth of the keys of a whole run.
+_SHARE = 10
+_LARGE = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way from the old job to the new one: the format of its savepoint, and the options of `stateferry run`.
+
+    `faster` and `shorter` are the goals at 50 million entries: how many times as fast as the peer's the conversion is,
+    and how many times as short as the first way the outage is.
+    """
+
+    what: str
+    format: str
+    options: tuple[str, ...] = ()
+    by_peer: bool = False
+    faster: float | None = None
+    shorter: float | None = None
+
+    def convert(self, source: Path, target: Path, scratch: Path) -> None:
+        """Writes the new savepoint."""
+        if self.by_peer:
+            command = state_processor.command(source, target, scratch / "rocksdb", MAX_PARALLELISM)
+        else:
+            command = run_command(source, target, *self.options)
+        execute(
+            command, scratch / "conversion.log", environment={"STATEFERRY_HOME": str(scratch / "home")},
+            at_most=AT_MOST,
+        )  # fmt: skip
+
+
+WAYS = (
+    Way("canonical, plain → plain", "CANONICAL", faster=7),
+    Way("native → canonical, plain", "NATIVE", ("--no-timers",), faster=4),
+    Way("State Processor API, canonical, plain → plain", "CANONICAL", by_peer=True),
+)
+
+
+class _CutOver:
+    """One way on one cluster: the old job runs, and then part follows part."""
+
+    def __init__(self, way: Way, cluster: FlinkCluster, scratch: Path, before: Path) -> None:
+        self._way, self._cluster, self._scratch = way, cluster, scratch
+        self._jar = cluster.upload_jobs()
+        self.source, self.target = Path(), scratch / "migrated"
+        self._job = start(cluster, self._jar, LEGACY_JOB, before)
+        self._job.wait_until_running(AT_MOST)
+        self._job.wait_for_checkpoints(patience=AT_MOST)
+
+    @property
+    def parts(self) -> tuple[Callable[[], None], ...]:
+        """What follows each other, as in the table's columns."""
+        return self._stop, self._convert, self._restore, self._checkpoint
+
+    def _stop(self) -> None:
+        self.source = self._job.stop_with_savepoint(self._way.format, AT_MOST)
+
+    def _convert(self) -> None:
+        self._way.convert(self.source, self.target, self._scratch)
+
+    def _restore(self) -> None:
+        self._job = start(self._cluster, self._jar, NEW_JOB, self.target)
+        self._job.wait_until_running(AT_MOST)
+
+    def _checkpoint(self) -> None:
+        self._job.wait_for_checkpoints(1, AT_MOST)
+
+
+def measure(scale: Scale) -> Iterator[Outage]:
+    """One line for each way."""
+    keys = max(scale.keys // _SHARE, 1)
+    before = scale.folder / "before"
+    write_demo_savepoint(
+        str(before), DemoState(keys, ENTRIES_PER_KEY, 0, None, NOW, PARALLELISM, MAX_PARALLELISM, seed=1)
+    )
+    with on_all_cores():
+        measured = [(way, _outage(way, scale.folder, before, keys)) for way in WAYS]
+    shutil.rmtree(before)
+    peer = next(outage for way, outage in measured if way.by_peer)
+    for way, outage in measured:
+        yield compared(way, outage, measured[0][1], peer, is_large=keys == _LARGE)
+
+
+def _outage(way: Way, folder: Path, before: Path, keys: int) -> Outage:
+    scratch = folder / "cut-over"
+    scratch.mkdir()
+    seconds: list[float] = []
+    with flink(scratch / "flink") as cluster:
+        cut_over = _CutOver(way, cluster, scratch, before)
+        with suppress(TookTooLongError, WaitedTooLongError):
+            for part in cut_over.parts:
+                began = time.perf_counter()
+                part()
+                seconds.append(time.perf_counter() - began)
+    result = 0
+    if len(seconds) > PARTS.index("conversion"):
+        _expect_entries(cut_over.target, keys)
+        result = size_of(cut_over.target)
+    outage = Outage(way.what, size_of(cut_over.source) if seconds else 0, result, tuple(seconds))
+    shutil.rmtree(scratch)
+    return outage
+
+
+def _expect_entries(result: Path, keys: int) -> None:
+    """The job has added some entries to those that it began with."""
+    if (found := entries_in(result)) < keys * ENTRIES_PER_KEY:
+        raise WrongResultError(f"expected at least {keys * ENTRIES_PER_KEY} entries in {result}, found {found}")
+
+
+def compared(way: Way, outage: Outage, plain: Outage, peer: Outage, *, is_large: bool) -> Outage:
+    """Compares the outage with that of the first way, and its conversion with the peer's."""
+    shorter = plain.seconds / outage.seconds if plain.is_whole and outage.is_whole else None
+    faster = peer.conversion / outage.conversion if peer.conversion and outage.conversion else None
+    goals = []
+    for what, goal, reached in (("conversion", way.faster, faster), ("outage", way.shorter, shorter)):
+        if goal is not None and is_large:
+            goals.append(f"{what} ≥ {goal:g} {'reached' if reached and reached >= goal else 'MISSED'}")
+    return replace(
+        outage,
+        shorter=None if outage is plain else shorter,
+        faster=None if way.by_peer else faster,
+        goal=", ".join(goals),
+    )
+
+
+SUBJECT = Subject("The outage of a live job, String -> Long, 100 entries a key, in seconds, on all cores", measure)

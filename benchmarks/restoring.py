@@ -1,0 +1,80 @@
+"""`python -m benchmarks.restoring SAVEPOINT ...`: how long Flink takes to restore the new job from each savepoint.
+
+Each is restored on a cluster of its own. It prints the seconds until every subtask runs, and the processor seconds of
+the TaskManager.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks import state_processor
+from benchmarks.pipeline import size_of
+from tests.flink.cluster import FlinkCluster
+from tests.flink.remote import NEW_JOB, RemoteJob
+
+PARALLELISM, MAX_PARALLELISM = 2, 128
+AT_MOST = 900.0
+_SETTINGS = {
+    # What Flink's own configuration file gives a TaskManager.
+    "taskmanager.memory.managed.size": "512m",
+    "execution.checkpointing.incremental": "true",
+    "execution.checkpointing.timeout": f"{2 * AT_MOST:.0f} s",
+    # Else answers over REST are up to three seconds old.
+    "web.refresh-interval": "100 ms",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Seconds until every subtask runs, and the processor seconds that the TaskManager needed for it."""
+
+    seconds: float
+    user: float
+    system: float
+
+
+def flink(folder: Path) -> FlinkCluster:
+    """A cluster for one job of `PARALLELISM`, with the JVM's own settings."""
+    return FlinkCluster(state_processor.FLINK, folder, slots=PARALLELISM, settings=_SETTINGS, jvm=())
+
+
+def start(cluster: FlinkCluster, jar: str, entry_class: str, savepoint: Path) -> RemoteJob:
+    """Starts the job from the savepoint; its sink is in the cluster's folder."""
+    sink = cluster.folder / "sink"
+    sink.mkdir(exist_ok=True)
+    arguments = ("--sink", sink, "--max-parallelism", MAX_PARALLELISM)
+    return RemoteJob.start(cluster, jar, entry_class, *arguments, savepoint=savepoint, parallelism=PARALLELISM)
+
+
+def restore(savepoint: Path, folder: Path) -> Restore:
+    """Restores the new job once."""
+    with flink(folder) as cluster:
+        jar, task_manager = cluster.upload_jobs(), psutil.Process(cluster.pid("taskmanager"))
+        before, began = task_manager.cpu_times(), time.perf_counter()
+        start(cluster, jar, NEW_JOB, savepoint).wait_until_running(AT_MOST)
+        seconds, after = time.perf_counter() - began, task_manager.cpu_times()
+    return Restore(seconds, after.user - before.user, after.system - before.system)
+
+
+def main(savepoints: list[str]) -> int:
+    for savepoint in savepoints:
+        path = Path(savepoint).absolute()
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            done = restore(path, Path(folder))
+        sys.stdout.write(
+            f"{savepoint}: {size_of(path) / 1e6:,.0f} MB, {done.seconds:.1f} s; "
+            f"processor: {done.user:.1f} s user, {done.system:.1f} s system\n"
+        )
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

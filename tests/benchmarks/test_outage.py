@@ -1,0 +1,69 @@
+"""The benchmark of the outage: parts that take too long are stopped and shown, and goals count at their size only."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks import outage
+from benchmarks.executing import TookTooLongError, execute
+from benchmarks.measuring import PARTS, Outage, Scale
+from benchmarks.report import tables
+
+PLAIN = Outage("plain", 1_000_000, 3_000_000, (1.0, 20.0, 30.0, 9.0))
+_PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)', sys.argv[1]])"
+
+
+def cells(line: Outage) -> list[str]:
+    *_, row = tables([line]).splitlines()
+    return [cell.strip() for cell in row.split("|")[1:-1]]
+
+
+def test_an_outage_is_shown_with_its_parts_and_their_sum() -> None:
+    assert cells(replace(PLAIN, shorter=2.5, faster=4, goal="reached")) == [
+        "plain", "1", "3", "1.0", "20.0", "30.0", "9.0", "60.0", "2.50", "4.00", "reached",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ended", range(len(PARTS)))
+def test_a_part_that_was_stopped_is_shown_and_the_sum_is_a_lower_bound(ended: int) -> None:
+    line = replace(PLAIN, parts=PLAIN.parts[:ended])
+    assert cells(line)[3 : 3 + len(PARTS)] == [
+        *(f"{seconds:.1f}" for seconds in line.parts), "stopped", *("" for _ in PARTS[ended + 1 :])
+    ]  # fmt: skip
+    assert cells(line)[7] == f"> {sum(line.parts):.1f}"
+    assert (line.conversion is None) == (ended < 2)
+
+
+def test_goals_count_at_their_size() -> None:
+    way = outage.Way("way", "NATIVE", faster=4, shorter=3)
+    peer = replace(PLAIN, parts=(1.0, 80.0, 30.0, 9.0))
+    short = replace(PLAIN, parts=(1.0, 10.0, 8.0, 1.0))
+    compared = outage.compared(way, short, PLAIN, peer, is_large=True)
+    assert (compared.shorter, compared.faster) == (3, 8)
+    assert compared.goal == "conversion ≥ 4 reached, outage ≥ 3 reached"
+    assert outage.compared(way, short, PLAIN, peer, is_large=False).goal == ""
+    slow = replace(PLAIN, parts=(1.0, 21.0))
+    assert outage.compared(way, slow, PLAIN, peer, is_large=True).goal == "conversion ≥ 4 MISSED, outage ≥ 3 MISSED"
+
+
+def test_a_command_that_takes_too_long_is_stopped_with_its_children(tmp_path: Path) -> None:
+    began = time.perf_counter()
+    with pytest.raises(TookTooLongError, match="was stopped after 1 seconds"):
+        execute([sys.executable, "-c", _PARENT, str(tmp_path)], tmp_path / "log", at_most=1)
+    assert time.perf_counter() - began < 20
+    assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in (one.info["cmdline"] or ())]
+
+
+@pytest.mark.full
+@pytest.mark.flink
+@pytest.mark.timeout(600)
+def test_the_outage_of_each_way_is_measured(tmp_path: Path) -> None:
+    lines = list(outage.measure(Scale(tmp_path, keys=2000)))
+    assert [line.what for line in lines] == [way.what for way in outage.WAYS]
+    assert all(line.is_whole and line.source and line.result for line in lines)
