@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import hashing, moving, outage, pipeline, reading, sections, snappy, starting, walking
+from benchmarks import hashing, moving, native_reading, outage, pipeline, reading, sections, snappy, starting, walking
 from benchmarks.measuring import ENTRIES, KEYS, ROUNDS, Scale, Subject, stay_on_one_core
 from benchmarks.report import circumstances, tables
 
@@ -18,6 +18,7 @@ SUBJECTS: dict[str, Subject] = {
     "walking": walking.SUBJECT,
     "sections": sections.SUBJECT,
     "reading": reading.SUBJECT,
+    "native_reading": native_reading.SUBJECT,
     "hashing": hashing.SUBJECT,
     "snappy": snappy.SUBJECT,
     "starting": starting.SUBJECT,

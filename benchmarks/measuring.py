@@ -216,11 +216,16 @@ def in_memory(folder: Path) -> Savepoint:
 
     The library's own reading and writing bypasses the page cache.
     """
+    load(folder)
+    return Savepoint.open(str(folder))
+
+
+def load(folder: Path) -> None:
+    """Reads the files of a folder into the page cache."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             while file.read(_READ_AT_ONCE):
                 pass
-    return Savepoint.open(str(folder))
 
 
 def expect(found: object, expected: object, what: str) -> None:

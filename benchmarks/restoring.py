@@ -1,14 +1,19 @@
 """`python -m benchmarks.restoring SAVEPOINT ...`: how long Flink takes to restore the new job from each savepoint.
 
 Each is restored on a cluster of its own. It prints the seconds until every subtask runs, and the processor seconds of
-the TaskManager.
+the TaskManager. `--beside 'strace -c -f -o calls.txt -p PID'` runs a command that watches the TaskManager meanwhile.
 """
 
 from __future__ import annotations
 
+import argparse
+import shlex
+import signal
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +45,10 @@ class Restore:
     system: float
 
 
-def flink(folder: Path) -> FlinkCluster:
+def flink(folder: Path, settings: Mapping[str, str] | None = None) -> FlinkCluster:
     """A cluster for one job of `PARALLELISM`, with the JVM's own settings."""
-    return FlinkCluster(state_processor.FLINK, folder, slots=PARALLELISM, settings=_SETTINGS, jvm=())
+    settings = {**_SETTINGS, **(settings or {})}
+    return FlinkCluster(state_processor.FLINK, folder, slots=PARALLELISM, settings=settings, jvm=())
 
 
 def start(cluster: FlinkCluster, jar: str, entry_class: str, savepoint: Path) -> RemoteJob:
@@ -53,21 +59,33 @@ def start(cluster: FlinkCluster, jar: str, entry_class: str, savepoint: Path) ->
     return RemoteJob.start(cluster, jar, entry_class, *arguments, savepoint=savepoint, parallelism=PARALLELISM)
 
 
-def restore(savepoint: Path, folder: Path) -> Restore:
-    """Restores the new job once."""
-    with flink(folder) as cluster:
+def restore(savepoint: Path, folder: Path, beside: str = "", settings: Mapping[str, str] | None = None) -> Restore:
+    """Restores the new job once. `beside` is a command that ends with an interrupt, with PID for the TaskManager."""
+    with flink(folder, settings) as cluster:
         jar, task_manager = cluster.upload_jobs(), psutil.Process(cluster.pid("taskmanager"))
+        watching = subprocess.Popen(shlex.split(beside.replace("PID", str(task_manager.pid)))) if beside else None
         before, began = task_manager.cpu_times(), time.perf_counter()
         start(cluster, jar, NEW_JOB, savepoint).wait_until_running(AT_MOST)
         seconds, after = time.perf_counter() - began, task_manager.cpu_times()
+        if watching is not None:
+            watching.send_signal(signal.SIGINT)
+            watching.wait()
     return Restore(seconds, after.user - before.user, after.system - before.system)
 
 
-def main(savepoints: list[str]) -> int:
-    for savepoint in savepoints:
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m benchmarks.restoring", description="Measures restores by Flink.")
+    parser.add_argument("savepoints", nargs="+", metavar="SAVEPOINT", help="savepoints with the demo's MapState")
+    parser.add_argument("--beside", metavar="COMMAND", default="", help="a command that watches the process PID")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], dest="settings", help="a setting of Flink"
+    )
+    options = parser.parse_args(argv)
+    settings = dict(setting.split("=", 1) for setting in options.settings)
+    for savepoint in options.savepoints:
         path = Path(savepoint).absolute()
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            done = restore(path, Path(folder))
+            done = restore(path, Path(folder), options.beside, settings)
         sys.stdout.write(
             f"{savepoint}: {size_of(path) / 1e6:,.0f} MB, {done.seconds:.1f} s; "
             f"processor: {done.user:.1f} s user, {done.system:.1f} s system\n"
@@ -77,4 +95,4 @@ def main(savepoints: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
