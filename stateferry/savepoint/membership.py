@@ -5,8 +5,6 @@ Flink restores a misplaced key without an error and never finds it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +15,7 @@ from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import BackendKind, KeyedHeader
-from stateferry.serializers.types import FlinkType, RowType, Scalar, TimerType, children
+from stateferry.serializers.types import FlinkType, RowType, Scalar, TimerType, with_parts
 from stateferry.serializers.walker import Positions, skip_runs
 
 # Before the key of a timer is its timestamp, of so many bytes.
@@ -36,9 +34,9 @@ class Membership:
     def __init__(self, header: KeyedHeader, max_parallelism: int, prefix: int) -> None:
         self._key = header.key_serializer.type
         self.max_parallelism = max_parallelism
-        known = _hash_is_certain(self._key)
+        known = hash_is_certain(self._key)
         # None for a state whose keys can't be found or hashed.
-        self._offsets = [_key_offset(header, state, prefix) if known else None for state in range(len(header.states))]
+        self._offsets = [key_offset(header, state, prefix) if known else None for state in range(len(header.states))]
         kind = _KINDS.get(self._key, kernels.NO_KEY) if isinstance(self._key, Scalar) else kernels.NO_KEY
         pairs = [(kernels.NO_KEY, 0) if offset is None else (kind, offset) for offset in self._offsets]
         self.keys = np.array(pairs, np.int64).reshape(-1, 2)
@@ -91,7 +89,8 @@ def expect_key_group(key_group: int, codes: NDArray[np.int32], max_parallelism: 
         )
 
 
-def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:
+def key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:
+    """Returns how far behind the start of a state's entries their keys begin, or None if that isn't known."""
     meta = header.states[state]
     if meta.kind is BackendKind.KEY_VALUE:
         return 4 + prefix
@@ -102,15 +101,9 @@ def _key_offset(header: KeyedHeader, state: int, prefix: int) -> int | None:
     return None
 
 
-def _hash_is_certain(key: FlinkType) -> bool:
+def hash_is_certain(key: FlinkType) -> bool:
     """Whether the hash follows from the bytes alone.
 
     The hash of a Row doesn't: it is different if the job sets the row's fields by name.
     """
-    return unstable_reason(key) is None and not any(isinstance(part, RowType) for part in _parts(key))
-
-
-def _parts(type_: FlinkType) -> Iterator[FlinkType]:
-    yield type_
-    for child in children(type_):
-        yield from _parts(child)
+    return unstable_reason(key) is None and not any(isinstance(part, RowType) for part in with_parts(key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -395,6 +396,13 @@ def children(type_: FlinkType) -> tuple[FlinkType, ...]:
             return tuple(part.type for part in parts)
         case TimerType(key, namespace):
             return (key, namespace)
+
+
+def with_parts(type_: FlinkType) -> Iterator[FlinkType]:
+    """Yields the type, and all types that a value of it may contain."""
+    yield type_
+    for child in children(type_):
+        yield from with_parts(child)
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:

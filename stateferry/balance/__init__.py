@@ -1,0 +1,1 @@
+"""How keyed state is spread over key groups and subtasks: where a key is, and which layouts spread it more evenly."""
