@@ -8,6 +8,9 @@ import mmh3
 
 _READ = 8 << 20
 
+# Size and digest of files, by their names.
+Digests = dict[str, tuple[int, str]]
+
 
 def new_hasher() -> Any:
     """Returns a hasher for bytes that are read or written."""

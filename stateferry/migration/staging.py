@@ -9,43 +9,37 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
-from stateferry.digests import digest_of, new_hasher
+from stateferry.digests import Digests
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.counts import ConversionCounts
 from stateferry.migration.exchange import Arrivals, send
 from stateferry.migration.map_migration import MigrateMaps
-from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, OperatorHandle, RelativeFile, Subtask
+from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, NativeHandle, RelativeFile, StreamHandle
 from stateferry.savepoint.operator_rewrite import OperatorRewrite
+from stateferry.savepoint.savepoint_properties import native_properties
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.writer import SavepointWriter
-
-Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A new keyed state file and what was counted for it; `digest` is that of its bytes as they were written."""
+    """A subtask's new keyed state and what was counted for it.
+
+    `files` has the size and digest of each file as it was written, by its name in the savepoint's folder.
+    """
 
     operator: bytes
     subtask: int
-    handle: KeyedHandle
-    digest: str
+    handle: KeyedHandle | NativeHandle
+    files: Digests
     seconds: float
     counts: dict[str, ConversionCounts] = field(default_factory=dict)
 
     @property
-    def name(self) -> str | None:
-        """The file's name in the savepoint's folder; None for a subtask without state."""
-        stream = self.handle.stream
-        return stream.path if isinstance(stream, RelativeFile) else None
-
-    @property
     def size(self) -> int:
-        """The file's number of bytes; 0 for a subtask without state."""
-        stream = self.handle.stream
-        return stream.size if isinstance(stream, RelativeFile) else 0
+        """The number of bytes."""
+        return sum(size for size, _ in self.files.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +53,22 @@ class FileTask:
 
     def copy(self) -> StagedFile:
         """Writes the file from the old files; its key groups stay the same."""
-        began, hasher = time.monotonic(), new_hasher()
-        writer = SavepointWriter(self.folder, hasher)
+        began, digests = time.monotonic(), Digests()
+        writer = SavepointWriter(self.folder, digests)
         handle = self.rewrite.copy_keyed(writer, self.subtask, self.key_groups)
-        return self._staged(handle, hasher, began)
+        return self._staged(handle, digests, began)
 
     def receive(self, files: Sequence[Location]) -> StagedFile:
         """Writes the file from the parcels that the files of the exchange have for its key groups."""
-        began, hasher = time.monotonic(), new_hasher()
+        began, digests = time.monotonic(), Digests()
+        writer = SavepointWriter(self.folder, digests)
         with Arrivals(files, self.key_groups) as arrivals:
-            writer = SavepointWriter(self.folder, hasher)
             handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, arrivals.entries)
-        return self._staged(handle, hasher, began)
+        return self._staged(handle, digests, began)
 
-    def _staged(self, handle: KeyedHandle, hasher: Any, began: float) -> StagedFile:
+    def _staged(self, handle: KeyedHandle | NativeHandle, digests: Digests, began: float) -> StagedFile:
         seconds = time.monotonic() - began
-        return StagedFile(
-            self.rewrite.old.id, self.subtask, handle, digest_of(hasher), seconds, counts_of(self.rewrite)
-        )
+        return StagedFile(self.rewrite.old.id, self.subtask, handle, digests, seconds, counts_of(self.rewrite))
 
 
 def counts_of(rewrite: OperatorRewrite) -> dict[str, ConversionCounts]:
@@ -129,33 +121,24 @@ def assemble(
 ) -> Metadata:
     """Copies everything that isn't managed keyed state, and returns the new metadata; it writes no `_metadata`."""
     writer = SavepointWriter(folder)
-    handles: dict[bytes, dict[int, KeyedHandle]] = {rewrite.old.id: {} for rewrite in rewrites}
+    handles: dict[bytes, dict[int, KeyedHandle | NativeHandle]] = {rewrite.old.id: {} for rewrite in rewrites}
     for file in staged:
         handles[file.operator][file.subtask] = file.handle
     operators = tuple(rewrite.finish(writer, handles[rewrite.old.id]) for rewrite in rewrites)
     writer.folder.sync_folder()
-    return replace(source, operators=operators)
+    is_native = any(rewrite.native for rewrite in rewrites)
+    properties = native_properties(source) if is_native else source.properties
+    return replace(source, operators=operators, properties=properties)
 
 
 def with_absolute_files(metadata: Metadata, folder: Location) -> Metadata:
     """Returns the metadata with full names of its files, so that `_metadata` may be in another folder."""
 
-    def absolute(handle: Handle | None) -> Handle | None:
-        if handle is None or not isinstance(handle.stream, RelativeFile):
-            return handle
-        return replace(handle, stream=AbsoluteFile(folder.child(handle.stream.path).uri, handle.stream.size))
-
-    def moved(subtask: Subtask) -> Subtask:
-        return replace(
-            subtask,
-            managed_operator=absolute(subtask.managed_operator),
-            raw_operator=absolute(subtask.raw_operator),
-            managed_keyed=absolute(subtask.managed_keyed),
-            raw_keyed=absolute(subtask.raw_keyed),
-        )
+    def absolute(stream: StreamHandle) -> StreamHandle:
+        return AbsoluteFile(folder.child(stream.path).uri, stream.size) if isinstance(stream, RelativeFile) else stream
 
     operators = (
-        replace(operator, subtasks=tuple(moved(subtask) for subtask in operator.subtasks))
+        replace(operator, subtasks=tuple(subtask.with_streams(absolute) for subtask in operator.subtasks))
         for operator in metadata.operators
     )
     return replace(metadata, operators=tuple(operators))

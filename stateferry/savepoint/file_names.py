@@ -8,7 +8,9 @@ from stateferry.savepoint.storage import Location
 
 METADATA = "_metadata"
 
-_STATE_FILE = r"[0-9a-f]{32}-(keyed|operator|raw-operator|raw-keyed)-\d{5}"
+# Behind the number of a native subtask is the name that the file has in its database.
+_NATIVE = r"native-\d{5}-(\d{6,}\.sst|[A-Za-z]+(-\d{6,})?)"
+_STATE_FILE = rf"[0-9a-f]{{32}}-((keyed|operator|raw-operator|raw-keyed)-\d{{5}}|{_NATIVE})"
 _DRAFT = re.compile(rf"({_STATE_FILE}|{METADATA})\.[0-9a-f]{{32}}\.draft")
 _METADATA_DRAFT = re.compile(rf"{METADATA}\.[0-9a-f]{{32}}\.draft")
 _OWN_FILES = re.compile(rf"{_STATE_FILE}|{_DRAFT.pattern}")

@@ -20,7 +20,9 @@ version 2).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from stateferry.binary import ByteReader, ByteWriter
 from stateferry.errors import RefusedError
@@ -161,6 +163,9 @@ class OperatorHandle:
     stream: StreamHandle
 
 
+_Handle = TypeVar("_Handle", OperatorHandle, KeyedHandle)
+
+
 @dataclass(frozen=True, slots=True)
 class Subtask:
     """The state of one subtask. A finished subtask has none.
@@ -175,6 +180,39 @@ class Subtask:
     managed_keyed: KeyedHandle | None = None
     raw_keyed: KeyedHandle | None = None
     native_keyed: NativeHandle | None = None
+
+    @property
+    def keyed(self) -> KeyedHandle | NativeHandle | None:
+        """The handle of its keyed state."""
+        return self.managed_keyed or self.native_keyed
+
+    def with_keyed(self, handle: KeyedHandle | NativeHandle) -> Subtask:
+        """Returns the subtask with this keyed state."""
+        return replace(
+            self,
+            managed_keyed=None if isinstance(handle, NativeHandle) else handle,
+            native_keyed=handle if isinstance(handle, NativeHandle) else None,
+        )
+
+    def with_streams(self, changed: Callable[[StreamHandle], StreamHandle]) -> Subtask:
+        """Returns the subtask with each of its files, or inlined bytes, changed."""
+
+        def held(handle: _Handle | None) -> _Handle | None:
+            return handle and replace(handle, stream=changed(handle.stream))
+
+        def named(files: tuple[NamedFile, ...]) -> tuple[NamedFile, ...]:
+            return tuple(replace(file, stream=changed(file.stream)) for file in files)
+
+        native = self.native_keyed
+        return replace(
+            self,
+            managed_operator=held(self.managed_operator),
+            raw_operator=held(self.raw_operator),
+            managed_keyed=held(self.managed_keyed),
+            raw_keyed=held(self.raw_keyed),
+            native_keyed=native
+            and replace(native, meta=changed(native.meta), shared=named(native.shared), private=named(native.private)),
+        )
 
     def streams(self) -> tuple[StreamHandle, ...]:
         """The files, or inlined bytes, of all its state."""

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
 
-from stateferry.savepoint.metadata import (
-    AbsoluteFile,
-    KeyedHandle,
-    Metadata,
-    NamedFile,
-    NativeHandle,
-    Operator,
-    OperatorHandle,
-    StreamHandle,
-    Subtask,
-)
-
-_Handle = TypeVar("_Handle", KeyedHandle, OperatorHandle)
+from stateferry.savepoint.metadata import AbsoluteFile, Metadata, Operator, StreamHandle
 
 
 def with_moved_files(metadata: Metadata, roots: Mapping[str, str]) -> Metadata:
@@ -27,29 +14,10 @@ def with_moved_files(metadata: Metadata, roots: Mapping[str, str]) -> Metadata:
 
 
 def _operator(operator: Operator, roots: Mapping[str, str]) -> Operator:
-    return replace(operator, subtasks=tuple(_subtask(subtask, roots) for subtask in operator.subtasks))
+    def moved(stream: StreamHandle) -> StreamHandle:
+        return _stream(stream, roots)
 
-
-def _subtask(subtask: Subtask, roots: Mapping[str, str]) -> Subtask:
-    def moved(handle: _Handle | None) -> _Handle | None:
-        return handle and replace(handle, stream=_stream(handle.stream, roots))
-
-    return replace(
-        subtask,
-        managed_operator=moved(subtask.managed_operator),
-        raw_operator=moved(subtask.raw_operator),
-        managed_keyed=moved(subtask.managed_keyed),
-        raw_keyed=moved(subtask.raw_keyed),
-        native_keyed=subtask.native_keyed and _native(subtask.native_keyed, roots),
-    )
-
-
-def _native(handle: NativeHandle, roots: Mapping[str, str]) -> NativeHandle:
-    def moved(files: tuple[NamedFile, ...]) -> tuple[NamedFile, ...]:
-        return tuple(replace(file, stream=_stream(file.stream, roots)) for file in files)
-
-    meta = _stream(handle.meta, roots)
-    return replace(handle, meta=meta, shared=moved(handle.shared), private=moved(handle.private))
+    return replace(operator, subtasks=tuple(subtask.with_streams(moved) for subtask in operator.subtasks))
 
 
 def _stream(stream: StreamHandle, roots: Mapping[str, str]) -> StreamHandle:

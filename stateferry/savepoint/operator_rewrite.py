@@ -21,22 +21,27 @@ from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
-from stateferry.savepoint.metadata import KeyedHandle, Operator, Subtask
+from stateferry.savepoint.metadata import KeyedHandle, NativeHandle, Operator, Subtask
+from stateferry.savepoint.native_writer import NativeFileWriter
 from stateferry.savepoint.operator_file import redistribute_files
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rehash import Destination, GroupedEntries
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
-from stateferry.savepoint.writer import SavepointWriter
+from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
 from stateferry.serializers.types import OpaqueType, type_name
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout to write: parallelism by operator id, max parallelism and compression for all; None: as it is."""
+    """The layout to write: parallelism by operator id, max parallelism and compression for all; None: as it is.
+
+    With `native`, keyed state is written as RocksDB databases.
+    """
 
     parallelism: Mapping[bytes, int] = field(default_factory=dict)
     max_parallelism: int | None = None
     compressed: bool | None = None
+    native: bool = False
 
     def of(self, operator: Operator) -> Operator:
         """Returns the operator with its new parallelism and max parallelism."""
@@ -88,6 +93,7 @@ class OperatorRewrite:
     new: Operator
     transform: Transform
     header: KeyedHeader | None
+    native: bool = False
 
     @classmethod
     def prepare(
@@ -96,7 +102,7 @@ class OperatorRewrite:
         """Prepares the rewrite. Refuses what can't be done before anything is written."""
         new = layout.of(operator)
         _check_layout(operator, new)
-        prepared = cls(source, operator, new, transform or Copy(), None)
+        prepared = cls(source, operator, new, transform or Copy(), None, layout.native)
         merged = source.keyed_header(operator)
         if merged is None:
             return prepared
@@ -112,11 +118,11 @@ class OperatorRewrite:
         """Where the entries go: from the old to the new max parallelism."""
         return Destination(self.old.max_parallelism, self.new.max_parallelism)
 
-    def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle]) -> Operator:
+    def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle | NativeHandle]) -> Operator:
         """Copies all other state and returns the new operator; `keyed` has the new keyed files' handles by subtask."""
         subtasks = self._carry_over(writer)
         for index, handle in keyed.items():
-            subtasks[index] = replace(subtasks.get(index, Subtask(index)), managed_keyed=handle)
+            subtasks[index] = subtasks.get(index, Subtask(index)).with_keyed(handle)
         return replace(self.new, subtasks=tuple(subtasks.values()))
 
     def _carry_over(self, writer: SavepointWriter) -> dict[int, Subtask]:
@@ -135,27 +141,35 @@ class OperatorRewrite:
         if self.header is None:
             return {}
         if not _moves(self.old, self.new):
-            handles = ((subtask.index, subtask.managed_keyed) for subtask in self.old.subtasks)
-            return {index: handle.range for index, handle in handles if handle is not None}
+            return {subtask.index: subtask.keyed.range for subtask in self.old.subtasks if subtask.keyed is not None}
         return dict(enumerate(ranges(self.new.max_parallelism, self.new.parallelism)))
 
-    def copy_keyed(self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange) -> KeyedHandle:
-        """Writes one new keyed file whose key groups stay the same."""
+    def copy_keyed(self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange) -> KeyedHandle | NativeHandle:
+        """Writes one subtask's new keyed files, whose key groups stay the same."""
         with ExitStack() as opened:
             transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
             return self.write_keyed(writer, index, key_groups, transformed.entries)
 
     def write_keyed(
         self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange, entries: EntriesOf
-    ) -> KeyedHandle:
-        """Writes one new keyed file with the entries of each of its key groups."""
+    ) -> KeyedHandle | NativeHandle:
+        """Writes one subtask's new keyed files with the entries of each of its key groups."""
         if self.header is None:
             raise PlanError(f"operator {self.old.label} has no keyed state")
-        with writer.keyed_file(self.old.hex_id, index, self.header, key_groups) as out:
+        with self._opened(writer, index, self.header, key_groups) as out:
             for key_group in key_groups:
                 for state, data, last_start in entries(key_group):
                     out.entries(key_group, state, data, last_start)
             return out.close()
+
+    def _opened(
+        self, writer: SavepointWriter, index: int, header: KeyedHeader, key_groups: KeyGroupRange
+    ) -> KeyedFileWriter | NativeFileWriter:
+        if not self.native:
+            return writer.keyed_file(self.old.hex_id, index, header, key_groups)
+        return writer.native_files(
+            self.old.hex_id, index, header, key_groups, self.destination.prefix, self.source.metadata.checkpoint_id
+        )
 
     def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
         """Yields the entries of old key groups, grouped by the key groups that they go to."""

@@ -22,6 +22,13 @@ CANONICAL_SAVEPOINT = (
     b"\x00\x00\x00\x00\x00\x00\x00\x00\x12\x00\x00xq\x00~\x00\tt\x00\x04NONE"
 )
 
+NATIVE_SAVEPOINT = CANONICAL_SAVEPOINT.replace(b"t\x00\tCANONICAL", b"t\x00\x06NATIVE")
+
+
+def native_properties(metadata: Metadata) -> bytes:
+    """The properties of a native savepoint that is made of the snapshot."""
+    return NATIVE_SAVEPOINT if metadata.properties else b""
+
 
 def is_savepoint(metadata: Metadata) -> bool:
     """Whether the snapshot was taken as a savepoint; true also if it doesn't say."""

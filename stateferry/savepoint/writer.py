@@ -7,10 +7,11 @@ A file's name follows from its content, so a step that is repeated writes the sa
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from stateferry.digests import Digests, digest_of, new_hasher
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.compression import Buffer, compress
@@ -26,6 +27,7 @@ from stateferry.savepoint.metadata import (
     Subtask,
     build_metadata,
 )
+from stateferry.savepoint.native_writer import NativeFileWriter
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.savepoint.write_behind import WriteBehind
@@ -40,9 +42,12 @@ Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 class KeyedFileWriter:
     """One subtask's keyed state file: key groups in ascending order, each state once in a key group, in any order."""
 
-    def __init__(self, location: Location, header: KeyedHeader, key_groups: KeyGroupRange, hasher: Any = None) -> None:
+    def __init__(
+        self, location: Location, header: KeyedHeader, key_groups: KeyGroupRange, digests: Digests | None = None
+    ) -> None:
         self._location, self._header, self._range = location, header, key_groups
-        self._stream = WriteBehind(location, hasher=hasher)
+        self._digests, self._hasher = digests, new_hasher() if digests is not None else None
+        self._stream = WriteBehind(location, hasher=self._hasher)
         self._offsets = [0] * key_groups.size
         self._group: int | None = None
         self._last_group = key_groups.start - 1
@@ -123,6 +128,8 @@ class KeyedFileWriter:
         """Completes the file and returns its handle; the file is on disk then."""
         self._end_group()
         self._stream.finish()
+        if self._digests is not None:
+            self._digests[self._location.name] = self._stream.position, digest_of(self._hasher)
         return KeyedHandle(self._range, tuple(self._offsets), RelativeFile(self._location.name, self._stream.position))
 
 
@@ -156,10 +163,10 @@ class PlainFileWriter:
 
 
 class SavepointWriter:
-    """A new savepoint in a folder of its own. All bytes that are written to keyed files go into `hasher`."""
+    """A new savepoint in a folder of its own. The size and digest of each keyed file go into `digests`, by its name."""
 
-    def __init__(self, target: str, hasher: Any = None) -> None:
-        self._hasher = hasher
+    def __init__(self, target: str, digests: Digests | None = None) -> None:
+        self._digests = digests
         self.folder = Location.of(target)
         if self.folder.is_file():
             raise UsageError(f"{self.folder.shown} is a file: expected a folder for the savepoint")
@@ -177,7 +184,14 @@ class SavepointWriter:
         self, operator_id: str, subtask: int, header: KeyedHeader, key_groups: KeyGroupRange
     ) -> KeyedFileWriter:
         """Opens a subtask's new keyed state file."""
-        return KeyedFileWriter(self._file(operator_id, "keyed", subtask), header, key_groups, self._hasher)
+        return KeyedFileWriter(self._file(operator_id, "keyed", subtask), header, key_groups, self._digests)
+
+    def native_files(
+        self, operator_id: str, subtask: int, header: KeyedHeader, key_groups: KeyGroupRange, prefix: int, snapshot: int
+    ) -> NativeFileWriter:
+        """Opens a subtask's new RocksDB database; `snapshot` is the id of the checkpoint that it belongs to."""
+        named = self._file(operator_id, "native", subtask).name
+        return NativeFileWriter(self.folder, named, header, key_groups, prefix, snapshot, self._digests)
 
     def _file(self, operator_id: str, what: str, subtask: int) -> Location:
         return self.folder.child(f"{operator_id}-{what}-{subtask:05d}")

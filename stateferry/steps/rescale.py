@@ -38,7 +38,7 @@ class Staged:
     def facts(self) -> RescaleFacts:
         """The facts of the step."""
         return RescaleFacts(
-            files=len(self.files),
+            files=sum(len(file.files) for file in self.files),
             bytes=sum(file.size for file in self.files),
             counts=self.counts,
         )
@@ -46,7 +46,7 @@ class Staged:
     @property
     def digests(self) -> StagedDigests:
         """The size and digest of each file."""
-        return StagedDigests({file.name: (file.size, file.digest) for file in self.files if file.name})
+        return StagedDigests({name: digest for file in self.files for name, digest in file.files.items()})
 
 
 def run(workers: Workers, resolved: ResolvedPlan, folder: str, exchange: Location) -> Staged:
