@@ -23,7 +23,7 @@ from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import ranges
 from stateferry.restore_plan import RestorePlan, plan_restore
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import FlinkType
@@ -53,7 +53,7 @@ class OldFiles:
     """The old files, opened by the library, and as file descriptors for direct reads."""
 
     operator: Operator
-    files: tuple[KeyGroupFile, ...]
+    files: tuple[KeyedFile, ...]
     descriptors: tuple[int, ...]
 
     @property

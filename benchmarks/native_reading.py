@@ -14,7 +14,7 @@ from benchmarks import state_processor
 from benchmarks.measuring import Rate, Scale, Subject, load, timed
 from stateferry.rocksdb.database import Database
 from stateferry.rocksdb.files import StoredFile
-from stateferry.savepoint.key_group_file import MOST_ENTRIES, WINDOW
+from stateferry.savepoint.keyed_file import MOST_ENTRIES, WINDOW
 from tests.flink.jars import java_tool
 
 _STATE = "newMainState"

@@ -19,7 +19,7 @@ from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.runs.facts import FACTS_OF, MigrateFacts, Step
 from stateferry.runs.runs import Run
-from stateferry.savepoint.key_group_file import WINDOW
+from stateferry.savepoint.keyed_file import WINDOW
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.survey import survey

@@ -176,8 +176,10 @@ class StateReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         savepoint = Savepoint.open(self._request.path)
+        operator = savepoint.operator(self._table.operator_id)
         chunks = plan_chunks(
-            savepoint.operator(self._table.operator_id),
+            operator,
+            savepoint.placed(operator),
             lambda key_group: all(wanted(key_group) for wanted in self._wanted),
             target_bytes=self._request.target_bytes,
             at_least=self._request.least_partitions,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stateferry.errors import DamagedError
 from stateferry.operator_state import DistributionMode
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.operator_file import broadcast_entries
 from stateferry.savepoint.reader import Savepoint
@@ -117,9 +117,8 @@ def survey(savepoint: Savepoint, bytes_read: Callable[[int], None] = lambda coun
 
 def bytes_to_read(savepoint: Savepoint) -> int:
     """Returns how many bytes `survey` will read."""
-    tasks = [task for operator in savepoint.metadata.operators for task in operator.subtasks]
-    canonical = sum(task.managed_keyed.stream.size for task in tasks if task.managed_keyed is not None)
-    return canonical + sum(task.native_keyed.size for task in tasks if task.native_keyed is not None)
+    operators = savepoint.metadata.operators
+    return sum(placed.file.size for operator in operators for placed in savepoint.placed(operator))
 
 
 def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: Callable[[int], None]) -> OperatorSurvey:
@@ -141,7 +140,7 @@ class _KeyedCount:
     counts: dict[str, Counts] = field(default_factory=dict)
     subtasks: dict[int, int] = field(default_factory=dict)
 
-    def count(self, file: KeyGroupFile, bytes_read: Callable[[int], None]) -> None:
+    def count(self, file: KeyedFile, bytes_read: Callable[[int], None]) -> None:
         for name in self.states:
             self.counts.setdefault(name, np.zeros((2, self.max_parallelism), np.int64))
         names = [state.name for state in file.header.states]
@@ -157,7 +156,7 @@ class _KeyedCount:
                     bytes_read(step)
             bytes_read(extent.end - extent.start - read)
 
-    def _once(self, key_group: int, file: KeyGroupFile) -> None:
+    def _once(self, key_group: int, file: KeyedFile) -> None:
         here = file.subtask_file.subtask
         other = self.subtasks.setdefault(key_group, here)
         if other != here:

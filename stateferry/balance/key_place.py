@@ -17,7 +17,7 @@ from stateferry.key_groups import (
     range_for_operator_index,
 )
 from stateferry.savepoint.key_group_extents import SubtaskFile, key_group_extents
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.membership import hash_is_certain, key_offset
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
@@ -131,7 +131,7 @@ class KeyFinder:
                     found_in = key_group
         return found_in, tuple(found.values())
 
-    def _rows_in(self, file: KeyGroupFile, key_group: int) -> Iterator[tuple[str, int, int]]:
+    def _rows_in(self, file: KeyedFile, key_group: int) -> Iterator[tuple[str, int, int]]:
         states = file.header.states
         offsets = [key_offset(file.header, state, file.prefix) for state in range(len(states))]
         for section in file.sections(key_group, np.empty(WINDOW, np.uint8)):

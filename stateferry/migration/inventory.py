@@ -24,7 +24,8 @@ from stateferry.migration.who_wins import KeySets, kept_entries, kept_rows, key_
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.chunks import Chunk, plan_chunks
 from stateferry.savepoint.group_sections import GroupSections
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import WINDOW, Section
+from stateferry.savepoint.keyed_files import open_keyed
 from stateferry.savepoint.metadata import InlineBytes, Operator, StreamHandle
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, keyed_states
@@ -83,7 +84,7 @@ class InventoryTask:
         window = np.empty(WINDOW, np.uint8)
         for part in self.chunk.parts:
             width = self.chunk.max_parallelism
-            with KeyGroupFile(self.folder, part.handle, width, part.subtask, inventory.read) as file:
+            with open_keyed(self.folder, part.handle, width, part.subtask, inventory.read, part.key_groups) as file:
                 states = keyed_states(file.header, file.name)
                 for key_group in part.key_groups:
                     self._count(GroupSections(file, key_group, states, window), inventory)
@@ -184,7 +185,7 @@ def inventory_tasks(
     """Returns the tasks for the keyed state of one operator."""
     states = {state.name: state for state in source.keyed_states(operator)}
     flags = {one.legacy.name: found for one in rules if (found := flags_to_watch(one, states))}
-    chunks = plan_chunks(operator, target_bytes=target_bytes, at_least=at_least)
+    chunks = plan_chunks(operator, source.placed(operator), target_bytes=target_bytes, at_least=at_least)
     return [InventoryTask(source.folder, operator.hex_id, chunk, rules, states, flags) for chunk in chunks]
 
 

@@ -22,7 +22,7 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.rehash import Destination, GroupedEntries, grouped
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT

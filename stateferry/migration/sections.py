@@ -12,7 +12,7 @@ from stateferry.migration import kernels
 from stateferry.migration.key_hashes import Hashes, as_keys, hash_each, hashed_keys, key_lanes
 from stateferry.migration.rules import Rules
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import Scalar
 from stateferry.serializers.walker import Flags, Positions, split_keys, walk_entries

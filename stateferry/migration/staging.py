@@ -17,7 +17,7 @@ from stateferry.migration.exchange import Arrivals, send
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, NativeHandle, RelativeFile, StreamHandle
 from stateferry.savepoint.operator_rewrite import OperatorRewrite
-from stateferry.savepoint.savepoint_properties import native_properties
+from stateferry.savepoint.savepoint_properties import canonical_properties, native_properties
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.writer import SavepointWriter
 
@@ -127,7 +127,7 @@ def assemble(
     operators = tuple(rewrite.finish(writer, handles[rewrite.old.id]) for rewrite in rewrites)
     writer.folder.sync_folder()
     is_native = any(rewrite.native for rewrite in rewrites)
-    properties = native_properties(source) if is_native else source.properties
+    properties = native_properties(source) if is_native else canonical_properties(source)
     return replace(source, operators=operators, properties=properties)
 
 

@@ -17,7 +17,7 @@ from stateferry.migration.counts import FlagCounts
 from stateferry.migration.key_hashes import NO_HASHES, members
 from stateferry.migration.rules import Rules
 from stateferry.migration.sections import live_blob_keys, parse_rows, set_flag_keys
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import Scalar
 

@@ -28,7 +28,7 @@ from stateferry.migration.rules import Contradiction, ContradictionsError, Nulls
 from stateferry.migration.sections import Blobs, MapRows, is_live, live_blob_keys, parse_rows, set_flag_keys
 from stateferry.quantities import noun
 from stateferry.savepoint.group_sections import GroupSections
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import type_name
 from stateferry.serializers.walker import Flags, Positions

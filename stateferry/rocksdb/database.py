@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 
+import numpy as np
+
 from stateferry.errors import DamagedError
-from stateferry.rocksdb.files import StoredFile
+from stateferry.rocksdb.files import Bytes, StoredFile
 from stateferry.rocksdb.manifest import ColumnFamily, LiveFile, manifest_name, read_manifest
 from stateferry.rocksdb.scan import Scan
-from stateferry.rocksdb.table import Table
+from stateferry.rocksdb.table import Positions, Table
 
 _CURRENT = "CURRENT"
 _SST = ".sst"
@@ -50,14 +52,31 @@ class Database:
         found = self.families.get(family)
         return sum(file.size for file in found.files.values()) if found else 0
 
-    def raw_size(self) -> int:
-        """Returns the bytes of all entries' keys and values, of all versions, with 8 bytes more for each entry."""
-        size = 0
+    def shares(self, prefix: int, low: int, high: int) -> list[int]:
+        """Returns about how many bytes of the files are of each key group from `low` up to, but without, `high`.
+
+        `prefix` is the number of bytes of key group that keys begin with. A file's bytes count in equal parts for the
+        key groups from its first to its last key.
+        """
+        # Where the bytes for each key group change.
+        changes = np.zeros(high - low + 1)
         for family in self.families.values():
             for file in family.files.values():
-                with self._open(file, family) as table:
-                    size += table.raw_bytes
-        return size
+                first, last = (int.from_bytes(key[:-8][:prefix], "big") for key in (file.smallest, file.largest))
+                begin, end = max(first, low), min(max(last, first) + 1, high)
+                if begin < end:
+                    each = file.size / (max(last, first) + 1 - first)
+                    changes[begin - low] += each
+                    changes[end - low] -= each
+        return [int(share) for share in np.cumsum(changes)[:-1]]
+
+    def has_rows(self, family: str, prefix: int, low: int, high: int, buffer: Bytes, positions: Positions) -> bool:
+        """Whether key groups from `low` up to, but without, `high` are found to have a row.
+
+        The search ends after some megabytes of rows that were deleted.
+        """
+        with self.scan(family, prefix, low, high) as scan:
+            return scan.has_rows(high, buffer, positions)
 
     def scan(self, family: str, prefix: int, low: int, high: int) -> Scan:
         """Returns the rows of a column family in key groups from `low` up to, but without, `high`.

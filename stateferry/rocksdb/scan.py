@@ -32,6 +32,8 @@ _RUN_BYTES = 1 << 18
 _RUN_ROWS = 1 << 13
 _KEY = 1 << 10
 _OPERANDS = 1 << 16
+# After so many compressed bytes without a row a search ends.
+_MOST_SEARCHED = 4 << 20
 # Java can't have larger arrays, so neither can a value.
 _LARGEST = 2**31
 _STATE = 12
@@ -49,6 +51,10 @@ class Found:
     rows: int
     position: int
     needed: int
+
+
+class _SearchEndedError(Exception):
+    """A run has read as many bytes as it may."""
 
 
 class _Blocks:
@@ -124,6 +130,8 @@ class _Run:
         self._blocks = _Blocks()
         self._part: Index | None = None
         self._next = 0
+        # So many bytes may be read, if there is a limit.
+        self.most: int | None = None
         self.key = np.zeros(_KEY + SLACK, np.uint8)
         self.state = np.zeros(_STATE, np.int64)
         self.state[kernels.PREVIOUS], self.state[kernels.PREVIOUS_SIZE] = -1, -1
@@ -172,6 +180,10 @@ class _Run:
                 self._table.close()
                 self._table = None
         assert self._table is not None  # as it has a part
+        if self.most is not None:
+            if self.most <= 0:
+                raise _SearchEndedError
+            self.most -= int(self._part.sizes[self._next]) + _READ
         is_first = self._next == 0 and self._part.begins
         self._next = self._blocks.read(self._table, self._part, self._next)
         if is_first and (first := self._blocks.first_key()) is not None:
@@ -234,6 +246,17 @@ class Scan:
 
     def close(self) -> None:
         self._opened.close()
+
+    def has_rows(self, high: int, out: Bytes, positions: Positions) -> bool:
+        """Whether a row in key groups below `high` is found, before some megabytes have been read."""
+        starts, key_ends, ends = positions
+        for run in self._runs:
+            run.most = _MOST_SEARCHED // len(self._runs)
+        try:
+            found = self.read(high, out, 0, (starts, key_ends, ends))
+        except _SearchEndedError:
+            return False
+        return bool(found.rows or found.needed)
 
     def read(self, high: int, out: Bytes, at: int, rows: tuple[Positions, Positions, Positions]) -> Found:
         """Puts the next rows of key groups below `high` into `out`, from `at` on, and where they are into `rows`.

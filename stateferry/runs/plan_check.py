@@ -106,6 +106,9 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     all.
     """
     check_apart(plan)
+    for operator in source.keyed_operators():
+        # Reads what RocksDB says of its files, so that a folder which lacks them is refused now.
+        source.placed(operator)
     problems: list[str] = []
     operators = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
     ids = [one.operator.id for one in operators]

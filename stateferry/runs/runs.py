@@ -10,7 +10,7 @@
 | rescale-plan.json | which bytes each new subtask reads |
 | staged/ | the staged savepoint |
 | to-publish/_metadata | the target's `_metadata`, until the publication stands |
-| canonical/ | a canonical copy of a source of RocksDB's own files, until the report is green |
+| canonical/ | of earlier versions: a canonical copy of a source of RocksDB's own files; it is removed |
 | exchange/ | entries on their way to key groups of another max parallelism, during the rescale step |
 | temporary.json | the temporary folders of the run's processes |
 
@@ -107,7 +107,7 @@ class RunFolder:
 
     @property
     def canonical(self) -> Location:
-        """The folder of the canonical copy of a native source."""
+        """The folder in which earlier versions had a canonical copy of a native source."""
         return self.folder.child("canonical")
 
     @property

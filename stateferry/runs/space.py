@@ -19,7 +19,7 @@ from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.migration.rules import Rules
 from stateferry.migration.sections import parse_blobs
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
@@ -43,7 +43,7 @@ def estimate(resolved: ResolvedPlan) -> Room:
     for operator in resolved.source.metadata.operators:
         for subtask in operator.subtasks:
             size = sum(stream.size for stream in subtask.streams())
-            keyed = 0 if subtask.managed_keyed is None else subtask.managed_keyed.stream.size
+            keyed = 0 if subtask.keyed is None else subtask.keyed.size
             total += size - keyed + keyed * growths.get(operator.id, 1.0)
     said = ", ".join(
         f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in resolved.operators if one.rules
@@ -75,7 +75,7 @@ def _sample(resolved: ResolvedPlan, one: ResolvedOperator) -> Iterator[Section]:
     """Sections from key groups spread over the operator; reads each key group from its start, only as far as needed."""
     with ExitStack() as opened:
         files = resolved.source.open_all(one.operator, opened)
-        groups: list[tuple[KeyGroupFile, int]] = [(file, group) for file in files for group in file.extents]
+        groups: list[tuple[KeyedFile, int]] = [(file, group) for file in files for group in file.extents]
         window = np.empty(WINDOW, np.uint8)
         each = max(_SAMPLED_SECTIONS // _SAMPLED_GROUPS, 1)
         for file, group in groups[:: max(len(groups) // _SAMPLED_GROUPS, 1)][:_SAMPLED_GROUPS]:

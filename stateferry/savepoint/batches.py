@@ -25,7 +25,8 @@ from stateferry.columns.scalars import blocks_array
 from stateferry.errors import DamagedError, RefusedError, UsageError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.chunks import Chunk, plan_chunks
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile
+from stateferry.savepoint.keyed_files import open_keyed
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rows import Rows, gather
 from stateferry.savepoint.state import KeyedState, StateKind, keyed_states
@@ -123,7 +124,7 @@ def read_batches(
     found = savepoint.operator(operator)
     described = savepoint.state(found, state)
     schema(described, raw=raw)
-    for chunk in plan_chunks(found, lambda group: key_groups is None or group in key_groups):
+    for chunk in plan_chunks(found, savepoint.placed(found), lambda group: key_groups is None or group in key_groups):
         yield from read_chunk(savepoint.folder, chunk, described, raw=raw, rows_per_batch=rows_per_batch)
 
 
@@ -143,12 +144,12 @@ def read_chunk(
 def _rows(folder: Location, chunk: Chunk, state: KeyedState) -> Iterator[Rows]:
     window = np.empty(WINDOW, np.uint8)
     for part in chunk.parts:
-        with KeyGroupFile(folder, part.handle, chunk.max_parallelism, part.subtask) as file:
+        with open_keyed(folder, part.handle, chunk.max_parallelism, part.subtask, wanted=part.key_groups) as file:
             if ids := _ids(file, state):
                 yield from read_rows(file, part.key_groups, ids, window)
 
 
-def _ids(file: KeyGroupFile, state: KeyedState) -> set[int]:
+def _ids(file: KeyedFile, state: KeyedState) -> set[int]:
     """Returns the state's ids in this file; none if the subtask has not used the state."""
     ids = set()
     for number, found in enumerate(keyed_states(file.header, file.name)):

@@ -1,17 +1,17 @@
 """Chunks: ranges of neighbouring key groups of about the same number of bytes. One task reads a chunk in sequence.
 
-Planning them needs nothing but `_metadata`. A chunk has everything that a task needs to open its files.
+A chunk has everything that a task needs to open its files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from stateferry.errors import DamagedError
-from stateferry.savepoint.key_group_extents import SubtaskFile, key_group_extents
-from stateferry.savepoint.metadata import KeyedHandle, Operator
+from stateferry.savepoint.key_group_extents import PlacedState, key_group_extents
+from stateferry.savepoint.metadata import KeyedHandle, NativeHandle, Operator
 
 TARGET_BYTES = 64 << 20
 # With fewer bytes, starting a task takes longer than reading.
@@ -23,7 +23,7 @@ class FilePart:
     """The key groups of a chunk that are in one subtask's keyed state file. All of them have data."""
 
     subtask: int
-    handle: KeyedHandle
+    handle: KeyedHandle | NativeHandle
     key_groups: tuple[int, ...]
 
 
@@ -44,23 +44,24 @@ class Chunk:
 @dataclass(frozen=True, slots=True)
 class _Group:
     subtask: int
-    handle: KeyedHandle
+    handle: KeyedHandle | NativeHandle
     key_group: int
     size: int
 
 
 def plan_chunks(
     operator: Operator,
+    placed: Sequence[PlacedState],
     wanted: Callable[[int], bool] = lambda _: True,
     *,
     target_bytes: int = TARGET_BYTES,
     at_least: int = 1,
 ) -> tuple[Chunk, ...]:
-    """Returns the wanted key groups with data, in chunks of about `target_bytes`.
+    """Returns the wanted key groups with data, in chunks of about `target_bytes`; `placed` is the operator's state.
 
     If these were fewer than `at_least` chunks, they are smaller, but not below about 4 MiB.
     """
-    groups = [group for group in _groups(operator) if wanted(group.key_group)]
+    groups = [group for group in _groups(operator, placed) if wanted(group.key_group)]
     total = sum(group.size for group in groups)
     count = max(-(-total // target_bytes), min(at_least, -(-total // _LEAST_BYTES)), 1)
     runs: list[list[_Group]] = [[] for _ in range(count)]
@@ -72,13 +73,12 @@ def plan_chunks(
     return tuple(_chunk(operator.max_parallelism, run) for run in runs if run)
 
 
-def _groups(operator: Operator) -> list[_Group]:
-    groups = []
-    for subtask in operator.subtasks:
-        if (handle := subtask.managed_keyed) is not None:
-            file = SubtaskFile(subtask.index, handle.stream.name, handle.range, handle.offsets, handle.stream.size)
-            for extent in key_group_extents(file):
-                groups.append(_Group(subtask.index, handle, extent.key_group, extent.end - extent.start))
+def _groups(operator: Operator, placed: Sequence[PlacedState]) -> list[_Group]:
+    groups = [
+        _Group(one.file.subtask, one.handle, extent.key_group, extent.end - extent.start)
+        for one in placed
+        for extent in key_group_extents(one.file)
+    ]
     groups.sort(key=lambda group: group.key_group)
     for one, next_one in pairwise(groups):
         if one.key_group == next_one.key_group:

@@ -10,7 +10,7 @@ import numpy as np
 
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.key_groups import key_group_prefix_bytes
-from stateferry.savepoint.key_group_file import WINDOW, Section
+from stateferry.savepoint.keyed_file import WINDOW, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, StateKind
@@ -54,12 +54,11 @@ def read_entries(
         if state.name in names:
             wanted = names.index(state.name)
             for group in file.handle.range if key_group is None else [key_group]:
-                for section in file.sections(group, window):
-                    if section.state == wanted:
-                        try:
-                            yield from _section_entries(section, decode)
-                        except RefusedError as error:
-                            raise RefusedError(f"state {state.name} of operator {operator.label}: {error}") from None
+                for section in file.sections_of(group, {wanted}, window):
+                    try:
+                        yield from _section_entries(section, decode)
+                    except RefusedError as error:
+                        raise RefusedError(f"state {state.name} of operator {operator.label}: {error}") from None
 
 
 # Parameters: the bytes, where a row's key (with its key group) begins and ends, where the row ends, its key group.

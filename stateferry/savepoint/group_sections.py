@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_KEPT, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_KEPT, KeyedFile, Section
 from stateferry.savepoint.state import KeyedState
 
 
@@ -18,7 +18,7 @@ class GroupSections:
     first: then the key group is read once if it takes less than 128 MiB.
     """
 
-    def __init__(self, file: KeyGroupFile, key_group: int, states: tuple[KeyedState, ...], window: Buffer) -> None:
+    def __init__(self, file: KeyedFile, key_group: int, states: tuple[KeyedState, ...], window: Buffer) -> None:
         self.file, self.key_group, self.states, self._window = file, key_group, states, window
         self._kept: list[Section] | None = None
         self._has_room = False
@@ -27,7 +27,10 @@ class GroupSections:
         """Has the key group's bytes stay in memory, unless it is compressed or too large."""
         size = self.file.size_of(self.key_group)
         if not self._has_room and self._kept is None and not self.file.header.compressed and size <= MOST_KEPT:
-            self._window = self._window[:size] if size <= len(self._window) else np.empty(size, np.uint8)
+            if size > len(self._window):
+                self._window = np.empty(size, np.uint8)
+            elif self.file.has_places:
+                self._window = self._window[:size]
             self._has_room = True
 
     def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:

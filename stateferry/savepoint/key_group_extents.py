@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stateferry.errors import DamagedError
 from stateferry.key_groups import KeyGroupRange
+from stateferry.savepoint.metadata import KeyedHandle, NativeHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,14 @@ class SubtaskFile:
     key_groups: KeyGroupRange
     offsets: tuple[int, ...]
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedState:
+    """A subtask's keyed state, and where its key groups are in its file."""
+
+    handle: KeyedHandle | NativeHandle
+    file: SubtaskFile
 
 
 class KeyGroupExtent(NamedTuple):

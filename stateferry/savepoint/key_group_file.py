@@ -1,4 +1,4 @@
-"""A keyed state file. Its key groups are read in sections through one bounded buffer, the window.
+"""A canonical keyed state file. Its key groups are read in sections through one bounded buffer, the window.
 
 Layout of a key group, at its offset (inside its own snappy stream if the header says so):
 
@@ -7,99 +7,36 @@ Layout of a key group, at its offset (inside its own snappy stream if the header
             bit 0x80 of the first key byte set: the state's last entry; an i16 follows: the next state id, or ff ff
             at the end
 
-A section has entries of one state as they are in the buffer, with that bit cleared. Their keys have been checked: the
-hash of each leads to this key group, if the hash can be computed. A section is valid until the next one is read. The
-buffer grows only for an entry that is larger than it, and only as far as the entry's bytes arrive.
+A section has entries of one state as they are in the buffer, with that bit cleared. The buffer grows only as far as the
+bytes of a large entry arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 
 from stateferry.digests import new_hasher
 from stateferry.errors import DamagedError
-from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import HEADER, BytesRead
 from stateferry.savepoint.compression import Buffer, Content, PlainContent, SnappyContent
 from stateferry.savepoint.full_checkpoint import expect_canonical
 from stateferry.savepoint.header import KeyedHeader, parse_header
 from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
+from stateferry.savepoint.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW, KeyedFile, Section
 from stateferry.savepoint.membership import Membership
 from stateferry.savepoint.metadata import FULL_CHECKPOINT, KeyedHandle
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.serializers.walker import Positions, failed, new_failure
 
-WINDOW = 8 << 20
-MOST_ENTRIES = 1 << 16
-# Limits for a key group that is kept to be iterated twice: its bytes with the positions of its entries.
-MOST_KEPT = 128 << 20
-ENTRY_POSITIONS = 24
-_LARGEST_HEADER = 64 << 20
 
+class KeyGroupFile(KeyedFile):
+    """One subtask's canonical keyed state file, open for reading."""
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Entries of one state of one key group: entry i is `data[starts[i]:ends[i]]`.
-
-    Its key (with the key group before it) is `data[starts[i] + 4 : key_ends[i]]`, its value
-    `data[key_ends[i] + 4 : ends[i]]`. `base` is where `data` begins in the file (if compressed: in the key group).
-    """
-
-    file: KeyGroupFile
-    extent: KeyGroupExtent
-    base: int
-    state: int
-    data: Buffer
-    starts: Positions
-    key_ends: Positions
-    ends: Positions
-    last: bool
-
-    @property
-    def key_group(self) -> int:
-        return self.extent.key_group
-
-    @property
-    def raw(self) -> Buffer:
-        """The bytes of all entries."""
-        return self.data[self.starts[0] : self.ends[-1]]
-
-    @property
-    def key_starts(self) -> Positions:
-        return self.starts + 4
-
-    @property
-    def value_starts(self) -> Positions:
-        return self.key_ends + 4
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def lies_with(self, before: Section) -> bool:
-        """Whether the bytes of an earlier section are still in the window."""
-        return self.data is before.data and self.base == before.base
-
-    def with_own_positions(self) -> Section:
-        """Returns a copy whose positions stay valid when the next section is read, as long as the bytes do."""
-        return replace(self, starts=self.starts.copy(), key_ends=self.key_ends.copy(), ends=self.ends.copy())
-
-    @contextmanager
-    def locating(self) -> Iterator[None]:
-        """Gives a `DamagedError` whose offset is a position in `data` its place in the file."""
-        try:
-            yield
-        except DamagedError as error:
-            raise self.file.locate(error, self.extent, self.base) from None
-
-
-class KeyGroupFile:
-    """One subtask's keyed state file, open for reading; a context manager. Digests of what is read go into `read`."""
+    handle: KeyedHandle
 
     def __init__(
         self,
@@ -109,32 +46,33 @@ class KeyGroupFile:
         subtask: int,
         read: BytesRead | None = None,
     ) -> None:
-        self.handle, self.read = handle, read
-        self.prefix = key_group_prefix_bytes(max_parallelism)
+        super().__init__(handle, max_parallelism, subtask, read)
         self.file, self.name, self.size = open_stream(folder, handle.stream)
         try:
-            self.subtask_file = SubtaskFile(subtask, self.name, handle.range, handle.offsets, self.size)
-            self.extents = {extent.key_group: extent for extent in key_group_extents(self.subtask_file)}
+            self._subtask_file = SubtaskFile(subtask, self.name, handle.range, handle.offsets, self.size)
+            self._extents = {extent.key_group: extent for extent in key_group_extents(self._subtask_file)}
             self.header, self.header_end = self._read_header()
             self.membership = Membership(self.header, max_parallelism, self.prefix)
-            # Positions of entries, reused: allocating them for each key group would take longer than reading it.
-            self.positions = np.empty((3, MOST_ENTRIES), np.int64)
         except BaseException:
             self.file.close()
             raise
 
-    def __enter__(self) -> KeyGroupFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.file.close()
 
     @property
+    def subtask_file(self) -> SubtaskFile:
+        return self._subtask_file
+
+    @property
+    def extents(self) -> Mapping[int, KeyGroupExtent]:
+        return self._extents
+
+    @property
     def has_places(self) -> bool:
-        """Whether the place of a section in the file is known, and so the progress within a key group."""
         return not self.header.compressed
 
-    def expect_canonical(self) -> None:
+    def expect_known_layout(self) -> None:
         """Raises if the file may have the layout of another backend.
 
         If the handle leaves that open, this reads both ends of every key group. So it is called where the headers of an
@@ -153,8 +91,8 @@ class KeyGroupFile:
     def _read_header(self) -> tuple[KeyedHeader, int]:
         first = min((extent.start for extent in self.extents.values()), default=None)
         end = self.size if first is None else first
-        if end > _LARGEST_HEADER:
-            raise DamagedError(f"a header of at most {_LARGEST_HEADER} bytes", f"{end}", file=self.name)
+        if end > LARGEST_HEADER:
+            raise DamagedError(f"a header of at most {LARGEST_HEADER} bytes", f"{end}", file=self.name)
         self.file.seek(0)
         data = bytes(self.file.read(end))
         if self.read is not None:
@@ -173,11 +111,6 @@ class KeyGroupFile:
         """Returns the key group's number of bytes in the file."""
         extent = self.extents.get(key_group)
         return extent.end - extent.start if extent else 0
-
-    def extent_at(self, offset: int) -> KeyGroupExtent:
-        """Returns the extent in which the offset is, or the nearest one before it."""
-        before = [extent for extent in self.extents.values() if extent.start <= offset]
-        return max(before or self.extents.values(), key=lambda extent: extent.start)
 
     def locate(self, error: DamagedError, extent: KeyGroupExtent, base: int) -> DamagedError:
         """Returns the error with its place in the file; its offset is a position in a buffer that begins at `base`.

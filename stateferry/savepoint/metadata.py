@@ -109,6 +109,11 @@ class KeyedHandle:
     type: int = _KEYED_SAVEPOINT
     id: str | None = None
 
+    @property
+    def size(self) -> int:
+        """The bytes of the state file."""
+        return self.stream.size
+
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:

@@ -1,133 +1,186 @@
 """One subtask's keyed state as RocksDB's own files: of a native savepoint or an incremental checkpoint.
 
 Each state is a column family of its name. Its rows have the bytes that they have in a canonical file. Key groups are
-read in sections as those of a `KeyGroupFile`, in the same window; a state's scan goes on where it stopped as long as
-key groups are asked for in ascending order.
+read in sections as those of a canonical file, in the same window; a state's scan goes on where it stopped as long as
+key groups are asked for in ascending order. Where the bytes of a key group are the files don't say: its extent is an
+estimate, by the first and last keys of the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from stateferry.digests import digest_of, new_hasher
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.rocksdb.database import Database
 from stateferry.rocksdb.files import StoredFile
 from stateferry.rocksdb.kernels import SLACK
 from stateferry.rocksdb.scan import Found, Scan
+from stateferry.savepoint.bytes_read import HEADER, BytesRead
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import BackendKind, parse_header
-from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile
-from stateferry.savepoint.key_group_file import MOST_ENTRIES, WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
+from stateferry.savepoint.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW, KeyedFile, Section
 from stateferry.savepoint.membership import Membership
-from stateferry.savepoint.metadata import HOW_TO_TAKE_A_CANONICAL_ONE, KeyedHandle, NativeHandle, StreamHandle
+from stateferry.savepoint.metadata import HOW_TO_TAKE_A_CANONICAL_ONE, NativeHandle, StreamHandle
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream, stream_name
 from stateferry.serializers.walker import Positions
 
 # Of no state, but every database has it.
 _DEFAULT = "default"
-_LARGEST_HEADER = 64 << 20
 # A section has at least this room in the window, unless the window is smaller.
 _LEAST_ROOM = 1 << 16
+# So many bytes of rows are expected behind one byte of the files, until some have been read.
+_EXPANSION = 4.0
+_SAMPLED = 1 << 20
 
 
-class NativeFile(KeyGroupFile):
-    """A subtask's RocksDB database, open for reading; a context manager."""
+class NativeFile(KeyedFile):
+    """A subtask's RocksDB database, open for reading.
+
+    `wanted` are the key groups that will be read, in ascending order; by default all.
+    """
+
+    handle: NativeHandle
 
     def __init__(
-        self, folder: Location, handle: NativeHandle, max_parallelism: int, subtask: int, operator: str
+        self,
+        folder: Location,
+        handle: NativeHandle,
+        max_parallelism: int,
+        subtask: int,
+        read: BytesRead | None = None,
+        wanted: Sequence[int] | None = None,
     ) -> None:
-        self.native, self.read = handle, None
-        key_groups = handle.range
-        self.handle = KeyedHandle(key_groups, (0,) * key_groups.size, handle.meta)
-        self.prefix = key_group_prefix_bytes(max_parallelism)
-        self.size = handle.size
+        super().__init__(handle, max_parallelism, subtask, read)
+        self._folder = folder
+        self._wanted = frozenset(handle.range if wanted is None else wanted)
         self._scans: dict[int, _StateScan] = {}
-        self.file, self.name, size = open_stream(folder, handle.meta)
-        with self.file:
-            if size > _LARGEST_HEADER:
-                raise DamagedError(f"a header of at most {_LARGEST_HEADER} bytes", f"{size}", file=self.name)
-            self.header, self.header_end = parse_header(bytes(self.file.read(size)), self.name, end=size)
-        self._refuse_asynchronous(operator)
-        self.database = Database(stored_files(folder, handle), f"subtask {subtask} of operator {operator}")
-        self._check_families()
-        self.subtask_file = SubtaskFile(subtask, self.name, key_groups, self.handle.offsets, self.size)
-        self.extents = self._shares()
+        self._seen_rows = self._seen_share = 0
+        file, self.name, size = open_stream(folder, handle.meta)
+        with file:
+            if size > LARGEST_HEADER:
+                raise DamagedError(f"a header of at most {LARGEST_HEADER} bytes", f"{size}", file=self.name)
+            data = bytes(file.read(size))
+        self.header, self.header_end = parse_header(data, self.name, end=size)
+        if read is not None:
+            hasher = new_hasher()
+            hasher.update(data)
+            read.note(handle.meta, HEADER, hasher)
+        self._refuse_asynchronous()
         self.membership = Membership(self.header, max_parallelism, self.prefix)
-        self.positions = np.empty((3, MOST_ENTRIES), np.int64)
 
-    def _refuse_asynchronous(self, operator: str) -> None:
+    def _refuse_asynchronous(self) -> None:
         for state in self.header.states:
             if state.kind is BackendKind.KEY_VALUE_V2:
                 raise RefusedError(
-                    f"{self.name}: state {state.name} of operator {operator} is asynchronous (V2) state, which isn't "
-                    f"read from native savepoints and checkpoints; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+                    f"{self.name}: state {state.name} is asynchronous (V2) state, which isn't read from native "
+                    f"savepoints and checkpoints; {HOW_TO_TAKE_A_CANONICAL_ONE}"
                 )
 
-    def _check_families(self) -> None:
-        families = self.database.families
+    @cached_property
+    def database(self) -> Database:
+        """The database, whose MANIFEST is read when it is needed: the header needs none of it."""
+        database = Database(stored_files(self._folder, self.handle), f"the database that {self.name} describes")
+        families = database.families
         there, described = families.keys() - {_DEFAULT}, {state.name for state in self.header.states}
         for name in sorted(there ^ described):
             found = f"none of {name}" if name in described else f"also one of {name}"
             raise DamagedError(
-                f"a column family of each state that {self.name} describes", found, file=self.database.manifest.shown
+                f"a column family of each state that {self.name} describes", found, file=database.manifest.shown
             )
         if _DEFAULT in families and families[_DEFAULT].files:
             raise DamagedError(
                 "no files of the default column family", f"{len(families[_DEFAULT].files)}",
-                file=self.database.manifest.shown,
+                file=database.manifest.shown,
             )  # fmt: skip
+        return database
 
-    def _shares(self) -> dict[int, KeyGroupExtent]:
-        """Returns an equal share of the files' bytes for each key group: where they really are the files don't say."""
+    @cached_property
+    def _subtask_file(self) -> SubtaskFile:
         range_ = self.handle.range
-        bytes_ = self.size - self.header_end
-        ends = [self.header_end + bytes_ * (turn + 1) // range_.size for turn in range(range_.size)]
-        starts = [self.header_end, *ends[:-1]]
-        return {
-            group: KeyGroupExtent(group, start, end) for group, start, end in zip(range_, starts, ends, strict=True)
-        }
+        shares = self.database.shares(self.prefix, range_.start, range_.end + 1)
+        # Each key group has a share, as only a scan can say that one has no rows.
+        *starts, end = accumulate((max(share, 1) for share in shares), initial=self.header_end)
+        return SubtaskFile(self.subtask, self.name, range_, tuple(starts), end)
+
+    @property
+    def subtask_file(self) -> SubtaskFile:
+        return self._subtask_file
+
+    @cached_property
+    def _extents(self) -> dict[int, KeyGroupExtent]:
+        return {extent.key_group: extent for extent in key_group_extents(self._subtask_file)}
+
+    @property
+    def extents(self) -> Mapping[int, KeyGroupExtent]:
+        return self._extents
 
     @property
     def has_places(self) -> bool:
         return False
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         for scan in self._scans.values():
             scan.close()
         self._scans.clear()
 
-    def expect_canonical(self) -> None:
-        """Raises if the database has rows of other key groups.
+    def expect_known_layout(self) -> None:
+        """The files say themselves that they are of RocksDB."""
 
-        After a rescale its files may have such rows, but Flink has deleted these; so they are of another subtask. This
-        reads those parts of the files, so it is called where the headers of an operator are read, and not by each task.
+    def _expect_own_rows(self) -> None:
+        """Raises if the database has rows of other key groups, which another subtask's has.
+
+        After a rescale its files may have such rows, but Flink has deleted these.
         """
-        own, buffer, positions = self.handle.range, np.empty(WINDOW, np.uint8), self.positions
+        own, buffer = self.handle.range, np.empty(WINDOW, np.uint8)
         for state in self.header.states:
             for low, high in ((0, own.start), (own.end + 1, 1 << 8 * self.prefix)):
-                if low < high:
-                    with self.database.scan(state.name, self.prefix, low, high) as scan:
-                        starts, key_ends, ends = positions
-                        found = scan.read(high, buffer, 0, (starts, key_ends, ends))
-                    if found.rows or found.needed:
-                        raise DamagedError(
-                            f"rows of the key groups {own}", f"others in state {state.name}", file=self.database.shown
-                        )
+                if low < high and self.database.has_rows(state.name, self.prefix, low, high, buffer, self.positions):
+                    raise DamagedError(
+                        f"rows of the key groups {own}", f"others in state {state.name}", file=self.database.shown
+                    )
 
     def sections(self, key_group: int, window: Buffer | None = None) -> Iterator[Section]:
-        """Yields the key group's sections, by the states' ids. `window` is a buffer to use."""
-        extent = self.extents.get(key_group)
-        if extent is None:
+        """Yields the key group's sections, by the states' ids. `window` is a buffer to use.
+
+        The digest of a key group is that of its rows: other versions of a row, and rows that were deleted, have no
+        part in it.
+        """
+        if key_group not in self.handle.range:
             return
+        hasher, state = new_hasher() if self.read is not None else None, -1
+        for section in self._sections(key_group, range(len(self.header.states)), window):
+            if hasher is not None:
+                if section.state != state:
+                    state = section.state
+                    hasher.update(state.to_bytes(2, "big"))
+                hasher.update(section.raw)
+            yield section
+        if self.read is not None:
+            self.read.add(self.handle.meta.name, key_group, digest_of(hasher))
+
+    def sections_of(self, key_group: int, states: set[int], window: Buffer | None = None) -> Iterator[Section]:
+        """Yields the key group's sections of the states with these ids, and reads nothing of other states."""
+        if key_group in self.handle.range:
+            yield from self._sections(key_group, sorted(states), window)
+
+    def _sections(self, key_group: int, states: Iterable[int], window: Buffer | None) -> Iterator[Section]:
+        if key_group == self.handle.range.start:
+            # So one of the subtask's readers does it, and not each task.
+            self._expect_own_rows()
+        extent = self.extents[key_group]
         writer = _Window(np.empty(WINDOW, np.uint8) if window is None else window, self.positions)
-        for state in range(len(self.header.states)):
+        for state in states:
             yield from self._state_sections(state, extent, writer)
+        self._seen_rows += writer.base + writer.position
+        self._seen_share += extent.end - extent.start
 
     def _state_sections(self, state: int, extent: KeyGroupExtent, writer: _Window) -> Iterator[Section]:
         scan = self._scan(state, extent.key_group)
@@ -146,17 +199,29 @@ class NativeFile(KeyGroupFile):
                 with section.locating():
                     self.membership.check(state, extent.key_group, writer.buffer, starts, key_ends)
                 yield section
+        if scan.next_group == scan.after:
+            # Of many files that are open at a time, those that have been read keep no buffers.
+            self._scans.pop(state).close()
 
     def _scan(self, state: int, key_group: int) -> _StateScan:
         scan = self._scans.get(state)
         if scan is None or scan.next_group != key_group:
             if scan is not None:
                 scan.close()
-            opened = self.database.scan(
-                self.header.states[state].name, self.prefix, key_group, self.handle.range.end + 1
-            )
-            scan = self._scans[state] = _StateScan(opened, key_group)
+            after = key_group + 1
+            while after in self._wanted:
+                after += 1
+            opened = self.database.scan(self.header.states[state].name, self.prefix, key_group, after)
+            scan = self._scans[state] = _StateScan(opened, key_group, after)
         return scan
+
+    def size_of(self, key_group: int) -> int:
+        """Returns about how many bytes the key group takes in the window, rather too many."""
+        extent = self.extents.get(key_group)
+        if extent is None:
+            return 0
+        known = self._seen_rows / self._seen_share if self._seen_share >= _SAMPLED else _EXPANSION
+        return int((extent.end - extent.start) * known * 1.25) + _LEAST_ROOM + SLACK
 
     def locate(self, error: DamagedError, extent: KeyGroupExtent, base: int) -> DamagedError:
         """Returns the error with its key group. Where in which file a row was isn't known any more."""
@@ -164,10 +229,10 @@ class NativeFile(KeyGroupFile):
 
 
 class _StateScan:
-    """The scan of a state. What is before `next_group` has been read."""
+    """The scan of a state, up to, but without, the key group `after`. What is before `next_group` has been read."""
 
-    def __init__(self, scan: Scan, key_group: int) -> None:
-        self._scan, self.next_group = scan, key_group
+    def __init__(self, scan: Scan, key_group: int, after: int) -> None:
+        self._scan, self.next_group, self.after = scan, key_group, after
 
     def read(self, key_group: int, buffer: Buffer, at: int, positions: tuple[Positions, Positions, Positions]) -> Found:
         """Reads the next rows of the key group."""

@@ -20,7 +20,7 @@ from stateferry.key_groups import KeyGroupRange, ranges
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile
 from stateferry.savepoint.metadata import KeyedHandle, NativeHandle, Operator, Subtask
 from stateferry.savepoint.native_writer import NativeFileWriter
 from stateferry.savepoint.operator_file import redistribute_files
@@ -187,13 +187,13 @@ EntriesOf = Callable[[int], Iterator[tuple[int, Buffer, int]]]
 class TransformedFiles:
     """An operator's old keyed files, read through its transform."""
 
-    def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyGroupFile, ...]) -> None:
+    def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyedFile, ...]) -> None:
         self.files = files
         self._transform, self._destination = rewritten.transform, rewritten.destination
         self._states = {file.name: keyed_states(file.header, file.name) for file in files}
         self._window = np.empty(WINDOW, np.uint8)
 
-    def of_group(self, file: KeyGroupFile, key_group: int) -> Iterator[GroupedEntries]:
+    def of_group(self, file: KeyedFile, key_group: int) -> Iterator[GroupedEntries]:
         """Yields the new entries of an old key group."""
         group = GroupSections(file, key_group, self._states[file.name], self._window)
         yield from self._transform.entries(group, self._destination)
@@ -220,7 +220,7 @@ def _check_layout(old: Operator, new: Operator) -> None:
     has_state = any(subtask.finished or subtask.streams() for subtask in old.subtasks)
     if not _moves(old, new) or old.fully_finished or not has_state:
         return
-    keyed = any(subtask.managed_keyed is not None for subtask in old.subtasks)
+    keyed = any(subtask.keyed is not None for subtask in old.subtasks)
     if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):
         raise RefusedError(
             f"operator {old.label} has finished subtasks: Flink can't restore them in another layout. Keep its "

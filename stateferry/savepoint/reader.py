@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 import mmh3
 
-from stateferry.errors import DamagedError, RefusedError, UsageError
+from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.key_group_file import KeyGroupFile
-from stateferry.savepoint.metadata import Metadata, Operator, parse_metadata
+from stateferry.savepoint.key_group_extents import PlacedState
+from stateferry.savepoint.keyed_file import KeyedFile
+from stateferry.savepoint.keyed_files import open_keyed, subtask_file_of
+from stateferry.savepoint.metadata import KeyedHandle, Metadata, NativeHandle, Operator, parse_metadata
 from stateferry.savepoint.moved_files import with_moved_files
-from stateferry.savepoint.native_file import NativeFile
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 
@@ -28,6 +29,8 @@ class Savepoint:
     metadata: Metadata
     # Names of the keyed state files whose layout has been checked.
     _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    # Where key groups are, by operator and subtask.
+    _placed: dict[tuple[bytes, int], PlacedState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, name: str, *, native: bool = False, files_from: Mapping[str, str] | None = None) -> Savepoint:
@@ -79,45 +82,44 @@ class Savepoint:
         """Returns the operators that have keyed state."""
         return tuple(operator for operator in self.metadata.operators if has_keyed_state(operator))
 
-    def open_files(self, operator: Operator) -> Iterator[KeyGroupFile]:
+    def open_files(self, operator: Operator) -> Iterator[KeyedFile]:
         """Yields the operator's keyed state files by subtask, each open until the next one is asked for.
 
         The first time, the layout of each file is checked.
         """
-        for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index):
-            if subtask.native_keyed is not None:
-                with NativeFile(
-                    self.folder, subtask.native_keyed, operator.max_parallelism, subtask.index, operator.label
-                ) as native:
-                    self._check_layout(native)
-                    yield native
-            if subtask.managed_keyed is not None:
-                with KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index) as file:
-                    self._check_layout(file)
-                    yield file
+        for subtask, handle in _keyed(operator):
+            with open_keyed(self.folder, handle, operator.max_parallelism, subtask) as file:
+                if file.name not in self._of_known_layout:
+                    file.expect_known_layout()
+                    self._of_known_layout.add(file.name)
+                yield file
 
-    def _check_layout(self, file: KeyGroupFile) -> None:
-        if file.name not in self._of_known_layout:
-            file.expect_canonical()
-            self._of_known_layout.add(file.name)
+    def placed(self, operator: Operator) -> tuple[PlacedState, ...]:
+        """Returns the operator's keyed state by subtask, with the place of each key group."""
+        found = []
+        for subtask, handle in _keyed(operator):
+            known = self._placed.get((operator.id, subtask))
+            if known is None or known.handle != handle:
+                # This takes long for RocksDB's own files, whose MANIFEST it reads.
+                file = subtask_file_of(self.folder, handle, operator.max_parallelism, subtask)
+                known = self._placed[operator.id, subtask] = PlacedState(handle, file)
+            found.append(known)
+        return tuple(found)
 
     def open_all(
         self, operator: Operator, opened: ExitStack, key_groups: KeyGroupRange | None = None
-    ) -> tuple[KeyGroupFile, ...]:
+    ) -> tuple[KeyedFile, ...]:
         """Returns the operator's keyed state files by subtask; given key groups, only the files with any of these.
 
         The files stay open as long as `opened` does.
         """
-        if has_native_state(operator):
-            raise RefusedError(f"operator {operator.label} has RocksDB's own files, which can't be read in this way")
-        return tuple(
-            opened.enter_context(
-                KeyGroupFile(self.folder, subtask.managed_keyed, operator.max_parallelism, subtask.index)
-            )
-            for subtask in sorted(operator.subtasks, key=lambda subtask: subtask.index)
-            if subtask.managed_keyed is not None
-            and (key_groups is None or not subtask.managed_keyed.range.intersection(key_groups).is_empty)
-        )
+        files = []
+        for subtask, handle in _keyed(operator):
+            wanted = handle.range if key_groups is None else handle.range.intersection(key_groups)
+            if key_groups is None or not wanted.is_empty:
+                file = open_keyed(self.folder, handle, operator.max_parallelism, subtask, wanted=list(wanted))
+                files.append(opened.enter_context(file))
+        return tuple(files)
 
     def keyed_header(self, operator: Operator) -> KeyedHeader | None:
         """Returns the header of all subtasks' states. The files of some may lack a state that was first used late."""
@@ -148,7 +150,7 @@ def _check_operator(operator: Operator, file: str) -> None:
         raise DamagedError(expected, operator.hex_id, file=file)
     for subtask in operator.subtasks:
         own = range_for_operator_index(operator.max_parallelism, operator.parallelism, subtask.index)
-        for handle in (subtask.managed_keyed, subtask.raw_keyed, subtask.native_keyed):
+        for handle in (subtask.keyed, subtask.raw_keyed):
             if handle is not None and handle.range != own:
                 raise DamagedError(
                     f"the key groups {own} of subtask {subtask.index} (of {operator.parallelism}, operator "
@@ -160,7 +162,13 @@ def _check_operator(operator: Operator, file: str) -> None:
 
 def has_keyed_state(operator: Operator) -> bool:
     """Whether any subtask of the operator has managed keyed state."""
-    return any(subtask.managed_keyed or subtask.native_keyed for subtask in operator.subtasks)
+    return any(subtask.keyed is not None for subtask in operator.subtasks)
+
+
+def _keyed(operator: Operator) -> list[tuple[int, KeyedHandle | NativeHandle]]:
+    """Returns the handles of keyed state with the subtasks that have any, in their order."""
+    found = [(subtask.index, subtask.keyed) for subtask in operator.subtasks]
+    return sorted(((index, handle) for index, handle in found if handle is not None), key=lambda one: one[0])
 
 
 def has_native_state(operator: Operator) -> bool:

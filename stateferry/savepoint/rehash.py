@@ -11,7 +11,7 @@ from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.membership import TIMER_TIMESTAMP, expect_key_group
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.walker import Positions, skip_each

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stateferry.errors import DamagedError
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.key_group_extents import KeyGroupExtent
-from stateferry.savepoint.key_group_file import KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import KeyedFile, Section
 from stateferry.serializers.walker import Positions
 
 # At least this part (1/4) of a portion is handed on without a copy.
@@ -34,7 +34,7 @@ class _Origin:
     """
 
     begin: int
-    file: KeyGroupFile
+    file: KeyedFile
     extent: KeyGroupExtent | None
     base: int
     shift: int
@@ -67,7 +67,7 @@ class Rows:
     @classmethod
     def of_run(
         cls,
-        file: KeyGroupFile,
+        file: KeyedFile,
         data: Buffer,
         base: int,
         key_groups: KeyGroups,

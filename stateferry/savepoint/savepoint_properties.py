@@ -30,6 +30,12 @@ def native_properties(metadata: Metadata) -> bytes:
     return NATIVE_SAVEPOINT if metadata.properties else b""
 
 
+def canonical_properties(metadata: Metadata) -> bytes:
+    """The properties of a canonical savepoint that is made of the snapshot: its own, unless it has native state."""
+    native = any(task.native_keyed is not None for operator in metadata.operators for task in operator.subtasks)
+    return CANONICAL_SAVEPOINT if native and metadata.properties else metadata.properties
+
+
 def is_savepoint(metadata: Metadata) -> bool:
     """Whether the snapshot was taken as a savepoint; true also if it doesn't say."""
     return _CHECKPOINT_TYPE not in metadata.properties

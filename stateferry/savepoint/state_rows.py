@@ -1,7 +1,8 @@
 """Reads the entries of states from a file, with as many whole key groups at a time as fit into the buffer.
 
 At a large max parallelism key groups are small, and the fixed cost of each is higher than the cost of its entries. A
-key group is read alone if it is compressed, too large for the buffer, or damaged; this finds what is wrong with it.
+key group is read alone if it is compressed, too large for the buffer, or damaged (this finds what is wrong with it),
+and if it lies in RocksDB's own files; of these, only the states that are wanted are read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from stateferry.errors import DamagedError
 from stateferry.savepoint import kernels
 from stateferry.savepoint.compression import Buffer, PlainContent
 from stateferry.savepoint.key_group_file import KeyGroupFile
+from stateferry.savepoint.keyed_file import KeyedFile
 from stateferry.savepoint.rows import Rows
 from stateferry.serializers.walker import Positions, new_failure
 
@@ -22,20 +24,22 @@ _MOST_BYTES = 2 << 20
 _MOST_SECTIONS = 1 << 14
 
 
-def read_rows(file: KeyGroupFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> Iterator[Rows]:
+def read_rows(file: KeyedFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> Iterator[Rows]:
     """Yields the entries of the states with these ids, valid until the next ones are asked for.
 
     Key groups are read to their ends, also behind these states, so that all damage in them is found.
     """
+    if not isinstance(file, KeyGroupFile):
+        for key_group in key_groups:
+            yield from map(Rows.of, file.sections_of(key_group, states, window))
+        return
     reader = _RunReader(file, key_groups, states, window)
     while reader.at < len(reader.groups):
         rows = reader.run()
         if rows is not None:
             yield rows
         else:
-            for section in file.sections(int(reader.groups[reader.at]), window):
-                if section.state in states:
-                    yield Rows.of(section)
+            yield from map(Rows.of, file.sections_of(int(reader.groups[reader.at]), states, window))
             reader.at += 1
 
 

@@ -201,7 +201,10 @@ class SavepointWriter:
         return PlainFileWriter(self._file(operator_id, "operator", subtask))
 
     def carry_over(self, source: Location, operator_id: str, subtask: Subtask, *, keyed: bool) -> Subtask:
-        """Copies the subtask's files byte for byte (keyed state only if `keyed`) and returns it with the copies."""
+        """Copies the subtask's files byte for byte and returns it with the copies.
+
+        Keyed state is copied only if `keyed`; RocksDB's own files never are.
+        """
 
         def copied(handle: Handle | None, what: str) -> Handle | None:
             if handle is None:
@@ -214,6 +217,7 @@ class SavepointWriter:
             raw_operator=copied(subtask.raw_operator, "raw-operator"),
             managed_keyed=copied(subtask.managed_keyed, "keyed") if keyed else None,
             raw_keyed=copied(subtask.raw_keyed, "raw-keyed"),
+            native_keyed=None,
         )
 
     def _copy(self, source: Location, stream: StreamHandle, operator_id: str, what: str, subtask: int) -> StreamHandle:

@@ -27,7 +27,7 @@ def movement_lines(movements: list[dict[str, Any]]) -> list[str]:
 
 def _of(resolved: ResolvedPlan, operator: Operator) -> dict[str, Any]:
     new = resolved.layout.of(operator)
-    files = [file.subtask_file for file in resolved.source.open_files(operator)]
+    files = [placed.file for placed in resolved.source.placed(operator)]
     layouts = {
         "operator": operator.label,
         "parallelism": [operator.parallelism, new.parallelism],

@@ -46,7 +46,7 @@ from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
-from stateferry.steps import cut_over, migrate, movement, native_source, rescale, snapshot, validate
+from stateferry.steps import cut_over, migrate, movement, rescale, snapshot, validate
 from stateferry.steps.workers import Workers
 
 _TO_BE_PUBLISHED = (RunState.VERIFIED, RunState.APPROVED)
@@ -64,8 +64,6 @@ class Pipeline:
     lease: Lease
     say: Callable[[str], None] = lambda _: None
     _renewal: LeaseRenewal = field(init=False)
-    # The source as the plan names it, if the steps read a canonical copy of it.
-    _native: Savepoint | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._renewal = LeaseRenewal(self.control, self.lease)
@@ -135,6 +133,17 @@ class Pipeline:
     def _begin(self) -> None:
         self.check_may_become(RunState.RUNNING)
         self.run.enter(RunState.RUNNING, now_ms())
+        self._forget_copy()
+
+    def _forget_copy(self) -> None:
+        """Removes the canonical copy of a native source, which earlier versions read instead of the source itself.
+
+        The digests of what the snapshot read are of the copy then.
+        """
+        if self.run.canonical.exists():
+            if (facts := self.run.facts(SnapshotFacts)) is not None:
+                self.run.keep(replace(facts, read=None))
+            self.run.canonical.remove()
 
     def _verified(self) -> Report:
         """Checks that the report is green, and moves the tables' `main` to this run.
@@ -147,7 +156,6 @@ class Pipeline:
         if self.run.stored(Advance) is None:
             self.run.keep(Advance(migrate.advance(self.resolved, self._migrated)))
         self.run.enter(RunState.VERIFIED, now_ms())
-        self.run.canonical.remove()
         return report
 
     def _green_report(self) -> Report:
@@ -156,9 +164,6 @@ class Pipeline:
             return report
         # The cause may be fixed, so the next try rescales and validates again.
         self.run.forget(RescaleFacts, ValidateFacts)
-        if native_source.is_copy_wrong(report.failed):
-            self.run.forget(SnapshotFacts, MigrateFacts)
-            self.run.canonical.remove()
         if (changed := source_check.changed_source(report.failed)) is not None:
             raise RejectedError(f"{changed} ({self.run.report.shown})")
         failed = ", ".join(check.name for check in report.failed)
@@ -178,17 +183,9 @@ class Pipeline:
         self.check_may_become(RunState.RUNNING)
         if not self.run.has_done(step):
             began = self.workers.begin(step)
-            self._read_canonical_copy()
             facts = do()
             self._renewal.check()
             self.run.keep(replace(facts, seconds=round(time.monotonic() - began, 3)))
-
-    def _read_canonical_copy(self) -> None:
-        """Has the steps read a canonical copy if the source has RocksDB's own files."""
-        source = self.resolved.source
-        if source.format == "native":
-            copy = native_source.canonical_copy(self.workers, source, self.run.canonical, self.say)
-            self._native, self.opened = source, resolve(self.run.plan, copy)
 
     def check_may_become(self, state: RunState) -> None:
         """Raises an error if this driver has lost the lease, the run was rejected, or the state may not follow.
@@ -234,8 +231,7 @@ class Pipeline:
         if not self.run.plan.rehearse:
             check_apart(self.run.plan)
             target_content(self.run.plan.target, claimed=claim is not None)
-            # The copy of a native source can be read by this user alone.
-            source = self._native or self.resolved.source
+            source = self.resolved.source
             access = TargetAccess.like(source.folder, source.metadata, self.files, claim.access if claim else None)
             self.run.keep(Claim(self.run.plan.target, access))
         self._remove_drafts()
@@ -276,14 +272,12 @@ class Pipeline:
         checks = validate.run(self.workers, self.resolved, self.run.staged.path, tables, read)
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
-        if self._native is not None:
-            checks += native_source.checks(self.workers, self._native, self.resolved.source)
         report = Report(
             self.run.plan.job,
             self.run.plan.run_id,
             self.run.plan.fingerprint,
             now_ms(),
-            cut_over.metadata_digest(self._native or self.resolved.source),
+            cut_over.metadata_digest(self.resolved.source),
             cut_over.digests_of(self.workers, Savepoint.open(self.run.staged.path), self._written()),
             tuple(checks),
             self._reported_facts(),
@@ -314,7 +308,6 @@ class Pipeline:
         self.check_may_become(RunState.PUBLISHED)
         began = self.workers.begin(Step.CUT_OVER)
         published = cut_over.publish(self.workers, self.run, self.control, self.lease, self._migrated.snapshots)
-        self.run.canonical.remove()
         self.run.keep(CutOverFacts(seconds=round(time.monotonic() - began, 3)))
         self.run.note(RunState.PUBLISHED, now_ms())
         return published

@@ -105,7 +105,7 @@ def _send_tasks(rewrite: OperatorRewrite, exchange: Location, chunk_bytes: int) 
     taken it, neither writes nor removes them.
     """
     driver = uuid.uuid4().hex[:12]
-    chunks = plan_chunks(rewrite.old, target_bytes=chunk_bytes)
+    chunks = plan_chunks(rewrite.old, rewrite.source.placed(rewrite.old), target_bytes=chunk_bytes)
     return [
         SendTask(
             rewrite,

@@ -24,7 +24,7 @@ from stateferry.migration.rules import null_under_ttl
 from stateferry.migration.sections import is_live, parse_blobs, parse_rows
 from stateferry.migration.who_wins import NO_KEYS, KeySets, dropped_nulls, kept_entries, kept_rows, key_sets
 from stateferry.savepoint.chunks import Chunk
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.tables import schemas as names

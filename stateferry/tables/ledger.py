@@ -18,7 +18,7 @@ import pyarrow as pa
 from stateferry.migration.key_hashes import Lanes, hash_lanes, key_lanes
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.migration.sections import is_live, parse_rows, read_timestamps, set_flags
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.tables.key_index import KeyIndex, join_lanes, lanes_of_parts

@@ -117,7 +117,7 @@ def plan_migrate(
     }
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
-    firsts = _chunk_firsts(operator, chunk_bytes, at_least)
+    firsts = _chunk_firsts(savepoint, operator, chunk_bytes, at_least)
     layout = TableLayout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts, _columns(schemas.values()))
     rebuild = before.layout.difference(layout) if before else None
     if before and not rebuild:
@@ -174,8 +174,8 @@ def _columns(schemas: Iterable[pa.Schema]) -> str:
     return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
 
 
-def _chunk_firsts(operator: Operator, chunk_bytes: int, at_least: int) -> tuple[int, ...]:
-    chunks = plan_chunks(operator, target_bytes=chunk_bytes, at_least=at_least)
+def _chunk_firsts(savepoint: Savepoint, operator: Operator, chunk_bytes: int, at_least: int) -> tuple[int, ...]:
+    chunks = plan_chunks(operator, savepoint.placed(operator), target_bytes=chunk_bytes, at_least=at_least)
     return (0, *(min(chunk.key_groups) for chunk in chunks[1:]))
 
 
@@ -195,7 +195,7 @@ def _chunks(
     firsts = step.mark.layout.chunks
     tasks = []
     for number, (first, after) in enumerate(zip(firsts, (*firsts[1:], operator.max_parallelism), strict=True)):
-        chunk = _one_chunk(operator, range(first, after))
+        chunk = _one_chunk(savepoint, operator, range(first, after))
         if chunk is None and number not in prior:
             continue
         folder = f"data/{names.CHUNK}={number}"
@@ -218,8 +218,9 @@ def _chunks(
     return tuple(tasks)
 
 
-def _one_chunk(operator: Operator, key_groups: range) -> Chunk | None:
-    chunks = plan_chunks(operator, lambda key_group: key_group in key_groups, target_bytes=1 << 62)
+def _one_chunk(savepoint: Savepoint, operator: Operator, key_groups: range) -> Chunk | None:
+    placed = savepoint.placed(operator)
+    chunks = plan_chunks(operator, placed, lambda key_group: key_group in key_groups, target_bytes=1 << 62)
     return chunks[0] if chunks else None
 
 

@@ -16,7 +16,7 @@ from stateferry.migration.key_hashes import key_lanes
 from stateferry.migration.rules import Rules, null_under_ttl
 from stateferry.migration.sections import Blobs, MapRows
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.serializers.types import FlinkType, Scalar
 from stateferry.serializers.walker import Flags, Positions, split_keys
 from stateferry.tables.ledger import first_of_each

@@ -8,7 +8,8 @@ import numpy as np
 
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import ENTRY_POSITIONS, MOST_KEPT, WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import ENTRY_POSITIONS, MOST_KEPT, WINDOW, KeyedFile, Section
+from stateferry.savepoint.keyed_files import open_keyed
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 
@@ -21,7 +22,7 @@ class Unit:
     They are read once if all of them fit into `room`, else at each iteration.
     """
 
-    def __init__(self, file: KeyGroupFile, key_groups: list[int], states: tuple[KeyedState, ...], room: Buffer) -> None:
+    def __init__(self, file: KeyedFile, key_groups: list[int], states: tuple[KeyedState, ...], room: Buffer) -> None:
         self._file, self._states, self._room = file, states, room
         self._sizes = {key_group: file.size_of(key_group) for key_group in key_groups}
         self._kept: Found | None = None
@@ -45,20 +46,22 @@ class Unit:
         most_entries = (MOST_KEPT - sum(self._sizes.values())) // ENTRY_POSITIONS
         for key_group, size in self._sizes.items():
             before: Section | None = None
-            for section in self._file.sections(key_group, free[:size]):
+            used = size if self._file.has_places else 0
+            for section in self._file.sections(key_group, free[:size] if self._file.has_places else free):
                 most_entries -= len(section)
                 if most_entries < 0 or (before is not None and not section.lies_with(before)):
                     return []
                 before = section
+                used = max(used, int(section.ends[-1]))
                 found.append((self._states[section.state], section.with_own_positions()))
-            free = free[size:]
+            free = free[used:]
         return found
 
 
 def units(folder: Location, chunk: Chunk) -> Iterator[Unit]:
     """Yields the units of a chunk, each valid until the next one is asked for."""
     for part in chunk.parts:
-        with KeyGroupFile(folder, part.handle, chunk.max_parallelism, part.subtask) as file:
+        with open_keyed(folder, part.handle, chunk.max_parallelism, part.subtask, wanted=part.key_groups) as file:
             states = keyed_states(file.header, file.name)
             room = _room(file, part.key_groups)
             unit: list[int] = []
@@ -73,7 +76,7 @@ def units(folder: Location, chunk: Chunk) -> Iterator[Unit]:
                 yield Unit(file, unit, states, room)
 
 
-def _room(file: KeyGroupFile, key_groups: Iterable[int]) -> Buffer:
+def _room(file: KeyedFile, key_groups: Iterable[int]) -> Buffer:
     """Returns a buffer for the largest of those key groups that may be kept."""
     sizes = [] if file.header.compressed else [file.size_of(key_group) for key_group in key_groups]
     return np.empty(max([WINDOW, *(size for size in sizes if size <= MOST_KEPT)]), np.uint8)

@@ -115,7 +115,7 @@ class _Pair:
                 continue
             chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and everything) else wanted
             try:
-                chunks = plan_chunks(operator, chosen, target_bytes=target_bytes)
+                chunks = plan_chunks(operator, savepoint.placed(operator), chosen, target_bytes=target_bytes)
             except DamagedError:
                 if side is Side.SOURCE:
                     raise
@@ -147,7 +147,7 @@ class _Pair:
     def uncuttable(self) -> DamagedError | None:
         """Why the staged operator's keyed state can't be cut into chunks, or None."""
         try:
-            plan_chunks(self.new)
+            plan_chunks(self.new, self.staged.placed(self.new))
         except DamagedError as error:
             return error
         return None

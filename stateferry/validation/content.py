@@ -17,7 +17,7 @@ from stateferry.errors import DamagedError
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import MapType, Scalar
 from stateferry.serializers.walker import Flags, Positions, skip_runs, split_keys, walk_entries

@@ -17,7 +17,7 @@ from stateferry.counts import Counts
 from stateferry.errors import DamagedError
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
 from stateferry.savepoint.group_sections import GroupSections
-from stateferry.savepoint.key_group_file import Section
+from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import Scalar
 from stateferry.serializers.walker import Flags, Positions

@@ -23,7 +23,8 @@ from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import WINDOW, Section
+from stateferry.savepoint.keyed_files import open_keyed
 from stateferry.savepoint.membership import Membership
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
@@ -250,7 +251,7 @@ class _Reading:
         task, window = self._task, np.empty(WINDOW, np.uint8)
         for part in task.chunk.parts:
             width = task.chunk.max_parallelism
-            with KeyGroupFile(task.folder, part.handle, width, part.subtask, self._read) as file:
+            with open_keyed(task.folder, part.handle, width, part.subtask, self._read, part.key_groups) as file:
                 if task.side is Side.STAGED:
                     # The reader's own check of the keys is switched off, because the validation names what is wrong.
                     file.membership = _AnyMember(file.header, task.chunk.max_parallelism, file.prefix)

@@ -17,9 +17,10 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator
+from stateferry.savepoint.metadata import KeyedHandle, Metadata, NativeHandle, Operator
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import has_keyed_state
+from stateferry.savepoint.savepoint_properties import canonical_properties
 from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
 from stateferry.serializers.snapshots import map_snapshot, ttl_snapshot
 from stateferry.validation.conversion import OperatorConversion
@@ -45,8 +46,8 @@ def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iter
             yield Difference(what, f"{one}", f"{other}")
     if source.master_states != staged.master_states:
         yield Difference("master states", f"the source's {len(source.master_states)}", "other master states")
-    if source.properties != staged.properties:
-        yield Difference("properties", "the source's", "other properties")
+    if canonical_properties(source) != staged.properties:
+        yield Difference("properties", "the source's, as of a canonical savepoint", "other properties")
     old, new = ({operator.id: operator for operator in metadata.operators} for metadata in (source, staged))
     for id_ in old.keys() - new.keys():
         yield Difference(f"operator {old[id_].label}", "an operator of this id", "none")
@@ -74,9 +75,9 @@ def _finished(operator: Operator) -> list[int]:
     return sorted(subtask.index for subtask in operator.subtasks if subtask.finished)
 
 
-def keyed_handles(operator: Operator) -> dict[int, KeyedHandle]:
+def keyed_handles(operator: Operator) -> dict[int, KeyedHandle | NativeHandle]:
     """The handles of managed keyed state, by subtask."""
-    found = ((subtask.index, subtask.managed_keyed) for subtask in operator.subtasks)
+    found = ((subtask.index, subtask.keyed) for subtask in operator.subtasks)
     return {index: handle for index, handle in found if handle is not None}
 
 

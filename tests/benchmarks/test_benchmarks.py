@@ -15,7 +15,7 @@ from benchmarks import hashing, moving, reading, sections, snappy, starting, wal
 from benchmarks.measuring import Duration, Rate, Scale, Timing, WrongResultError, timed
 from benchmarks.report import circumstances, tables
 from stateferry.demo import NEW_MAIN_STATE
-from stateferry.savepoint.key_group_file import WINDOW
+from stateferry.savepoint.keyed_file import WINDOW
 from stateferry.savepoint.reader import Savepoint
 
 ROOT = Path(__file__).parents[2]

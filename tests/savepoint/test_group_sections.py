@@ -14,7 +14,8 @@ from stateferry.savepoint import group_sections, key_group_file
 from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.group_sections import GroupSections
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.key_group_file import KeyGroupFile
+from stateferry.savepoint.keyed_file import WINDOW, Section
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import keyed_states
 from stateferry.tables import units as table_units
@@ -118,7 +119,7 @@ def test_a_unit_is_read_once_if_there_is_room(
     monkeypatch.setattr(table_units, "MOST_KEPT", largest)
     write_demo_savepoint(str(tmp_path / "demo"), replace(DEMO, compressed=compressed))
     savepoint = Savepoint.open(str(tmp_path / "demo"))
-    (chunk,) = plan_chunks(savepoint.operator("main"))
+    (chunk,) = plan_chunks(savepoint.operator("main"), savepoint.placed(savepoint.operator("main")))
     found: list[list[tuple[str, int, bytes]]] = [[], [], []]
     for unit in units(savepoint.folder, chunk):
         for again in found:

@@ -18,6 +18,7 @@ from stateferry.savepoint.header import (
     build_header,
     parse_header,
 )
+from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import StateKind, keyed_states
 from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot
@@ -34,6 +35,7 @@ def test_what_flink_wrote_is_built_again_to_the_same_bytes(folder: Path) -> None
     savepoint, files = Savepoint.open(str(folder)), 0
     for operator in savepoint.keyed_operators():
         for file in savepoint.open_files(operator):
+            assert isinstance(file, KeyGroupFile)
             file.file.seek(0)
             assert build_header(file.header) == bytes(file.file.read(file.header_end))
             files += 1

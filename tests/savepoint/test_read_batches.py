@@ -253,7 +253,7 @@ def test_damage_behind_the_state_is_found(tmp_path: Path) -> None:
 def test_a_state_that_a_file_describes_otherwise_is_refused(tmp_path: Path) -> None:
     savepoint = write(tmp_path / "s", 3, 40)
     operator = savepoint.operator(UID)
-    (chunk,) = plan_chunks(operator)
+    (chunk,) = plan_chunks(operator, savepoint.placed(operator))
     other = replace(savepoint.state(operator, "counts"), ttl=True)
     with pytest.raises(RefusedError, match="state counts is MAP"):
         list(read_chunk(savepoint.folder, chunk, other))

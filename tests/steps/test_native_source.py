@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +11,19 @@ import pytest
 from stateferry.durations import MAX_MILLISECONDS
 from stateferry.errors import DamagedError, PlanError
 from stateferry.private_files import private_files
+from stateferry.runs import source_check
 from stateferry.runs.plan_check import lost_timers, open_source, planned, resolve
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
 from stateferry.runs.runs import Run
-from stateferry.savepoint.canonical_copy import copy_tasks
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import AbsoluteFile, build_metadata
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.savepoint_properties import CANONICAL_SAVEPOINT
 from stateferry.savepoint.storage import Location
-from stateferry.steps import native_source
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import InProcess
-from stateferry.validation import copy_check, plain_rocksdb
 from stateferry.validation.check_result import Outcome
-from stateferry.validation.copy_check import PLAIN, ROWS
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of, opened, roots_of
 
@@ -88,18 +83,6 @@ def test_who_may_read_the_source_may_read_the_result(tmp_path: Path) -> None:
     assert not (tmp_path / "home" / "runs" / "main" / "one" / "canonical").exists()
 
 
-def test_a_copy_without_the_keyed_state_of_a_subtask_is_damage(tmp_path: Path) -> None:
-    source = Savepoint.open(str(placed(NATIVE["native savepoint"], tmp_path / "source")), native=True)
-    copy = native_source.canonical_copy(InProcess(), source, Location.of(str(tmp_path / "copy")), lambda _: None)
-    operators = tuple(
-        replace(one, subtasks=tuple(replace(each, managed_keyed=None) for each in one.subtasks))
-        for one in copy.metadata.operators
-    )
-    lacking = Savepoint(copy.folder, replace(copy.metadata, operators=operators))
-    with pytest.raises(DamagedError, match=r"keyed state of subtask 0 of operator main.*found none"):
-        copy_check.copy_check_tasks(source, lacking, 1)
-
-
 def files(target: Path) -> dict[str, int]:
     return {file.name: file.stat().st_size for file in target.iterdir() if file.name != METADATA}
 
@@ -130,8 +113,7 @@ def test_the_result_is_that_of_the_canonical_savepoint(
 ) -> None:
     source = placed(NATIVE[kind], tmp_path / "source")
     report, native = run(source, tmp_path, **OPTIONS[options])
-    outcomes = {check.name: check.outcome for check in report.checks}
-    assert outcomes[ROWS] == outcomes[PLAIN] == Outcome.PASSED
+    assert {check.name: check.outcome for check in report.checks}[source_check.NAME] is Outcome.PASSED
     targets = [canonical[options], tmp_path / "target"]
     expected, found = (contents(Savepoint.open(str(target))) for target in targets)
     assert expected.total() > 300
@@ -169,28 +151,6 @@ def test_timers_of_rocksdb_are_seen() -> None:
     assert len(list(lost_timers(opened(NATIVE["native savepoint"])))) == 1
 
 
-@pytest.mark.parametrize("which", ["the rows", "plain code"])
-def test_a_copy_that_differs_is_red(which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Savepoint.open(str(placed(NATIVE["checkpoint"], tmp_path / "source")), native=True)
-    workers = InProcess()
-    (tmp_path / "copies").mkdir()
-    copy = native_source.canonical_copy(workers, source, source.folder.child("copies"), lambda _: None)
-    assert {check.outcome for check in native_source.checks(workers, source, copy)} == {Outcome.PASSED}
-    (keyed, *_) = sorted(Path(copy.folder.path).glob("*-keyed-*"))
-    data = bytearray(keyed.read_bytes())
-    # The last byte of the last value, before the end of the key group.
-    data[-3] ^= 1
-    keyed.write_bytes(data)
-    if which == "plain code":
-        # As if the scan read the source wrongly, in the same way twice.
-        monkeypatch.setattr(copy_check, "_content", lambda *_: (1, ""))
-    rows, plain = native_source.checks(workers, source, copy)
-    assert rows.outcome is (Outcome.PASSED if which == "plain code" else Outcome.FAILED)
-    assert len(rows.key_groups) == (which == "the rows")
-    assert plain.outcome is Outcome.FAILED
-    assert re.search("main, subtask 0, state .*State, key .*: expected .* bytes .*, found .* bytes", plain.samples[0])
-
-
 def test_a_shared_file_that_vanished_is_named(tmp_path: Path) -> None:
     source = placed(NATIVE["checkpoint"], tmp_path / "source")
     native = Savepoint.open(str(source), native=True).metadata.operators
@@ -202,40 +162,3 @@ def test_a_shared_file_that_vanished_is_named(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match=f"a running job has removed it.*|{gone}"):
         run(source, tmp_path)
     assert not (tmp_path / "target").exists()
-
-
-@pytest.mark.parametrize(
-    "name", ["rounds-2-to-3-2.3-rocksdb", "rounds-3-to-2-1.20-rocksdb", "rounds-native-1.20-rocksdb"]
-)
-def test_plain_code_reads_what_the_scan_reads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Savepoint.open(str(placed(SNAPSHOTS / name, tmp_path / "source")), native=True)
-    copy = native_source.canonical_copy(InProcess(), source, source.folder.child("copies"), lambda _: None)
-    assert contents(copy) == contents(source)
-    assert {check.outcome for check in native_source.checks(InProcess(), source, copy)} == {Outcome.PASSED}
-    monkeypatch.setattr(plain_rocksdb, "_READ_WHOLE", -1)
-    rows, plain = native_source.checks(InProcess(), source, copy)
-    assert (rows.outcome, plain.outcome) == (Outcome.PASSED, Outcome.PASSED)
-    assert "a sample" in plain.expected
-
-
-def test_a_copy_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    source = Savepoint.open(str(placed(NATIVE["checkpoint"], tmp_path / "source")), native=True)
-    whole = native_source.canonical_copy(InProcess(), source, source.folder.child("whole"), lambda _: None)
-    part = source.folder.child("part").child(whole.folder.name)
-    part.make_folder()
-    copy_tasks(source, part)[0].copy()
-    again = native_source.canonical_copy(InProcess(), source, source.folder.child("part"), lambda _: None)
-    found = [{file.name: file.read() for file in copy.folder.entries()} for copy in (whole, again)]
-    assert len(found[0]) > 2
-    assert found[0] == found[1]
-
-
-def test_metadata_that_changes_makes_another_copy(tmp_path: Path) -> None:
-    source = Savepoint.open(str(placed(NATIVE["checkpoint"], tmp_path / "source")), native=True)
-    copies = source.folder.child("copies")
-    first = native_source.canonical_copy(InProcess(), source, copies, lambda _: None)
-    assert native_source.canonical_copy(InProcess(), source, copies, lambda _: None).folder == first.folder
-    changed = replace(source.metadata, checkpoint_id=source.metadata.checkpoint_id + 1)
-    (tmp_path / "source" / Path(source.folder.path).name / METADATA).write_bytes(build_metadata(changed))
-    again = Savepoint.open(source.folder.path, native=True)
-    assert native_source.canonical_copy(InProcess(), again, copies, lambda _: None).folder != first.folder
