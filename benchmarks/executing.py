@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -19,6 +20,7 @@ ALL_CORES = frozenset(range(os.cpu_count() or 1))
 _LOOK_SECONDS = 0.25
 _LOOKS_FOR_MEMORY = 4
 _PATIENCE = 30
+_POLL = 0.05
 
 
 class FailedError(Exception):
@@ -26,7 +28,7 @@ class FailedError(Exception):
 
 
 class TookTooLongError(Exception):
-    """The command was stopped, because it had not ended in time."""
+    """The command was stopped, because it had not done its work in time."""
 
 
 @contextmanager
@@ -49,11 +51,74 @@ def execute(
     *,
     cores: Iterable[int] = ALL_CORES,
     environment: Mapping[str, str] | None = None,
-    at_most: float | None = None,
 ) -> Execution:
-    """Runs the command; all processes that it starts count. It is stopped after `at_most` seconds."""
+    """Runs the command; all processes that it starts count."""
+    began = time.perf_counter()
+    process = _started(command, log, cores, environment)
+    most, cpu = 0, dict[int, float]()
+    for look in itertools.count():
+        try:
+            code = process.wait(_LOOK_SECONDS)
+            break
+        except psutil.TimeoutExpired:
+            # Reading the memory takes some milliseconds for each process, on the cores that are measured, so it is
+            # done rarely.
+            most = max(most, _look(process, cpu, of_memory=look % _LOOKS_FOR_MEMORY == 0))
+    seconds = time.perf_counter() - began
+    _expect_success(code, command, log)
+    return Execution(seconds, sum(cpu.values()), most)
+
+
+class Background:
+    """A command whose work is done before it ends; a context manager, which waits for the end.
+
+    Its work, and then its end, may take `at_most` seconds; else it is stopped, with all processes that it has started.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str], at_most: float) -> None:
+        self._command, self._log, self._at_most = command, log, at_most
+        self._process = _started(command, log, ALL_CORES, environment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._wait_until(lambda: self._process.poll() is not None)
+            _expect_success(self._process.wait(), self._command, self._log)
+        else:
+            self._stop()
+
+    def wait_for(self, file: Path) -> None:
+        """Waits until the command has written the file."""
+        self._wait_until(lambda: file.exists() or self._process.poll() is not None)
+        if not file.exists():
+            raise FailedError(f"{' '.join(self._command)} ended without {file}:\n{_end_of(self._log)}")
+
+    def _wait_until(self, reached: Callable[[], bool]) -> None:
+        end = time.perf_counter() + self._at_most
+        while not reached():
+            if time.perf_counter() > end:
+                self._stop()
+                raise TookTooLongError(f"{' '.join(self._command)} was stopped after {self._at_most:.0f} seconds")
+            time.sleep(_POLL)
+
+    def _stop(self) -> None:
+        """Ends the process, unless it has ended, and the others of its session if they don't end with it."""
+        if self._process.poll() is not None:
+            return
+        self._process.terminate()
+        with suppress(psutil.TimeoutExpired):
+            self._process.wait(_PATIENCE)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _started(
+    command: Sequence[str], log: Path, cores: Iterable[int], environment: Mapping[str, str] | None
+) -> psutil.Popen:
     with log.open("w") as out:
-        began = time.perf_counter()
         process = psutil.Popen(
             [*command],
             stdout=out,
@@ -61,35 +126,20 @@ def execute(
             env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
-        if hasattr(process, "cpu_affinity"):
-            # The command's children inherit this. The benchmark itself may be bound to one core.
+    if hasattr(process, "cpu_affinity"):
+        # The command's children inherit this. The benchmark itself may be bound to one core.
+        with suppress(psutil.NoSuchProcess):  # It may have ended already.
             process.cpu_affinity(sorted(cores))
-        most, cpu = 0, dict[int, float]()
-        for look in itertools.count():
-            try:
-                code = process.wait(_LOOK_SECONDS)
-                break
-            except psutil.TimeoutExpired:
-                # Reading the memory takes some milliseconds for each process, on the cores that are measured, so it is
-                # done rarely.
-                most = max(most, _look(process, cpu, of_memory=look % _LOOKS_FOR_MEMORY == 0))
-                if at_most is not None and time.perf_counter() - began > at_most:
-                    _stop(process)
-                    raise TookTooLongError(f"{' '.join(command)} was stopped after {at_most:.0f} seconds") from None
-        seconds = time.perf_counter() - began
+    return process
+
+
+def _expect_success(code: int, command: Sequence[str], log: Path) -> None:
     if code != 0:
-        raise FailedError(f"{' '.join(command)} ended with {code}:\n{log.read_text()[-4000:]}")
-    return Execution(seconds, sum(cpu.values()), most)
+        raise FailedError(f"{' '.join(command)} ended with {code}:\n{_end_of(log)}")
 
 
-def _stop(process: psutil.Popen) -> None:
-    """Ends the process, and the others of its session if they don't end with it."""
-    process.terminate()
-    with suppress(psutil.TimeoutExpired):
-        process.wait(_PATIENCE)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _end_of(log: Path) -> str:
+    return log.read_text()[-4000:]
 
 
 def _look(process: psutil.Process, cpu: dict[int, float], *, of_memory: bool) -> int:

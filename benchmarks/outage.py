@@ -8,17 +8,19 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import state_processor
-from benchmarks.executing import TookTooLongError, execute, on_all_cores
-from benchmarks.measuring import PARTS, Outage, Scale, Subject, WrongResultError
-from benchmarks.pipeline import entries_in, run_command, size_of
+from benchmarks.executing import Background, TookTooLongError, on_all_cores
+from benchmarks.measuring import PARTS, Duration, Outage, Scale, Subject, WrongResultError
+from benchmarks.pipeline import entries_in, run_command, size_of, step_seconds
 from benchmarks.restoring import AT_MOST, MAX_PARALLELISM, PARALLELISM, flink, start
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
 from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.runs.facts import Step
+from stateferry.savepoint.file_names import METADATA
 from tests.flink.cluster import FlinkCluster, WaitedTooLongError
 from tests.flink.remote import LEGACY_JOB, NEW_JOB
 
@@ -42,16 +44,11 @@ class Way:
     faster: float | None = None
     shorter: float | None = None
 
-    def convert(self, source: Path, target: Path, scratch: Path) -> None:
-        """Writes the new savepoint."""
+    def command(self, source: Path, target: Path, scratch: Path) -> list[str]:
+        """The command that writes the new savepoint."""
         if self.by_peer:
-            command = state_processor.command(source, target, scratch / "rocksdb", MAX_PARALLELISM)
-        else:
-            command = run_command(source, target, *self.options)
-        execute(
-            command, scratch / "conversion.log", environment={"STATEFERRY_HOME": str(scratch / "home")},
-            at_most=AT_MOST,
-        )  # fmt: skip
+            return state_processor.command(source, target, scratch / "rocksdb", MAX_PARALLELISM)
+        return run_command(source, target, *self.options)
 
 
 WAYS = (
@@ -62,10 +59,13 @@ WAYS = (
 
 
 class _CutOver:
-    """One way on one cluster: the old job runs, and then part follows part."""
+    """One way on one cluster: the old job runs, and then part follows part.
 
-    def __init__(self, way: Way, cluster: FlinkCluster, scratch: Path, before: Path) -> None:
-        self._way, self._cluster, self._scratch = way, cluster, scratch
+    The new job starts as soon as its savepoint is published, which may be before the conversion's command ends.
+    """
+
+    def __init__(self, way: Way, cluster: FlinkCluster, scratch: Path, before: Path, opened: ExitStack) -> None:
+        self._way, self._cluster, self._scratch, self._opened = way, cluster, scratch, opened
         self._jar = cluster.upload_jobs()
         self.source, self.target = Path(), scratch / "migrated"
         self._job = start(cluster, self._jar, LEGACY_JOB, before)
@@ -81,7 +81,10 @@ class _CutOver:
         self.source = self._job.stop_with_savepoint(self._way.format, AT_MOST)
 
     def _convert(self) -> None:
-        self._way.convert(self.source, self.target, self._scratch)
+        command = self._way.command(self.source, self.target, self._scratch)
+        home = {"STATEFERRY_HOME": str(self._scratch / "home")}
+        converting = self._opened.enter_context(Background(command, self._scratch / "log", home, AT_MOST))
+        converting.wait_for(self.target / METADATA)
 
     def _restore(self) -> None:
         self._job = start(self._cluster, self._jar, NEW_JOB, self.target)
@@ -91,39 +94,46 @@ class _CutOver:
         self._job.wait_for_checkpoints(1, AT_MOST)
 
 
-def measure(scale: Scale) -> Iterator[Outage]:
-    """One line for each way."""
+def measure(scale: Scale) -> Iterator[Outage | Duration]:
+    """One line for each way, and one for the steps of each conversion."""
     keys = max(scale.keys // _SHARE, 1)
     before = scale.folder / "before"
     write_demo_savepoint(
         str(before), DemoState(keys, ENTRIES_PER_KEY, 0, None, NOW, PARALLELISM, MAX_PARALLELISM, seed=1)
     )
     with on_all_cores():
-        measured = [(way, _outage(way, scale.folder, before, keys)) for way in WAYS]
+        measured = [(way, *_outage(way, scale.folder, before, keys)) for way in WAYS]
     shutil.rmtree(before)
-    peer = next(outage for way, outage in measured if way.by_peer)
-    for way, outage in measured:
+    peer = next(outage for way, outage, _ in measured if way.by_peer)
+    for way, outage, _ in measured:
         yield compared(way, outage, measured[0][1], peer, is_large=keys == _LARGE)
+    for way, outage, steps in measured:
+        if steps and outage.conversion:
+            times = ", ".join(f"{step} {seconds:.1f}" for step, seconds in steps.items())
+            rest = outage.conversion - sum(steps.values())
+            note = f"{times}; starting, and between the steps {rest:.1f}"
+            yield Duration(f"the conversion, {way.what}", (outage.conversion,), note=note)
 
 
-def _outage(way: Way, folder: Path, before: Path, keys: int) -> Outage:
+def _outage(way: Way, folder: Path, before: Path, keys: int) -> tuple[Outage, dict[Step, float]]:
     scratch = folder / "cut-over"
     scratch.mkdir()
     seconds: list[float] = []
-    with flink(scratch / "flink") as cluster:
-        cut_over = _CutOver(way, cluster, scratch, before)
+    with flink(scratch / "flink") as cluster, ExitStack() as opened:
+        cut_over = _CutOver(way, cluster, scratch, before, opened)
         with suppress(TookTooLongError, WaitedTooLongError):
             for part in cut_over.parts:
                 began = time.perf_counter()
                 part()
                 seconds.append(time.perf_counter() - began)
-    result = 0
+    result, steps = 0, dict[Step, float]()
     if len(seconds) > PARTS.index("conversion"):
         _expect_entries(cut_over.target, keys)
         result = size_of(cut_over.target)
+        steps = {} if way.by_peer else step_seconds(scratch / "home")
     outage = Outage(way.what, size_of(cut_over.source) if seconds else 0, result, tuple(seconds))
     shutil.rmtree(scratch)
-    return outage
+    return outage, steps
 
 
 def _expect_entries(result: Path, keys: int) -> None:

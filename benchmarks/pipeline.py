@@ -90,7 +90,7 @@ class Bench:
         path, target = self.folder / home, self.folder / f"target-of-{source.name}"
         command = run_command(source, target, "--now", str(NOW), *options, *(["--rehearse"] if rehearse else []))
         done = execute(command, self.folder / "run.log", cores=cores, environment={"STATEFERRY_HOME": str(path)})
-        newest = max((path / "runs").glob("*/*"), key=os.path.getmtime)
+        newest = newest_run(path)
         stored = Run.open(Location.of(str(newest)))
         times = {step: _seconds(stored, step) for step in Step.CUT_OVER.earlier}
         migrated = stored.facts(MigrateFacts)
@@ -143,6 +143,17 @@ def entries_in(result: Path) -> int:
 def size_of(savepoint: Path) -> int:
     """The bytes of the files in its folder."""
     return sum(file.stat().st_size for file in savepoint.iterdir())
+
+
+def newest_run(home: Path) -> Path:
+    """The folder of the home's newest run."""
+    return max((home / "runs").glob("*/*"), key=os.path.getmtime)
+
+
+def step_seconds(home: Path) -> dict[Step, float]:
+    """The seconds of the steps that the home's newest run has done."""
+    run = Run.open(Location.of(str(newest_run(home))))
+    return {step: _seconds(run, step) for step in Step if run.has_done(step)}
 
 
 def _seconds(run: Run, step: Step) -> float:

@@ -32,14 +32,14 @@ def tables(lines: Iterable[Line]) -> str:
         else:
             durations.append(_duration_row(line))
     made = []
+    if outages:
+        made.append(_table(_OUTAGE_HEADER, outages))
     if comparisons:
         made.append(_table(_COMPARISON_HEADER, comparisons))
     if rates:
         made.append(_table(_RATE_HEADER, rates))
     if durations:
         made.append(_table(_DURATION_HEADER, durations))
-    if outages:
-        made.append(_table(_OUTAGE_HEADER, outages))
     return "\n\n".join(made)
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from benchmarks import outage
-from benchmarks.executing import TookTooLongError, execute
+from benchmarks.executing import Background, FailedError, TookTooLongError
 from benchmarks.measuring import PARTS, Outage, Scale
 from benchmarks.report import tables
 
@@ -52,11 +52,34 @@ def test_goals_count_at_their_size() -> None:
     assert outage.compared(way, slow, PLAIN, peer, is_large=True).goal == "conversion ≥ 4 MISSED, outage ≥ 3 MISSED"
 
 
+def test_a_command_goes_on_after_its_work_until_it_ends(tmp_path: Path) -> None:
+    script = "import sys, time; open(sys.argv[1], 'w'); time.sleep(1.5)"
+    began = time.perf_counter()
+    with Background([sys.executable, "-c", script, str(tmp_path / "done")], tmp_path / "log", {}, 60) as command:
+        command.wait_for(tmp_path / "done")
+        working = time.perf_counter() - began
+    assert time.perf_counter() - began > working + 1
+
+
+@pytest.mark.parametrize("work", ["pass", "open(sys.argv[1], 'w'); sys.exit(3)"])
+def test_a_command_that_fails_before_or_after_its_work_is_no_result(work: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", f"import sys; {work}", str(tmp_path / "done")]
+    message = "ended with 3" if "exit" in work else "ended without"
+    with (
+        pytest.raises(FailedError, match=message),
+        Background(command, tmp_path / "log", {}, 60) as running,
+    ):
+        running.wait_for(tmp_path / "done")
+
+
 def test_a_command_that_takes_too_long_is_stopped_with_its_children(tmp_path: Path) -> None:
     began = time.perf_counter()
-    with pytest.raises(TookTooLongError, match="was stopped after 1 seconds"):
-        execute([sys.executable, "-c", _PARENT, str(tmp_path)], tmp_path / "log", at_most=1)
-    assert time.perf_counter() - began < 20
+    with (
+        pytest.raises(TookTooLongError, match="was stopped after 1 seconds"),
+        Background([sys.executable, "-c", _PARENT, str(tmp_path)], tmp_path / "log", {}, 1) as command,
+    ):
+        command.wait_for(tmp_path / "never")
+    assert time.perf_counter() - began < 30
     assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in (one.info["cmdline"] or ())]
 
 
@@ -64,6 +87,8 @@ def test_a_command_that_takes_too_long_is_stopped_with_its_children(tmp_path: Pa
 @pytest.mark.flink
 @pytest.mark.timeout(600)
 def test_the_outage_of_each_way_is_measured(tmp_path: Path) -> None:
-    lines = list(outage.measure(Scale(tmp_path, keys=2000)))
+    measured = list(outage.measure(Scale(tmp_path, keys=2000)))
+    lines = [line for line in measured if isinstance(line, Outage)]
     assert [line.what for line in lines] == [way.what for way in outage.WAYS]
     assert all(line.is_whole and line.source and line.result for line in lines)
+    assert len(measured) == len(lines) + sum(not way.by_peer for way in outage.WAYS)
