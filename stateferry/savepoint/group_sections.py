@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,8 +18,16 @@ class GroupSections:
     first: then the key group is read once if it takes less than 128 MiB.
     """
 
-    def __init__(self, file: KeyedFile, key_group: int, states: tuple[KeyedState, ...], window: Buffer) -> None:
-        self.file, self.key_group, self.states, self._window = file, key_group, states, window
+    def __init__(
+        self,
+        file: KeyedFile,
+        key_group: int,
+        states: tuple[KeyedState, ...],
+        window: Buffer,
+        see: Callable[[Section], None] | None = None,
+    ) -> None:
+        """`see` gets each section when it is read."""
+        self.file, self.key_group, self.states, self._window, self._see = file, key_group, states, window, see
         self._kept: list[Section] | None = None
         self._has_room = False
 
@@ -41,6 +49,8 @@ class GroupSections:
         sections: list[Section] = []
         entries, together = 0, True
         for section in self.file.sections(self.key_group, self._window):
+            if self._see is not None:
+                self._see(section)
             entries += len(section)
             together = together and self._may_stay(entries) and section.lies_with(sections[0] if sections else section)
             sections = [*sections, section.with_own_positions() if self._has_room else section] if together else []

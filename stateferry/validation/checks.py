@@ -129,7 +129,7 @@ class _Pair:
                     chunk,
                     own,
                     self.checks_keys(conversion),
-                    sample=SampleSpec(seed, chunk.size / total) if wanted is None and own.rules else None,
+                    sample=SampleSpec(seed, chunk.size / total) if wanted is None else None,
                 )
                 for chunk in chunks
             ]

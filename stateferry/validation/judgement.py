@@ -20,7 +20,10 @@ from stateferry.validation.conversion import OperatorConversion
 from stateferry.validation.expected_entries import SourceCounts
 from stateferry.validation.keyed_check import KeyedResult, Side
 from stateferry.validation.plain_check import PlainTally
+from stateferry.validation.plain_rows import PlainRowsResult
 from stateferry.validation.sample_text import MOST_SAMPLES
+
+_SIDES = {Side.SOURCE: "source", Side.STAGED: "result"}
 
 # By operator and state: key groups, and what is wrong in each.
 Samples = Mapping[tuple[str, str], Sequence[tuple[int, str]]]
@@ -60,6 +63,7 @@ class Tally:
     carried: list[tuple[str, str]] = field(default_factory=list)
     damage: list[tuple[int | None, str]] = field(default_factory=list)
     plain: dict[str, PlainTally] = field(default_factory=dict)
+    plain_rows: dict[Side, PlainRowsResult] = field(default_factory=dict)
     carried_is_damaged: bool = False
 
     def __post_init__(self) -> None:
@@ -77,6 +81,8 @@ class Tally:
             self.carried_is_damaged |= result.damage is not None
             return
         (self.expected if is_source else self.found).take(result.accounts)
+        if result.plain.rows:
+            self.plain_rows.setdefault(result.side, PlainRowsResult()).add(result.plain)
         for state, sampled in result.samples.items():
             self.plain.setdefault(state, PlainTally()).take(is_source, sampled)
         for state, counts in result.counts.items():
@@ -122,6 +128,9 @@ class OperatorJudge:
         yield from self._surplus(states.keys())
         if self.checks_keys and states:
             yield self._keys()
+        for side, rows in self.tally.plain_rows.items():
+            name = f"{self.label}: RocksDB's files of the {_SIDES[side]} read plainly"
+            yield rows.check(name, side is Side.SOURCE or not self.tally.damage)
         for table in self.tables:
             if table.operator == self.hex_id:
                 yield self._table(table)

@@ -8,7 +8,7 @@ key and user key), then it returns the entries in the slices that differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -23,9 +23,10 @@ from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.keyed_file import WINDOW, Section
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.keyed_files import open_keyed
 from stateferry.savepoint.membership import Membership
+from stateferry.savepoint.native_file import NativeFile
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
@@ -34,6 +35,7 @@ from stateferry.validation.content import Account, AccountsByState, Entries, Key
 from stateferry.validation.conversion import OperatorConversion
 from stateferry.validation.expected_entries import ExpectedEntries, SourceCounts
 from stateferry.validation.plain_reader import PlainReader, SampledKeys
+from stateferry.validation.plain_rows import PlainRows, PlainRowsResult
 from stateferry.validation.sample_text import MOST_SAMPLES, ProbedEntry, describe
 from stateferry.validation.sampling import KeySample, SampleSpec
 
@@ -66,7 +68,8 @@ class KeyedResult:
 
     `damage` says why the chunk could not be read to its end. `accounts` and `counts` are by state; `strays` and
     `expired` count wrong entries of the staged savepoint by state and key group; `samples` are the keys that were read
-    a second time. `slices` and `entries` answer a probe. `read` has the digests of the source's bytes.
+    a second time. `slices` and `entries` answer a probe. `read` has the digests of the source's bytes, `plain` what
+    plain code has read of RocksDB's own files.
     """
 
     operator: str
@@ -81,14 +84,15 @@ class KeyedResult:
     slices: Account | None = None
     entries: list[ProbedEntry] = field(default_factory=list)
     read: BytesRead | None = None
+    plain: PlainRowsResult = field(default_factory=PlainRowsResult)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedTask:
     """Reads a chunk.
 
-    With `check_keys`, the hash of every key must lead to its key group. With `sample`, some keys of migrated states are
-    read a second time, by plain code.
+    With `check_keys`, the hash of every key must lead to its key group. With `sample`, some keys of migrated states,
+    and some rows of RocksDB's own files, are read a second time, by plain code.
     """
 
     side: Side
@@ -216,6 +220,7 @@ class _Reading:
             self._sink = _Probed(task.probe, task.conversion)
         else:
             self._sink = _Slices(task.probe)
+        self._plain = PlainRowsResult()
         self._samples: dict[str, KeySample] = {}
         if task.sample is not None:
             for rules in task.conversion.rules:
@@ -239,6 +244,7 @@ class _Reading:
             expired=self._expired,
             samples={name: self._sampled_keys(name, sample) for name, sample in self._samples.items()},
             read=self._read,
+            plain=self._plain,
         )
         self._sink.fill(result)
         return result
@@ -257,12 +263,23 @@ class _Reading:
                     file.membership = _AnyMember(file.header, task.chunk.max_parallelism, file.prefix)
                 states = keyed_states(file.header, file.name)
                 self._states.update({state.name: state for state in states})
+                plain = self._plain_rows(file, part.key_groups)
                 for key_group in part.key_groups:
-                    group = GroupSections(file, key_group, states, window)
+                    group = GroupSections(file, key_group, states, window, None if plain is None else plain.see)
                     if task.side is Side.SOURCE:
                         self._expected.read(group)
                     else:
                         self._staged(group)
+                if plain is not None:
+                    plain.end()
+                    self._plain.add(plain.result)
+
+    def _plain_rows(self, file: KeyedFile, key_groups: Sequence[int]) -> PlainRows | None:
+        """Reads rows of RocksDB's own files by plain code as well, unless this is a closer look at a difference."""
+        sample = self._task.sample
+        if sample is None or not isinstance(file, NativeFile):
+            return None
+        return PlainRows(self._task.folder, file, key_groups, sample.seed)
 
     def _staged(self, group: GroupSections) -> None:
         for state, section in group:

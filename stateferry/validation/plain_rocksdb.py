@@ -6,7 +6,9 @@ opens files, what reads the MANIFEST, and the libraries that decompress blocks. 
 
 from __future__ import annotations
 
+import bisect
 import random
+import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,22 +22,22 @@ from stateferry.rocksdb.manifest import ColumnFamily, LiveFile, manifest_name, r
 _FOOTER, _TRAILER = 53, 5
 _DELETE, _VALUE, _MERGE, _SINGLE_DELETE, _RANGE_DELETE = 0, 1, 2, 7, 15
 _END_OF_RANGE = (2**56 - 1) << 8 | _RANGE_DELETE
-# A state of at most so many bytes is read whole.
-_READ_WHOLE = 256 << 10
-_RANGES = 3
+# The largest block that is read to draw keys from.
+_LARGEST_DRAWN = 16 << 20
+_DRAWS = 8
 
 Entry = tuple[bytes, int, int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Keys from `first` to `last`, both included; to the end if there is no last key."""
+    """Keys from `first` up to, but without, `after`; to the end if that is None."""
 
     first: bytes
-    last: bytes | None
+    after: bytes | None
 
     def __contains__(self, key: bytes) -> bool:
-        return self.first <= key and (self.last is None or key <= self.last)
+        return self.first <= key and (self.after is None or key < self.after)
 
 
 EVERYTHING = KeyRange(b"", None)
@@ -44,29 +46,43 @@ EVERYTHING = KeyRange(b"", None)
 class PlainDatabase:
     """A database, whose files are `files` by their own names."""
 
-    def __init__(self, files: Mapping[str, StoredFile]) -> None:
+    def __init__(self, files: Mapping[str, StoredFile], families: Mapping[str, ColumnFamily] | None = None) -> None:
+        """`families` is what the MANIFEST says, if it has been read."""
         self._files = files
-        self._families = read_manifest(files[manifest_name(files["CURRENT"])])
+        self._families = read_manifest(files[manifest_name(files["CURRENT"])]) if families is None else families
+        self._tables: dict[int, _PlainTable] = {}
 
-    def ranges(self, family: str, seed: int) -> list[KeyRange]:
-        """Returns the keys to read: all of them, or those of some blocks if these are too many."""
-        found = self._live(family)
-        if sum(file.size for file in found) <= _READ_WHOLE:
-            return [EVERYTHING]
-        chance = random.Random(f"{seed}/{family}")
-        chosen = chance.choices(found, [file.size for file in found], k=_RANGES)
-        return [range_ for file in chosen if (range_ := self._table(file).range_of_a_block(chance)) is not None]
+    def size(self, family: str, within: KeyRange) -> int:
+        """Returns the bytes of the files that may have keys in a range."""
+        return sum(file.size for file in self._live(family, within))
+
+    def draw(self, family: str, within: KeyRange, chance: random.Random) -> tuple[KeyRange, dict[bytes, bytes]] | None:
+        """Draws some neighbouring keys in a range; returns the range of these and the rows, None if there are none.
+
+        The keys begin with any one of a block, and go on as far as one block of each file has them.
+        """
+        files = self._live(family, within)
+        for _ in range(_DRAWS if files else 0):
+            (file,) = chance.choices(files, [file.size for file in files])
+            first = self._table(file).draw(within, chance)
+            if first is None:
+                continue
+            begun = KeyRange(first, within.after)
+            ends = [self._table(one).end_of_block(first) for one in self._live(family, begun)]
+            chosen = KeyRange(first, min((end for end in (*ends, within.after) if end is not None), default=None))
+            if rows := self.rows(family, chosen):
+                return chosen, rows
+        return None
 
     def rows(self, family: str, keys: KeyRange) -> dict[bytes, bytes]:
         """Returns the rows with keys in a range."""
         versions: dict[bytes, list[tuple[int, int, bytes]]] = {}
         deleted: list[tuple[bytes, bytes, int]] = []
-        for file in self._live(family):
-            if (keys.last is None or file.smallest[:-8] <= keys.last) and file.largest[:-8] >= keys.first:
-                table = self._table(file)
-                deleted += table.deleted_ranges()
-                for key, sequence, kind, value in table.entries(keys):
-                    versions.setdefault(key, []).append((sequence, kind, value))
+        for file in self._live(family, keys):
+            table = self._table(file)
+            deleted += table.deleted_ranges()
+            for key, sequence, kind, value in table.entries(keys):
+                versions.setdefault(key, []).append((sequence, kind, value))
         rows = {}
         for key, of_key in versions.items():
             gone = max((until for start, end, until in deleted if start <= key < end), default=-1)
@@ -75,12 +91,20 @@ class PlainDatabase:
                 rows[key] = standing
         return rows
 
-    def _live(self, family: str) -> list[LiveFile]:
-        found: ColumnFamily | None = self._families.get(family)
-        return list(found.files.values()) if found else []
+    def _live(self, family: str, keys: KeyRange) -> list[LiveFile]:
+        """Returns the files that may have keys in a range."""
+        found = self._families.get(family)
+        return [
+            file
+            for file in (found.files.values() if found else ())
+            if file.largest[:-8] >= keys.first and (keys.after is None or file.smallest[:-8] < keys.after)
+        ]
 
     def _table(self, file: LiveFile) -> _PlainTable:
-        return _PlainTable(self._files[file.name], file)
+        table = self._tables.get(file.number)
+        if table is None:
+            table = self._tables[file.number] = _PlainTable(self._files[file.name], file)
+        return table
 
 
 def _standing(versions: list[tuple[int, int, bytes]]) -> bytes | None:
@@ -110,20 +134,45 @@ class _PlainTable:
             properties = dict(_entries(self._data.block(*self._meta["rocksdb.properties"])))
             self._is_delta = _varint(properties.get(b"rocksdb.index.value.is.delta.encoded", b"\0"), 0)[0] != 0
             self._trailer = 0 if _varint(properties.get(b"rocksdb.index.key.is.user.key", b"\0"), 0)[0] else 8
-            self._index = self._handles(*index)
-            if int.from_bytes(properties[b"rocksdb.block.based.table.index.type"], "little") == 2:
-                self._index = [one for _, part in self._index for one in self._handles(*part)]
+            self._index = self._part(*index)
+            self._has_parts = int.from_bytes(properties[b"rocksdb.block.based.table.index.type"], "little") == 2
             range_block = self._meta.get("rocksdb.range_del")
             self._ranges = [] if range_block is None else list(_entries(self._data.block(*range_block)))
 
-    def range_of_a_block(self, chance: random.Random) -> KeyRange | None:
-        """Returns the range of the keys in any one block; None if there is no block."""
-        if not self._index:
+    def draw(self, within: KeyRange, chance: random.Random) -> bytes | None:
+        """Returns any one key in a range; None if none was found."""
+        index = self._index
+        if self._has_parts:
+            drawn = index.draw(within, chance)
+            if drawn is None:
+                return None
+            with self._stored.open() as file:
+                index = self._part(*drawn, _Blocks(file, self._stored))
+        drawn = index.draw(within, chance)
+        if drawn is None or drawn[1] > _LARGEST_DRAWN:
             return None
         with self._stored.open() as file:
-            block = _Blocks(file, self._stored).block(*chance.choice(self._index)[1])
-        keys = [key[:-8] for key, _ in _entries(block)]
-        return KeyRange(keys[0], keys[-1])
+            block = _Blocks(file, self._stored).block(*drawn)
+        keys = [key[:-8] for key, _ in _entries(block) if key[:-8] in within]
+        return chance.choice(keys) if keys else None
+
+    def end_of_block(self, key: bytes) -> bytes | None:
+        """Returns where the keys end of the first block that may have the key or a larger one; None if none has."""
+        with self._stored.open() as file:
+            for highest, _ in self._from(key, _Blocks(file, self._stored)):
+                return highest + b"\0"
+        return None
+
+    def _from(self, key: bytes, blocks: _Blocks) -> Iterator[tuple[bytes, tuple[int, int]]]:
+        """Yields the blocks from the first one on that may have the key or a larger one."""
+        for highest, handle in self._index.entries_from(key):
+            if self._has_parts:
+                yield from self._part(*handle, blocks).entries_from(key)
+            else:
+                yield highest, handle
+
+    def _part(self, offset: int, size: int, blocks: _Blocks | None = None) -> _PlainIndex:
+        return _PlainIndex((blocks or self._data).block(offset, size), self._is_delta, self._trailer)
 
     def deleted_ranges(self) -> Iterator[tuple[bytes, bytes, int]]:
         """Yields start, end and sequence of deleted ranges, within the keys that the MANIFEST gives to the file."""
@@ -138,28 +187,70 @@ class _PlainTable:
         """Yields key, sequence, type and value of the entries with keys in a range."""
         with self._stored.open() as file:
             blocks = _Blocks(file, self._stored)
-            for highest, handle in self._index:
-                # A key may go on in the next block.
-                if highest < keys.first:
-                    continue
+            for highest, handle in self._from(keys.first, blocks):
                 for key, value in _entries(blocks.block(*handle)):
                     tag = int.from_bytes(key[-8:], "little")
                     if key[:-8] in keys:
                         yield key[:-8], tag >> 8, tag & 0xFF, value
-                if keys.last is not None and highest > keys.last:
+                # A key may go on in the next block.
+                if keys.after is not None and highest >= keys.after:
                     return
 
-    def _handles(self, offset: int, size: int) -> list[tuple[bytes, tuple[int, int]]]:
-        """Returns the blocks of an index, each with a key that its keys are at most."""
-        found: list[tuple[bytes, tuple[int, int]]] = []
-        before = (0, 0)
-        for key, value, shared in _index_entries(self._data.block(offset, size), self._is_delta):
+
+class _PlainIndex:
+    """A block of an index: keys that the keys of blocks are at most, with the blocks."""
+
+    def __init__(self, block: bytes, is_delta: bool, trailer: int) -> None:
+        self._block, self._is_delta, self._trailer = block, is_delta, trailer
+        self._end = _end_of_entries(block)
+        count = int.from_bytes(block[-4:], "little") if self._end else 0
+        # Entries that share nothing with those before.
+        self._restarts = struct.unpack_from(f"<{count}I", block, self._end)
+
+    def _key(self, restart: int) -> bytes:
+        _, at = _varint(self._block, self._restarts[restart])
+        size, at = _varint(self._block, at)
+        at = at if self._is_delta else _varint(self._block, at)[1]
+        return self._block[at : at + size - self._trailer]
+
+    def _first_with(self, key: bytes) -> int:
+        """Returns the first restart whose key is the key or a larger one; their number if there is none."""
+        return bisect.bisect_left(range(len(self._restarts)), key, key=self._key)
+
+    def entries_from(self, key: bytes) -> Iterator[tuple[bytes, tuple[int, int]]]:
+        """Yields the entries from the first one on whose key is the key or a larger one."""
+        if self._end:
+            start = self._restarts[max(self._first_with(key) - 1, 0)]
+            for highest, handle in self._entries(start):
+                if highest >= key:
+                    yield highest, handle
+
+    def draw(self, within: KeyRange, chance: random.Random) -> tuple[int, int] | None:
+        """Returns any one block that may have keys in a range; None if there is none."""
+        if not self._end:
+            return None
+        first = max(self._first_with(within.first) - 1, 0)
+        after = len(self._restarts) if within.after is None else self._first_with(within.after) + 1
+        restart = self._restarts[chance.randrange(first, max(min(after, len(self._restarts)), first + 1))]
+        return next(self._entries(restart))[1]
+
+    def _entries(self, at: int) -> Iterator[tuple[bytes, tuple[int, int]]]:
+        """Yields key and handle of the entries from a restart on."""
+        block, key, before = self._block, b"", (0, 0)
+        while at < self._end:
+            shared, at = _varint(block, at)
+            own, at = _varint(block, at)
+            if not self._is_delta:
+                _, at = _varint(block, at)
+            key = key[:shared] + block[at : at + own]
+            at += own
             if self._is_delta and shared:
-                before = (before[0] + before[1] + _TRAILER, before[1] + value[0])
+                # The block follows the one before; the number says by how much its size differs, with its sign last.
+                difference, at = _varint(block, at)
+                before = (before[0] + before[1] + _TRAILER, before[1] + (difference >> 1 ^ -(difference & 1)))
             else:
-                before = (value[0], value[1])
-            found.append((key[: len(key) - self._trailer], before))
-        return found
+                before, at = _handle(block, at)
+            yield key[: len(key) - self._trailer], before
 
 
 class _Blocks:
@@ -214,25 +305,3 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += own
         yield key, block[at : at + length]
         at += length
-
-
-def _index_entries(block: bytes, is_delta: bool) -> Iterator[tuple[bytes, tuple[int, int], int]]:
-    """Yields key, offset and size of each entry, and the bytes that its key shares with the one before.
-
-    If the entry's key shares bytes and the index is coded by differences, the first number is what its size is more
-    than the one before.
-    """
-    at, end, key = 0, _end_of_entries(block), b""
-    while at < end:
-        shared, at = _varint(block, at)
-        own, at = _varint(block, at)
-        if not is_delta:
-            _, at = _varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        at += own
-        if is_delta and shared:
-            difference, at = _varint(block, at)
-            yield key, (difference >> 1 ^ -(difference & 1), 0), shared
-        else:
-            handle, at = _handle(block, at)
-            yield key, handle, shared

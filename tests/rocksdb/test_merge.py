@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -133,9 +134,14 @@ def test_runs_are_merged_as_a_dictionary_says(
     expected = model(entries, low, high)
     assert list(scanned(files, low, high, size, rows)) == list(expected.items())
     # Plain code is asked by first and last key.
-    plain, own = PlainDatabase(writing.stored(files)), KeyRange(bytes([low]), bytes([high - 1]) + b"\xff" * 2001)
+    plain, own = PlainDatabase(writing.stored(files)), KeyRange(bytes([low]), bytes([high]))
     assert plain.rows("state", own if low < high else KeyRange(b"\1", b"\0")) == expected
     assert plain.rows("state", EVERYTHING) == model(entries, 0, GROUPS)
+    drawn = plain.draw("state", own, Random(size)) if low < high else None
+    if drawn is not None:
+        keys, some = drawn
+        assert some == {key: value for key, value in expected.items() if key in keys}
+        assert some
 
 
 @given(written(st.just(VALUE), ranges=False), st.booleans(), st.sampled_from([20, 100000]), st.sampled_from([1, 1000]))

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stateferry.durations import MAX_MILLISECONDS
-from stateferry.errors import DamagedError, PlanError
+from stateferry.errors import DamagedError, PlanError, RejectedError
 from stateferry.private_files import private_files
+from stateferry.rocksdb.scan import Found, Scan
 from stateferry.runs import source_check
+from stateferry.runs.facts import RescaleFacts, SnapshotFacts, ValidateFacts
 from stateferry.runs.plan_check import lost_timers, open_source, planned, resolve
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
+from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import AbsoluteFile, build_metadata
+from stateferry.savepoint.native_file import NativeFile
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.savepoint_properties import CANONICAL_SAVEPOINT
 from stateferry.savepoint.storage import Location
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import InProcess
-from stateferry.validation.check_result import Outcome
+from stateferry.validation import plain_rows
+from stateferry.validation.check_result import Check, Outcome
+from stateferry.validation.plain_rocksdb import PlainDatabase
+from stateferry.validation.plain_rows import PlainRows
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of, opened, roots_of
 
@@ -162,3 +171,98 @@ def test_a_shared_file_that_vanished_is_named(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match=f"a running job has removed it.*|{gone}"):
         run(source, tmp_path)
     assert not (tmp_path / "target").exists()
+
+
+PLAIN = "RocksDB's files of the source read plainly"
+
+
+def plain_check(report: Report) -> Check:
+    (check,) = (check for check in report.checks if check.name == f"main: {PLAIN}")
+    return check
+
+
+@pytest.fixture
+def samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every state were too large to be read as a whole."""
+    monkeypatch.setattr(plain_rows, "_READ_WHOLE", -1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SNAPSHOTS_OF_KINDS)
+@pytest.mark.parametrize("whole", [True, False])
+def test_plain_code_reads_what_the_scan_reads(name: str, whole: bool, request: pytest.FixtureRequest) -> None:
+    if not whole:
+        request.getfixturevalue("samples")
+    source = opened(SNAPSHOTS / name)
+    rows = 0
+    for operator in source.keyed_operators():
+        for file in source.open_files(operator):
+            assert isinstance(file, NativeFile)
+            read = PlainRows(source.folder, file, list(file.handle.range), 7)
+            for key_group in file.handle.range:
+                for section in file.sections(key_group):
+                    read.see(section)
+            read.end()
+            check = read.result.check("plain", is_complete=True)
+            assert check.outcome is Outcome.PASSED
+            assert check.expected.startswith("all" if whole else "a sample")
+            rows += sum(read.result.rows.values())
+    assert rows == contents(source).total() if whole else 20 < rows < contents(source).total()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("wrong", ["a value", "no rows", "one row too few"])
+def test_a_scan_that_reads_wrongly_is_found(
+    wrong: str, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The scan makes the same mistake in all steps."""
+    if not whole:
+        request.getfixturevalue("samples")
+    read = Scan.read
+
+    def wrongly(scan: Scan, high: int, out: Any, at: int, rows: Any) -> Found:
+        found = read(scan, high, out, at, rows)
+        if wrong == "a value":
+            last = rows[2][: found.rows] - 1
+            # A byte of 0 or 1 may be a flag.
+            out[last[out[last] > 1]] ^= 2
+        elif wrong == "no rows":
+            return Found(0, at, found.needed)
+        elif found.rows > 1 and not found.needed:
+            return Found(found.rows - 1, int(rows[2][found.rows - 2]), 0)
+        return found
+
+    monkeypatch.setattr(Scan, "read", wrongly)
+    with pytest.raises(RejectedError, match="read plainly"):
+        run(placed(NATIVE["checkpoint"], tmp_path / "source"), tmp_path)
+    report = Report.read(Location.of(str(tmp_path / "home/runs/main/one/report.json")))
+    check = plain_check(report)
+    assert check.outcome is Outcome.FAILED
+    assert re.search(r"subtask \d, state .*State, key .*: expected .*, found .*", check.samples[0])
+    assert check.key_groups
+
+
+def test_a_sample_without_rows_cannot_tell(samples: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlainDatabase, "draw", lambda *_: None)
+    report, _ = run(placed(NATIVE["checkpoint"], tmp_path / "source"), tmp_path)
+    check = plain_check(report)
+    assert check.outcome is Outcome.COULD_NOT_TELL
+    assert "no row was drawn of" in check.actual
+
+
+@pytest.mark.slow
+def test_a_run_that_an_earlier_version_began_with_a_copy_goes_on(tmp_path: Path) -> None:
+    source = placed(NATIVE["checkpoint"], tmp_path / "source")
+    _, done = run(source, tmp_path, rehearse=True)
+    facts = done.facts(SnapshotFacts)
+    assert facts is not None
+    done.keep(replace(facts, read={"_metadata": "-2:0123456789abcdef"}))
+    done.forget(RescaleFacts, ValidateFacts)
+    done.enter(RunState.RUNNING, 2)
+    copy = done.canonical.child("0123456789abcdef")
+    copy.make_folder()
+    copy.child(METADATA).write_atomically(b"a copy")
+    report, again = run(source, tmp_path, rehearse=True)
+    assert report.is_green
+    assert {check.name: check.outcome for check in report.checks}[source_check.NAME] is Outcome.COULD_NOT_TELL
+    assert not again.canonical.exists()
