@@ -20,7 +20,7 @@ ALL_CORES = frozenset(range(os.cpu_count() or 1))
 _LOOK_SECONDS = 0.25
 _LOOKS_FOR_MEMORY = 4
 _PATIENCE = 30
-_POLL = 0.05
+_POLL, _POLLS_FOR_PROCESSOR = 0.05, 5
 
 
 class FailedError(Exception):
@@ -78,6 +78,13 @@ class Background:
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str], at_most: float) -> None:
         self._command, self._log, self._at_most = command, log, at_most
         self._process = _started(command, log, ALL_CORES, environment)
+        self._cpu = dict[int, float]()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor seconds of all its processes until now."""
+        _look(self._process, self._cpu, of_memory=False)
+        return sum(self._cpu.values())
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +104,11 @@ class Background:
 
     def _wait_until(self, reached: Callable[[], bool]) -> None:
         end = time.perf_counter() + self._at_most
-        while not reached():
+        for look in itertools.count():
+            if reached():
+                return
+            if look % _POLLS_FOR_PROCESSOR == 0:
+                _look(self._process, self._cpu, of_memory=False)
             if time.perf_counter() > end:
                 self._stop()
                 raise TookTooLongError(f"{' '.join(self._command)} was stopped after {self._at_most:.0f} seconds")

@@ -147,14 +147,15 @@ PARTS = ("stop with savepoint", "conversion", "restore", "first checkpoint")
 class Outage:
     """How long a job stands still: the seconds of each of `PARTS`, up to the one that took too long.
 
-    `source` and `result` are the bytes of both savepoints. `shorter` compares with the first outage of the table,
-    `faster` compares the conversion with the peer's.
+    `source` and `result` are the bytes of both savepoints, `cpu_seconds` are those of Flink and of the conversion.
+    `shorter` compares with the first outage of the table, `faster` compares the conversion with the peer's.
     """
 
     what: str
     source: int
     result: int
     parts: tuple[float, ...]
+    cpu_seconds: float = 0
     shorter: float | None = None
     faster: float | None = None
     goal: str = ""

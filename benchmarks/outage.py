@@ -12,6 +12,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from benchmarks import state_processor
 from benchmarks.executing import Background, TookTooLongError, on_all_cores
 from benchmarks.measuring import PARTS, Duration, Outage, Scale, Subject, WrongResultError
@@ -66,11 +68,23 @@ class _CutOver:
 
     def __init__(self, way: Way, cluster: FlinkCluster, scratch: Path, before: Path, opened: ExitStack) -> None:
         self._way, self._cluster, self._scratch, self._opened = way, cluster, scratch, opened
+        self._converting: Background | None = None
         self._jar = cluster.upload_jobs()
         self.source, self.target = Path(), scratch / "migrated"
         self._job = start(cluster, self._jar, LEGACY_JOB, before)
         self._job.wait_until_running(AT_MOST)
         self._job.wait_for_checkpoints(patience=AT_MOST)
+        self._cpu_before = self._flinks_cpu_seconds()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor seconds of Flink and of the conversion since the first part began."""
+        converting = self._converting.cpu_seconds if self._converting else 0
+        return self._flinks_cpu_seconds() - self._cpu_before + converting
+
+    def _flinks_cpu_seconds(self) -> float:
+        times = [psutil.Process(self._cluster.pid(name)).cpu_times() for name in ("jobmanager", "taskmanager")]
+        return sum(one.user + one.system for one in times)
 
     @property
     def parts(self) -> tuple[Callable[[], None], ...]:
@@ -83,8 +97,8 @@ class _CutOver:
     def _convert(self) -> None:
         command = self._way.command(self.source, self.target, self._scratch)
         home = {"STATEFERRY_HOME": str(self._scratch / "home")}
-        converting = self._opened.enter_context(Background(command, self._scratch / "log", home, AT_MOST))
-        converting.wait_for(self.target / METADATA)
+        self._converting = self._opened.enter_context(Background(command, self._scratch / "log", home, AT_MOST))
+        self._converting.wait_for(self.target / METADATA)
 
     def _restore(self) -> None:
         self._job = start(self._cluster, self._jar, NEW_JOB, self.target)
@@ -126,12 +140,13 @@ def _outage(way: Way, folder: Path, before: Path, keys: int) -> tuple[Outage, di
                 began = time.perf_counter()
                 part()
                 seconds.append(time.perf_counter() - began)
+        cpu_seconds = cut_over.cpu_seconds
     result, steps = 0, dict[Step, float]()
     if len(seconds) > PARTS.index("conversion"):
         _expect_entries(cut_over.target, keys)
         result = size_of(cut_over.target)
         steps = {} if way.by_peer else step_seconds(scratch / "home")
-    outage = Outage(way.what, size_of(cut_over.source) if seconds else 0, result, tuple(seconds))
+    outage = Outage(way.what, size_of(cut_over.source) if seconds else 0, result, tuple(seconds), cpu_seconds)
     shutil.rmtree(scratch)
     return outage, steps
 

@@ -16,7 +16,17 @@ _PACKAGES = ("numpy", "numba", "pyarrow", "cramjam")
 _RATE_HEADER = ("", "measured on", "million/s", "best", "per CPU second", "goal", "plain Python", "faster by")
 _DURATION_HEADER = ("", "seconds", "best", "goal", "")
 _COMPARISON_HEADER = ("", "seconds", "best", "processor seconds", "memory", "times as fast", "by processor", "goal")
-_OUTAGE_HEADER = ("", "MB in", "MB out", *PARTS, "outage", "times as short", "conversion, times as fast", "goal")
+_OUTAGE_HEADER = (
+    "",
+    "MB in",
+    "MB out",
+    *PARTS,
+    "outage",
+    "processor seconds",
+    "times as short",
+    "conversion, times as fast",
+    "goal",
+)
 
 
 def tables(lines: Iterable[Line]) -> str:
@@ -87,6 +97,7 @@ def _outage_row(line: Outage) -> tuple[str, ...]:
         *(f"{size / 1e6:,.0f}" if size else "" for size in (line.source, line.result)),
         *parts,
         f"{'' if line.is_whole else '> '}{line.seconds:.1f}",
+        f"{line.cpu_seconds:.1f}",
         *(f"{ratio:.2f}" if ratio else "" for ratio in (line.shorter, line.faster)),
         line.goal,
     )

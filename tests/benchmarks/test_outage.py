@@ -15,7 +15,7 @@ from benchmarks.executing import Background, FailedError, TookTooLongError
 from benchmarks.measuring import PARTS, Outage, Scale
 from benchmarks.report import tables
 
-PLAIN = Outage("plain", 1_000_000, 3_000_000, (1.0, 20.0, 30.0, 9.0))
+PLAIN = Outage("plain", 1_000_000, 3_000_000, (1.0, 20.0, 30.0, 9.0), 70.0)
 _PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)', sys.argv[1]])"
 
 
@@ -26,7 +26,7 @@ def cells(line: Outage) -> list[str]:
 
 def test_an_outage_is_shown_with_its_parts_and_their_sum() -> None:
     assert cells(replace(PLAIN, shorter=2.5, faster=4, goal="reached")) == [
-        "plain", "1", "3", "1.0", "20.0", "30.0", "9.0", "60.0", "2.50", "4.00", "reached",
+        "plain", "1", "3", "1.0", "20.0", "30.0", "9.0", "60.0", "70.0", "2.50", "4.00", "reached",
     ]  # fmt: skip
 
 
@@ -53,11 +53,12 @@ def test_goals_count_at_their_size() -> None:
 
 
 def test_a_command_goes_on_after_its_work_until_it_ends(tmp_path: Path) -> None:
-    script = "import sys, time; open(sys.argv[1], 'w'); time.sleep(1.5)"
+    script = "import sys, time; [0 for _ in range(10**7)]; open(sys.argv[1], 'w'); time.sleep(1.5)"
     began = time.perf_counter()
     with Background([sys.executable, "-c", script, str(tmp_path / "done")], tmp_path / "log", {}, 60) as command:
         command.wait_for(tmp_path / "done")
         working = time.perf_counter() - began
+        assert 0.1 < command.cpu_seconds < working + 1
     assert time.perf_counter() - began > working + 1
 
 
