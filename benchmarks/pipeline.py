@@ -17,7 +17,7 @@ from benchmarks.measuring import Comparison, Duration, Execution, Scale, Subject
 from benchmarks.other_values import Values, with_other_values
 from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
-from stateferry.runs.facts import FACTS_OF, MigrateFacts, Step
+from stateferry.runs.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
 from stateferry.runs.runs import Run
 from stateferry.savepoint.keyed_file import WINDOW
 from stateferry.savepoint.reader import Savepoint
@@ -92,7 +92,7 @@ class Bench:
         done = execute(command, self.folder / "run.log", cores=cores, environment={"STATEFERRY_HOME": str(path)})
         newest = newest_run(path)
         stored = Run.open(Location.of(str(newest)))
-        times = {step: _seconds(stored, step) for step in Step.CUT_OVER.earlier}
+        times = {step: _seconds(stored, step) for step in IN_REHEARSAL}
         migrated = stored.facts(MigrateFacts)
         written = sum(state.rows_written for state in migrated.counts.values()) if migrated else 0
         result = newest / "staged" if rehearse else target
@@ -228,7 +228,7 @@ def _by_byte(bench: Bench, source: Path, ours: Comparison) -> Iterator[Compariso
 
 
 def _steps(nights: list[Night]) -> Iterator[Duration]:
-    for step in Step.CUT_OVER.earlier:
+    for step in IN_REHEARSAL:
         yield Duration(f"of the plain run: {step}", tuple(night.steps[step] for night in nights))
     rest = tuple(night.execution.seconds - sum(night.steps.values()) for night in nights)
     yield Duration("of the plain run: starting, stopping, and between the steps", rest)

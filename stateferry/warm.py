@@ -152,7 +152,9 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
         resolved, run = resolve(plan, opened), Run.create(plan, now)
         with Control(plan.catalog_uri) as control:
             lease = control.acquire(job, plan.run_id)
-            Pipeline(workers, run, resolved, control, lease).carry_out()
+            pipeline = Pipeline(workers, run, resolved, control, lease)
+            pipeline.carry_out()
+            pipeline.bring_tables()
             control.release(lease)
     keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
     validate.run(workers, keeping, plan.target)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from stateferry.printable import printable
 from stateferry.quantities import noun
 from stateferry.runs.plan import MigrationPlan
+from stateferry.runs.prediction import prediction_text
 from stateferry.runs.report import Report
-from stateferry.runs.report_text import fact_lines
+from stateferry.runs.report_text import fact_lines, tables_line
 from stateferry.validation.check_result import Outcome
 
 
@@ -27,8 +28,9 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
     yield f"- to `{_code(plan.target)}`"
     yield f"- run `{_code(report.run_id)}` of job `{_code(report.job)}`"
     if report.predictions:
-        parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
-        yield f"- a cut-over is likely to take: {parts}"
+        yield f"- a cut-over is likely to take: {prediction_text(report.predictions)}"
+    if report.tables_pending:
+        yield f"- {tables_line(report)}"
     for note in report.notes:
         yield f"- note: {_cell(note)}"
     yield ""

@@ -70,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
         if before is not None:
             check_not_ended(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
+            if control.are_tables_pending(before.plan.job, before.plan.run_id):
+                return _carry_out(before, None, control)
             say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
             return 0
         if before is not None and before.state is RunState.PUBLISHED:
@@ -108,7 +110,7 @@ def _stands(run: Run, control: Control) -> bool:
 
 
 def _only_publishes(run: Run) -> bool:
-    """Whether only the publication is left to do, which doesn't need the source."""
+    """Whether the publication is what is left to do, which doesn't need the source."""
     from stateferry.runs.facts import Step
 
     return not run.plan.rehearse and run.has_done(Step.VALIDATE)
@@ -157,18 +159,33 @@ def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int
             from stateferry.steps.pipeline import Pipeline
 
             pipeline = Pipeline(workers, run, resolved, control, lease, say)
-            try:
-                report = pipeline.carry_out()
-            finally:
-                _show_failed_report(run)
+            _do_steps(pipeline)
     finally:
         with suppress(PassingError):  # If this fails, the lease expires.
             control.release(lease)
-    from stateferry.runs.report_text import show_report
-
-    show_report(report, sys.stdout)
-    _say_end(pipeline)
+    _say_times(run)
     return 0
+
+
+def _do_steps(pipeline: Pipeline) -> None:
+    """Does the steps. As soon as the new job may start, it says so; the tables follow after that."""
+    from stateferry.runs.report import Report
+    from stateferry.runs.report_text import show_report, show_tables
+    from stateferry.runs.run_states import RunState
+
+    run = pipeline.run
+    if run.state is not RunState.PUBLISHED:
+        try:
+            report = pipeline.carry_out()
+        finally:
+            _show_failed_report(run)
+        show_report(report, sys.stdout)
+        _say_result(run)
+    if pipeline.control.are_tables_pending(run.plan.job, run.plan.run_id):
+        try:
+            pipeline.bring_tables()
+        finally:
+            show_tables(Report.read(run.report), sys.stdout)
 
 
 def _show_failed_report(run: Run) -> None:
@@ -181,15 +198,17 @@ def _show_failed_report(run: Run) -> None:
             show_report(report, sys.stdout)
 
 
-def _say_end(pipeline: Pipeline) -> None:
-    from stateferry.runs.prediction import part_times
-    from stateferry.runs.report_text import time_line
-
-    run = pipeline.run
-    say(time_line(part_times(run)))
+def _say_result(run: Run) -> None:
     if run.plan.rehearse:
         say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
     else:
         say(f"published: restore the new job from {run.plan.target}")
         say(f"to go back: stateferry rollback --job {run.plan.job}")
     say(f"report: {run.report.shown}")
+
+
+def _say_times(run: Run) -> None:
+    from stateferry.runs.prediction import part_times
+    from stateferry.runs.report_text import time_line
+
+    say(time_line(part_times(run)))

@@ -29,6 +29,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
+    from stateferry.runs.facts import TablesProblem
     from stateferry.runs.prediction import part_times
     from stateferry.runs.publications import Control
     from stateferry.runs.target_metadata import published_run
@@ -41,9 +42,11 @@ def run(options: argparse.Namespace) -> int:
             assert control is not None
             standing, lease = control.standing(job), control.lease_of(job)
             run = None if standing is None else published_run(home, standing)
+            problem = None if run is None else run.facts_if_sound(TablesProblem)
             before = [one for one in control.history(job) if standing and one.sequence == standing.previous]
             jobs[job] = {
                 "published": None if standing is None else _shown(standing),
+                "tables_problem": None if problem is None else problem.reason,
                 "times": [] if run is None else [asdict(time) for time in part_times(run)],
                 "before": _shown(before[0]) if before else None,
                 "lease": None if lease is None else asdict(lease),
@@ -81,6 +84,9 @@ def _lines(job: str, facts: dict[str, Any]) -> list[str]:
         lines.append(
             f"  published: {published['target']} (publication {published['sequence']}, run {published['run_id']})"
         )
+        if published["tables_pending"]:
+            why = facts["tables_problem"] or "they are written and checked after the publication"
+            lines.append(f"  tables pending: {why}")
         if facts["times"]:
             lines.append(f"  {time_line([PartTime(**time) for time in facts['times']])}")
         lines.append(

@@ -39,7 +39,8 @@ from stateferry.savepoint.stores import reaching
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import Watch, Workers
 
-_AT_ONCE_FOLLOWED = Step.VALIDATE.earlier
+# After a validation a person may think, and after a cut-over the new job starts.
+_AT_ONCE_FOLLOWED = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE)
 
 
 # Opens workers for an application of this name; the second argument is called with the progress of the step.
@@ -58,15 +59,17 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
         check_not_ended(run, control)
         if run.state is RunState.PUBLISHED:
             TargetMetadata(run).roll_forward()
-            say(f"nothing to do: run {run.plan.run_id} is published")
-            return 0
+            if step is not Step.TABLES or not control.are_tables_pending(run.plan.job, run.plan.run_id):
+                say(f"nothing to do: run {run.plan.run_id} is published")
+                return 0
         return _do(run, step, open_workers, control)
 
 
 def _do(run: Run, step: Step, open_workers: OpenWorkers, control: Control) -> int:
     goes_on = f"run {run.plan.run_id} continues where it stopped when {step} is started again"
     with if_interrupted(goes_on), _leased(control, run, step) as lease:
-        resolved = None if step is Step.CUT_OVER and run.has_done(Step.VALIDATE) else _resolved(run)
+        # After the validation the pipeline opens the source itself, if it needs it.
+        resolved = None if run.has_done(Step.VALIDATE) else _resolved(run)
         if resolved is not None and resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
                 say(line)

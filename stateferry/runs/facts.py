@@ -24,19 +24,27 @@ SECONDS = "seconds"
 
 
 class Step(StrEnum):
-    """The steps of a run, in their order."""
+    """The steps of a run."""
 
     SNAPSHOT = "snapshot"
     MIGRATE = "migrate"
     RESCALE = "rescale"
     VALIDATE = "validate"
     CUT_OVER = "cut_over"
+    TABLES = "tables"
 
-    @property
-    def earlier(self) -> tuple[Step, ...]:
-        """The steps before this one."""
-        steps = tuple(Step)
-        return steps[: steps.index(self)]
+    def earlier(self, *, rehearses: bool) -> tuple[Step, ...]:
+        """The steps that must be done before this one, in a rehearsal or in a cut-over."""
+        if self is Step.MIGRATE:
+            return (Step.SNAPSHOT,)
+        steps = IN_REHEARSAL if rehearses else IN_CUT_OVER
+        return steps[: steps.index(self)] if self in steps else steps
+
+
+# A rehearsal publishes nothing, so its report can have the account of the tables. In a cut-over the job stands still
+# until the publication, so the tables follow after it: their step does what is left of the migrate step, too.
+IN_REHEARSAL = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE)
+IN_CUT_OVER = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER, Step.TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +214,20 @@ class CutOverFacts(TimedFacts):
     name: ClassVar[str] = Step.CUT_OVER.value
 
 
+@dataclass(frozen=True, slots=True)
+class TablesFacts(TimedFacts):
+    """The tables hold what was published, and their `main` has followed as far as it may."""
+
+    name: ClassVar[str] = Step.TABLES.value
+
+
 FACTS_OF: Mapping[Step, type[TimedFacts]] = {
     Step.SNAPSHOT: SnapshotFacts,
     Step.MIGRATE: MigrateFacts,
     Step.RESCALE: RescaleFacts,
     Step.VALIDATE: ValidateFacts,
     Step.CUT_OVER: CutOverFacts,
+    Step.TABLES: TablesFacts,
 }
 
 
@@ -248,6 +264,37 @@ class Advance(RunFacts):
     name: ClassVar[str] = "advance"
 
     moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAccount:
+    """What the validation counted of a new state in the staged savepoint: for each key group, entries and hashes."""
+
+    operator: str
+    state: str
+    counts: tuple[int, ...]
+    sums: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAccounts(RunFacts):
+    """The accounts of the staged savepoint, with which the tables are compared after the publication.
+
+    A run that an earlier version has validated doesn't have them: its report has the account of the tables.
+    """
+
+    name: ClassVar[str] = "accounts"
+
+    states: tuple[StagedAccount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TablesProblem(RunFacts):
+    """Why the last try to bring the tables to what was published has failed."""
+
+    name: ClassVar[str] = "tables_problem"
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

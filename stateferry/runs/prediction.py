@@ -12,11 +12,18 @@ from dataclasses import dataclass
 from itertools import dropwhile, islice
 from statistics import median
 
-from stateferry.runs.facts import FACTS_OF, JobStarted, SavepointTaken, SnapshotFacts, TimedFacts
+from stateferry.runs.facts import FACTS_OF, JobStarted, SavepointTaken, SnapshotFacts, Step, TimedFacts
 from stateferry.runs.runs import Run, runs_of
 
-# In the order of a cut-over.
-PARTS: tuple[type[TimedFacts], ...] = (SavepointTaken, *FACTS_OF.values(), JobStarted)
+# In the order of a cut-over, in which the tables follow after the new job has started.
+_BEFORE_START = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER)
+AFTERWARDS: tuple[type[TimedFacts], ...] = (FACTS_OF[Step.MIGRATE], FACTS_OF[Step.TABLES])
+PARTS: tuple[type[TimedFacts], ...] = (
+    SavepointTaken,
+    *(FACTS_OF[step] for step in _BEFORE_START),
+    JobStarted,
+    *AFTERWARDS,
+)
 _NAMES = tuple(part.name for part in PARTS)
 # Only the newest runs count: older ones say little about today's machines and state.
 _NEWEST = 5
@@ -72,6 +79,16 @@ def seconds_of(run: Run) -> dict[str, float]:
     """The seconds that each part of the run took, for the parts that are done."""
     found = ((part.name, run.facts_if_sound(part)) for part in PARTS)
     return {name: facts.seconds for name, facts in found if facts is not None and facts.seconds is not None}
+
+
+def prediction_text(predictions: Mapping[str, float]) -> str:
+    """The predicted times: those of the cut-over, and those of the tables, for which the new job doesn't wait."""
+    later = {part.name for part in AFTERWARDS}
+    now, after = (
+        ", ".join(f"{part} {seconds:.0f} s" for part, seconds in predictions.items() if (part in later) is is_later)
+        for is_later in (False, True)
+    )
+    return "; ".join((*([now] if now else ()), *([f"after it, for the tables: {after}"] if after else ())))
 
 
 def unknown(predictions: Mapping[str, float]) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ class PublicationConflictError(RejectedError):
 class Record(BaseModel):
     """The content of a publication; readers who need consistent data go through it.
 
-    `metadata_digest` is the SHA-256 of the target's `_metadata`, `tables` are the snapshot ids by table.
+    `metadata_digest` is the SHA-256 of the target's `_metadata`, `tables` are the snapshot ids by table. While
+    `tables_pending`, the tables don't follow this publication yet, and it names none of their snapshots.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,9 +49,11 @@ class Record(BaseModel):
     target: str
     metadata_digest: str
     tables: dict[str, int]
+    tables_pending: bool = False
 
     def to_json(self) -> str:
-        return self.model_dump_json()
+        # Earlier versions don't know this field.
+        return self.model_dump_json(exclude=None if self.tables_pending else {"tables_pending"})
 
     @classmethod
     def of_json(cls, text: str) -> Record:
@@ -126,6 +129,23 @@ class Control(Leases):
             )
             self._stand(connection, held.job, published.sequence, version)
             return published
+
+    def are_tables_pending(self, job: str, run_id: str) -> bool:
+        """Whether the run has a publication that its tables haven't followed yet."""
+        with self._engine.begin() as connection:
+            return any(one.record.tables_pending for one in self._publications_of(connection, job, run_id))
+
+    def complete(self, held: Lease, run_id: str, tables: dict[str, int]) -> None:
+        """Records that the tables of the run's publication have followed; to repeat this is no error."""
+        with self._engine.begin() as connection:
+            self._check_held(connection, held)
+            for one in self._publications_of(connection, held.job, run_id):
+                complete = one.record.model_copy(update={"tables": tables, "tables_pending": False})
+                connection.execute(
+                    update(publication)
+                    .where(publication.c.job == held.job, publication.c.sequence == one.sequence)
+                    .values(record=complete.to_json())
+                )
 
     def reject(self, job: str, run_id: str, reason: str) -> Rejection:
         """Records that the run must never be published; a later rejection replaces the reason of an earlier one.

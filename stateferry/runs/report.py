@@ -41,7 +41,9 @@ class SavepointDigests:
 class Report:
     """The result of the validation.
 
-    `facts` are by step. `predictions` say how many seconds each part of a cut-over is likely to take.
+    `facts` are by step. `predictions` say how many seconds each part of a cut-over is likely to take. In a cut-over the
+    tables are `tables_pending` until `tables`, the checks that are made of them after the publication, are green. In a
+    rehearsal these are among the other checks.
     """
 
     # A report of a later version may have fields that this version doesn't know, so it is refused.
@@ -56,9 +58,11 @@ class Report:
     checks: tuple[Check, ...]
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     predictions: dict[str, float] = field(default_factory=dict)
+    tables: tuple[Check, ...] = ()
+    tables_pending: bool = False
 
     def __post_init__(self) -> None:
-        for check in self.checks:
+        for check in (*self.checks, *self.tables):
             if len(check.samples) > MOST_SAMPLES:
                 raise ValueError(f"check {check.name} has {len(check.samples)} samples, at most {MOST_SAMPLES} fit")
 
@@ -85,13 +89,18 @@ class Report:
         """The checks that failed."""
         return tuple(check for check in self.checks if check.outcome is Outcome.FAILED)
 
+    def with_tables(self, checks: tuple[Check, ...], facts: dict[str, dict[str, Any]]) -> Report:
+        """The report with the checks and facts of the tables, which are pending as long as a check fails."""
+        red = any(check.outcome is Outcome.FAILED for check in checks)
+        return replace(self, tables=checks, tables_pending=red, facts=self.facts | facts)
+
     def holds_for(self, staged: SavepointDigests, plan_fingerprint: str) -> bool:
         """Whether the report is about exactly these bytes, made by exactly this plan."""
         return self.plan_fingerprint == plan_fingerprint and self.staged.is_same_content(staged)
 
     def to_json(self) -> str:
-        checks = tuple(_writable(check) for check in self.checks)
-        content = _REPORT.dump_python(replace(self, checks=checks), mode="json", by_alias=True)
+        checks, tables = (tuple(map(_writable, of)) for of in (self.checks, self.tables))
+        content = _REPORT.dump_python(replace(self, checks=checks, tables=tables), mode="json", by_alias=True)
         return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
     def write(self, file: Location) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from stateferry.people_text import console_on, plain
 from stateferry.quantities import noun
 from stateferry.runs.facts import SnapshotFacts, Step
-from stateferry.runs.prediction import PartTime, unknown
+from stateferry.runs.prediction import PartTime, prediction_text, unknown
 from stateferry.runs.report import Report
 from stateferry.validation.check_result import Check, Outcome
 
@@ -34,13 +34,34 @@ def show_report(report: Report, file: TextIO) -> None:
                 console.print(plain(line), soft_wrap=True)
         _show(console, report.checks)
         if report.predictions:
-            parts = (f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
-            console.print(plain(f"a cut-over is likely to take: {', '.join(parts)}"), soft_wrap=True)
+            parts = prediction_text(report.predictions)
+            console.print(plain(f"a cut-over is likely to take: {parts}"), soft_wrap=True)
             if missing := unknown(report.predictions):
                 console.print(plain(f"no run has a time yet for: {', '.join(missing)}"), soft_wrap=True)
         for note in report.notes:
             console.print(plain(f"note: {note}"), soft_wrap=True)
         console.print(_verdict(report))
+        if report.tables_pending and report.is_green:
+            console.print(plain(tables_line(report)), soft_wrap=True)
+
+
+def show_tables(report: Report, file: TextIO) -> None:
+    """Prints the checks of the tables, which are made after the publication, to the file."""
+    with console_on(file) as console:
+        for line in fact_lines(Step.MIGRATE, report.facts.get(Step.MIGRATE, {})):
+            console.print(plain(line), soft_wrap=True)
+        if report.tables:
+            _show(console, report.tables)
+        console.print(plain(tables_line(report), "bold red" if report.tables_pending else "bold green"), soft_wrap=True)
+
+
+def tables_line(report: Report) -> str:
+    """How far the tables have followed the publication."""
+    if not report.tables_pending:
+        return "tables: they hold what is published"
+    if not report.tables:
+        return "tables pending: they are written and checked after the publication"
+    return "tables pending: they don't hold what is published. The published savepoint is not affected"
 
 
 def show_checks(checks: Iterable[Check], file: TextIO) -> None:

@@ -1,7 +1,7 @@
 """Cut over: publishes the staged savepoint that has a green report.
 
 The publication record is the commit point. The `_metadata` in the target follows from it: if it is missing there, a
-later command writes it. The tables' `main` has moved already, when the report was green.
+later command writes it. The tables' `main` moves afterwards, when the tables have followed.
 """
 
 from __future__ import annotations
@@ -49,13 +49,17 @@ def metadata_digest(savepoint: Savepoint) -> SavepointDigests:
     return SavepointDigests(savepoint.folder.shown, savepoint.metadata.checkpoint_id, dict([task.take()]))
 
 
-def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: dict[str, int]) -> Publication:
-    """Publishes the run's staged savepoint, if its files are still those of the green report."""
+def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: dict[str, int] | None) -> Publication:
+    """Publishes the run's staged savepoint, if its files are still those of the green report.
+
+    `tables` are the snapshots of the tables; None if the tables follow later.
+    """
     if not run.has_done(Step.VALIDATE):
         raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")
     report = Report.read(run.report)
     if not report.is_green:
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
+    check_apart(run.plan)
     staged = Savepoint.open(run.staged.path)
     if not report.holds_for(digests_of(workers, staged), run.plan.fingerprint):
         run.forget(RescaleFacts, ValidateFacts)
@@ -63,6 +67,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
             f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated, so nothing is "
             "published: rescale and validate again"
         )
+    # The target may have become a link while its files were read.
     check_apart(run.plan)
     target_metadata = TargetMetadata(run)
     metadata = target_metadata.read()
@@ -75,7 +80,8 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
         checkpoint_id=staged.metadata.checkpoint_id,
         target=run.plan.target,
         metadata_digest=hashlib.sha256(metadata).hexdigest(),
-        tables=tables,
+        tables=tables or {},
+        tables_pending=tables is None,
     )
     already = standing is not None and standing.record == record
     replaces = standing.sequence if standing is not None and not already else None

@@ -12,10 +12,12 @@ from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask
 from stateferry.tables.chunk import WrittenChunk
 from stateferry.tables.current_view import put_current_view
+from stateferry.tables.known_keys import KnownKeysTask, plan_known_keys
 from stateferry.tables.migrate import (
     TableHome,
     TableSnapshots,
     advance_main,
+    check_vanished,
     commit_migrate,
     migrate_chunk,
     plan_migrate,
@@ -82,6 +84,18 @@ def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]
             with reaching(plan.warehouse, "written"):
                 snapshots = commit_migrate(step, written)
             yield MigratedState(step.tables, snapshots, step.rebuild)
+
+
+def check_known_keys(workers: Workers, resolved: ResolvedPlan) -> None:
+    """Raises an error if too many keys that the last run knew have vanished, as the step itself does."""
+    for one in resolved.operators:
+        for rules in one.rules:
+            tables = tables_of_state(resolved.plan.job, one.operator, rules)
+            with reaching(resolved.plan.warehouse):
+                tasks = plan_known_keys(table_home(resolved), tables, resolved.source, one.operator, rules)
+            found = workers.do("known keys", tasks, KnownKeysTask.count)
+            known, vanished = sum(keys.known for keys in found), sum(keys.vanished for keys in found)
+            check_vanished(tables, known, vanished, resolved.plan.vanish_threshold)
 
 
 def accounts(resolved: ResolvedPlan) -> list[AccountTask]:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stateferry.durations import now_ms
-from stateferry.errors import PassingError, RejectedError, StateferryError
+from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
 from stateferry.runs import source_check
 from stateferry.runs.apart import check_apart
 from stateferry.runs.expiry_guard import check_ages
 from stateferry.runs.facts import (
     FACTS_OF,
+    IN_REHEARSAL,
     Advance,
     Claim,
     CutOverFacts,
     MigrateFacts,
     RescaleFacts,
     SnapshotFacts,
+    StagedAccounts,
     StagedDigests,
     Step,
+    TablesFacts,
+    TablesProblem,
     TimedFacts,
     ValidateFacts,
 )
@@ -46,8 +50,11 @@ from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
-from stateferry.steps import cut_over, migrate, movement, rescale, snapshot, validate
+from stateferry.steps import cut_over, migrate, movement, rescale, snapshot, tables, validate
+from stateferry.steps.tables import TablesPendingError
 from stateferry.steps.workers import Workers
+from stateferry.validation.check_result import Outcome
+from stateferry.validation.checks import StagedStates
 
 _TO_BE_PUBLISHED = (RunState.VERIFIED, RunState.APPROVED)
 
@@ -76,11 +83,14 @@ class Pipeline:
         return self.opened
 
     def carry_out(self) -> Report:
-        """Does all steps that aren't done, and publishes the result unless the run is a rehearsal."""
+        """Does all steps that aren't done, and publishes the result unless the run is a rehearsal.
+
+        After a publication the tables are pending: `bring_tables` does the rest.
+        """
         with self._at_work():
             self._begin()
-            for step, do in self._steps().items():
-                self._once(step, do)
+            for step in IN_REHEARSAL if self.run.plan.rehearse else Step.CUT_OVER.earlier(rehearses=False):
+                self._once(step)
             report = self._verified()
             if not self.run.plan.rehearse:
                 self.cut_over()
@@ -88,20 +98,24 @@ class Pipeline:
 
     def carry_out_step(self, step: Step) -> None:
         """Does one step; the steps before it must be done."""
-        missing = [one for one in step.earlier if not self.run.has_done(one)]
-        if step is Step.CUT_OVER and self.run.plan.rehearse:
+        rehearses = self.run.plan.rehearse
+        missing = [one for one in step.earlier(rehearses=rehearses) if not self.run.has_done(one)]
+        if step is Step.CUT_OVER and rehearses:
             raise RejectedError(f"run {self.run.plan.run_id} is a rehearsal: there is nothing to cut over to")
         if missing:
             raise RejectedError(f"run {self.run.plan.run_id}: {step} comes after {', '.join(missing)}: do that first")
+        if step is Step.TABLES:
+            self.bring_tables()
+            return
         with self._at_work():
             if step is Step.CUT_OVER:
-                if self.run.stored(Advance) is None or self.run.state not in _TO_BE_PUBLISHED:
+                if self.run.state not in _TO_BE_PUBLISHED:
                     # The validation was killed after it had written its report, or an earlier cut-over failed.
                     self._verified()
                 self.cut_over()
                 return
             self._begin()
-            self._once(step, self._steps()[step])
+            self._once(step)
             if step is Step.VALIDATE:
                 self._verified()
 
@@ -146,17 +160,17 @@ class Pipeline:
             self.run.canonical.remove()
 
     def _verified(self) -> Report:
-        """Checks that the report is green, and moves the tables' `main` to this run.
-
-        `main` moves even if nothing is published later, so that the next run compares with the newest source. It stays
-        if it is of a newer savepoint.
-        """
+        """Checks that the report is green. In a rehearsal it then moves the tables' `main` to this run."""
         self.check_may_become(RunState.VERIFIED)
         report = self._green_report()
-        if self.run.stored(Advance) is None:
-            self.run.keep(Advance(migrate.advance(self.resolved, self._migrated)))
+        if self.run.plan.rehearse:
+            self._advance()
         self.run.enter(RunState.VERIFIED, now_ms())
         return report
+
+    def _advance(self) -> None:
+        """Moves the tables' `main` to this run, so that the next run compares with it; not if `main` is newer."""
+        self.run.keep(Advance(migrate.advance(self.resolved, self._migrated)))
 
     def _green_report(self) -> Report:
         report = Report.read(self.run.report)
@@ -179,11 +193,11 @@ class Pipeline:
             Step.VALIDATE: self.validate,
         }
 
-    def _once(self, step: Step, do: Callable[[], TimedFacts]) -> None:
-        self.check_may_become(RunState.RUNNING)
+    def _once(self, step: Step, leads_to: RunState = RunState.RUNNING) -> None:
+        self.check_may_become(leads_to)
         if not self.run.has_done(step):
             began = self.workers.begin(step)
-            facts = do()
+            facts = self._steps()[step]()
             self._renewal.check()
             self.run.keep(replace(facts, seconds=round(time.monotonic() - began, 3)))
 
@@ -227,6 +241,8 @@ class Pipeline:
 
     def rescale(self) -> RescaleFacts:
         """Does the rescale step and returns its facts."""
+        if not self.run.has_done(Step.MIGRATE):
+            migrate.check_known_keys(self.workers, self.resolved)
         claim = self.run.facts(Claim)
         if not self.run.plan.rehearse:
             check_apart(self.run.plan)
@@ -267,9 +283,10 @@ class Pipeline:
 
     def validate(self) -> ValidateFacts:
         """Does the validate step, writes the report, and returns the step's facts."""
-        tables = migrate.accounts(self.resolved)
-        read = BytesRead()
-        checks = validate.run(self.workers, self.resolved, self.run.staged.path, tables, read)
+        rehearses = self.run.plan.rehearse
+        account_tasks = migrate.accounts(self.resolved) if rehearses else []
+        read, accounts = BytesRead(), StagedStates()
+        checks = validate.run(self.workers, self.resolved, self.run.staged.path, account_tasks, read, accounts)
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
         report = Report(
@@ -280,15 +297,18 @@ class Pipeline:
             cut_over.metadata_digest(self.resolved.source),
             cut_over.digests_of(self.workers, Savepoint.open(self.run.staged.path), self._written()),
             tuple(checks),
-            self._reported_facts(),
+            self._reported_facts(Step.VALIDATE.earlier(rehearses=rehearses)),
             predict(self.run),
+            tables_pending=not rehearses,
         )
         report.write(self.run.report)
+        if not rehearses:
+            self.run.keep(tables.to_facts(accounts))
         return ValidateFacts(green=report.is_green)
 
-    def _reported_facts(self) -> dict[str, dict[str, Any]]:
-        """The facts of the steps so far, as they are stored, without the many digests of what the snapshot read."""
-        stored = {step.value: self.run.stored(FACTS_OF[step]) or {} for step in Step.VALIDATE.earlier}
+    def _reported_facts(self, steps: Iterable[Step]) -> dict[str, dict[str, Any]]:
+        """The facts of these steps, as they are stored, without the many digests of what the snapshot read."""
+        stored = {step.value: self.run.stored(FACTS_OF[step]) or {} for step in steps}
         return {step: {name: fact for name, fact in facts.items() if name != "read"} for step, facts in stored.items()}
 
     def _written(self) -> dict[str, FileDigest]:
@@ -307,7 +327,50 @@ class Pipeline:
         """Publishes the staged savepoint, and records that in the run's folder."""
         self.check_may_become(RunState.PUBLISHED)
         began = self.workers.begin(Step.CUT_OVER)
-        published = cut_over.publish(self.workers, self.run, self.control, self.lease, self._migrated.snapshots)
+        # An earlier version has brought the tables before the publication.
+        snapshots = self._migrated.snapshots if self.run.stored(Advance) is not None else None
+        published = cut_over.publish(self.workers, self.run, self.control, self.lease, snapshots)
         self.run.keep(CutOverFacts(seconds=round(time.monotonic() - began, 3)))
         self.run.note(RunState.PUBLISHED, now_ms())
         return published
+
+    def bring_tables(self) -> None:
+        """Brings the tables to what the run has published, compares them, and moves their `main`.
+
+        What fails here changes nothing of the publication. The run keeps the reason, and the next try goes on.
+        """
+        check_not_ended(self.run, self.control)
+        if self.run.state is not RunState.PUBLISHED:
+            raise RejectedError(f"run {self.run.plan.run_id}: {Step.TABLES} comes after {Step.CUT_OVER}: do that first")
+        with self._at_work():
+            self.check_may_become(RunState.PUBLISHED)
+            try:
+                self._bring_tables()
+            except (MissingHereError, PassingError):
+                raise
+            except StateferryError as error:
+                self.run.keep(TablesProblem(f"{error}"))
+                raise TablesPendingError(
+                    f"run {self.run.plan.run_id} is published, and a job may run from {self.run.plan.target}. The "
+                    f"tables are pending: {error}"
+                ) from error
+
+    def _bring_tables(self) -> None:
+        self._once(Step.MIGRATE, RunState.PUBLISHED)
+        began = self.workers.begin(Step.TABLES)
+        report, accounts = Report.read(self.run.report), self.run.facts(StagedAccounts)
+        if accounts is not None:
+            checks = tables.check(self.workers, self.resolved, accounts)
+            report = report.with_tables(checks, self._reported_facts([Step.MIGRATE]))
+            report.write(self.run.report)
+        if report.tables_pending:
+            failed = ", ".join(check.name for check in report.tables if check.outcome is Outcome.FAILED)
+            raise RejectedError(
+                f"they failed their checks, so their branch main stays where it was: {failed} "
+                f"({self.run.report.shown}). The next run or rehearsal of the job writes them on from main"
+            )
+        self._advance()
+        self._renewal.check()
+        self.control.complete(self.lease, self.run.plan.run_id, self._migrated.snapshots)
+        self.run.forget(TablesProblem)
+        self.run.keep(TablesFacts(seconds=round(time.monotonic() - began, 3)))

@@ -10,7 +10,7 @@ from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.validation.check_result import Check
-from stateferry.validation.checks import CheckResult, CheckTask, do_check, open_staged, validate
+from stateferry.validation.checks import CheckResult, CheckTask, StagedStates, do_check, open_staged, validate
 from stateferry.validation.conversion import Conversion
 
 _BYTES: Measure[CheckResult] = Measure("B", lambda result: result.size)
@@ -22,11 +22,12 @@ def run(
     staged: str,
     tables: Sequence[AccountTask] = (),
     read: BytesRead | None = None,
+    accounts: StagedStates | None = None,
 ) -> list[Check]:
     """The checks of the staged savepoint.
 
     `tables` are tasks that find out what the tables hold. The bytes of the source that were read are added to
-    `read`.
+    `read`, the accounts of the new states in the staged savepoint to `accounts`.
     """
     opened = open_staged(staged)
     if isinstance(opened, Check):
@@ -49,4 +50,5 @@ def run(
         do=on_workers,
         tables=table_accounts(workers.do(f"{Step.VALIDATE} tables", tables, account_of_chunk)),
         target_bytes=resolved.plan.chunk_bytes,
+        accounts=accounts,
     )

@@ -101,15 +101,10 @@ def plan_migrate(
 
     It makes at least `at_least` chunks if there is enough data for them.
     """
-    header = savepoint.keyed_header(operator)
-    assert header is not None
     checkpoint = savepoint.metadata.checkpoint_id
-    states = {state.name: state for state in savepoint.keyed_states(operator)}
-    serializers = _serializers(header, rules)
-    flag = states.get(rules.flag_name) if rules.flag_name else None
-    legacy = LegacyState(rules, flag, int(serializers[:16], 16))
     tables = tables_of_state(job, operator, rules)
-    schemas = {names.MAP_ENTRY: names.entry_schema(rules), names.KEY_LEDGER: names.ledger_schema(rules)}
+    schemas = schemas_of(rules)
+    layout, legacy = layout_of(savepoint, operator, rules, _chunk_firsts(savepoint, operator, chunk_bytes, at_least))
     catalog = home.catalog()
     found = {
         name: ensure_table(catalog, tables.identifier(name), f"{home.folder}/{tables.folder}/{name}", schema)
@@ -117,8 +112,6 @@ def plan_migrate(
     }
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
-    firsts = _chunk_firsts(savepoint, operator, chunk_bytes, at_least)
-    layout = TableLayout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts, _columns(schemas.values()))
     rebuild = before.layout.difference(layout) if before else None
     if before and not rebuild:
         layout = before.layout
@@ -136,6 +129,25 @@ def plan_migrate(
         (),
     )
     return step if done else replace(step, chunks=_chunks(step, savepoint, operator, legacy, found, schemas))
+
+
+def schemas_of(rules: Rules) -> dict[str, pa.Schema]:
+    """Returns the columns of the tables of a migrated state."""
+    return {names.MAP_ENTRY: names.entry_schema(rules), names.KEY_LEDGER: names.ledger_schema(rules)}
+
+
+def layout_of(
+    savepoint: Savepoint, operator: Operator, rules: Rules, firsts: tuple[int, ...]
+) -> tuple[TableLayout, LegacyState]:
+    """Returns the layout of a state's tables if their chunks begin with these key groups, and the state itself."""
+    header = savepoint.keyed_header(operator)
+    assert header is not None
+    states = {state.name: state for state in savepoint.keyed_states(operator)}
+    serializers = _serializers(header, rules)
+    flag = states.get(rules.flag_name) if rules.flag_name else None
+    columns = _columns(schemas_of(rules).values())
+    layout = TableLayout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts, columns)
+    return layout, LegacyState(rules, flag, int(serializers[:16], 16))
 
 
 def tables_of_state(job: str, operator: Operator, rules: Rules) -> names.StateTables:
@@ -195,7 +207,7 @@ def _chunks(
     firsts = step.mark.layout.chunks
     tasks = []
     for number, (first, after) in enumerate(zip(firsts, (*firsts[1:], operator.max_parallelism), strict=True)):
-        chunk = _one_chunk(savepoint, operator, range(first, after))
+        chunk = one_chunk(savepoint, operator, range(first, after))
         if chunk is None and number not in prior:
             continue
         folder = f"data/{names.CHUNK}={number}"
@@ -218,7 +230,8 @@ def _chunks(
     return tuple(tasks)
 
 
-def _one_chunk(savepoint: Savepoint, operator: Operator, key_groups: range) -> Chunk | None:
+def one_chunk(savepoint: Savepoint, operator: Operator, key_groups: range) -> Chunk | None:
+    """Returns the key groups as one chunk, or None if there is no data in them."""
     placed = savepoint.placed(operator)
     chunks = plan_chunks(operator, placed, lambda key_group: key_group in key_groups, target_bytes=1 << 62)
     return chunks[0] if chunks else None
@@ -229,13 +242,7 @@ def commit_migrate(step: MigrateStep, written: Sequence[WrittenChunk]) -> TableS
     counts = TableCounts()
     for chunk in written:
         counts.add(chunk.counts)
-    known, vanished = sum(chunk.known for chunk in written), counts.keys_vanished
-    if vanished > step.vanish_threshold * known:
-        raise VanishedKeysError(
-            f"state {step.tables.state}: {vanished} of the {known} keys that the last run knew are gone, more than the "
-            f"{step.vanish_threshold:.0%} that the plan allows. This may be the wrong savepoint. If it is the right "
-            "one, plan with a higher vanish_threshold"
-        )
+    check_vanished(step.tables, sum(chunk.known for chunk in written), counts.keys_vanished, step.vanish_threshold)
     if len(written) != len(step.chunks):
         raise ValueError(f"{len(step.chunks)} chunks were planned, and {len(written)} were written")
     catalog = step.home.catalog()
@@ -248,6 +255,16 @@ def commit_migrate(step: MigrateStep, written: Sequence[WrittenChunk]) -> TableS
         table = catalog.load_table(ref.identifier)
         snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, _replaced(step, table, ref))
     return TableSnapshots(step.mark.run_number, branch_of(step.mark.run_id), snapshots, counts)
+
+
+def check_vanished(tables: names.StateTables, known: int, vanished: int, threshold: float) -> None:
+    """Raises an error if too many of the keys that the last run knew have vanished."""
+    if vanished > threshold * known:
+        raise VanishedKeysError(
+            f"state {tables.state}: {vanished} of the {known} keys that the last run knew are gone, more than the "
+            f"{threshold:.0%} that the plan allows. This may be the wrong savepoint. If it is the right one, plan with "
+            "a higher vanish_threshold"
+        )
 
 
 def _replaced(step: MigrateStep, table: Table, ref: TableRef) -> list[DataFile]:

@@ -38,6 +38,8 @@ from stateferry.validation.sampling import SampleSpec, seed_of
 
 CheckTask = KeyedTask | CarriedTask
 CheckResult = KeyedResult | CarriedResult
+# The accounts of the staged savepoint by operator and new state.
+StagedStates = dict[tuple[str, str], Account]
 DoTasks = Callable[[Sequence[CheckTask]], Iterable[CheckResult]]
 
 _MOST_GROUPS_PROBED = 32
@@ -170,11 +172,21 @@ def validate(
     do: DoTasks = do_here,
     tables: Sequence[TableAccount] = (),
     target_bytes: int = TARGET_BYTES,
+    accounts: StagedStates | None = None,
 ) -> list[Check]:
-    """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check."""
+    """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check.
+
+    The accounts of the new states in the staged savepoint are put into `accounts`.
+    """
     tallies = tally_up(
         source, staged, conversion, do(plan_checks(source, staged, conversion, target_bytes=target_bytes))
     )
+    if accounts is not None:
+        accounts |= {
+            (pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].found.of(rules.new_name)
+            for pair in _pairs(source, staged)
+            for rules in conversion.rules.get(pair.old.id, ())
+        }
     samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
     return judge(source, staged, conversion, tallies, samples, tables)
 

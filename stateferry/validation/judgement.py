@@ -133,7 +133,7 @@ class OperatorJudge:
             yield rows.check(name, side is Side.SOURCE or not self.tally.damage)
         for table in self.tables:
             if table.operator == self.hex_id:
-                yield self._table(table)
+                yield table_check(self.label, table, self.tally.found.of(table.state))
 
     def carried(self) -> Iterator[Check]:
         """The checks of operator state and raw state: one for each state that differs, else one for all of them."""
@@ -249,14 +249,16 @@ class OperatorJudge:
     def _key_types(self) -> list[FlinkType]:
         return [state.key for state in self.conversion.expected_states.values()]
 
-    def _table(self, table: TableAccount) -> Check:
-        name, found = f"{self.label}/{table.state}: as the tables say", self.tally.found.of(table.state)
-        if table.problems:
-            samples = tuple(table.problems[:MOST_SAMPLES])
-            return Check(name, Outcome.FAILED, "tables that can be read", table.problems[0], samples=samples)
-        groups = tuple(found.differences(table.account.resized(self.tally.size)).tolist())
-        outcome = Outcome.FAILED if groups else Outcome.PASSED
-        return Check(name, outcome, _in_words(table.account), _in_words(found), groups)
+
+def table_check(operator: str, table: TableAccount, found: Account) -> Check:
+    """Compares the account of a state's tables with what was found in the staged savepoint."""
+    name = f"{operator}/{table.state}: as the tables say"
+    if table.problems:
+        samples = tuple(table.problems[:MOST_SAMPLES])
+        return Check(name, Outcome.FAILED, "tables that can be read", table.problems[0], samples=samples)
+    groups = tuple(found.differences(table.account.resized(len(found.counts))).tolist())
+    outcome = Outcome.FAILED if groups else Outcome.PASSED
+    return Check(name, outcome, _in_words(table.account), _in_words(found), groups)
 
 
 def _in_words(account: Account) -> str:

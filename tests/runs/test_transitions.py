@@ -27,7 +27,7 @@ from tests.support.kill_points import Picture
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
-STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over")
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over", "tables")
 GOES_ON, NO = 0, 1
 
 
@@ -146,15 +146,15 @@ COMMANDS = (*STEPS, "run", "approve", "reject", "rollback")
 # One line for each state, in the order of the commands: a step comes after those before it, an approval after a
 # validation, and nothing comes after a no, or after a rollback.
 TABLE = {
-    RunState.PLANNED: (0, 1, 1, 1, 1, 0, 1, 0, 1),
-    RunState.RUNNING: (0, 0, 1, 1, 1, 0, 1, 0, 1),
-    RunState.STAGED: (0, 0, 0, 0, 1, 0, 1, 0, 1),
-    RunState.VERIFIED: (0, 0, 0, 0, 0, 0, 0, 0, 1),
-    RunState.APPROVED: (0, 0, 0, 0, 0, 0, 0, 0, 1),
-    RunState.FAILED: (0, 0, 0, 0, 0, 0, 0, 0, 1),
-    RunState.REJECTED: (1, 1, 1, 1, 1, 1, 1, 0, 1),
-    RunState.PUBLISHED: (0, 0, 0, 0, 0, 0, 1, 1, 0),
-    RunState.ROLLED_BACK: (1, 1, 1, 1, 1, 1, 1, 1, 1),
+    RunState.PLANNED: (0, 1, 1, 1, 1, 1, 0, 1, 0, 1),
+    RunState.RUNNING: (0, 0, 0, 1, 1, 1, 0, 1, 0, 1),
+    RunState.STAGED: (0, 0, 0, 0, 1, 1, 0, 1, 0, 1),
+    RunState.VERIFIED: (0, 0, 0, 0, 0, 1, 0, 0, 0, 1),
+    RunState.APPROVED: (0, 0, 0, 0, 0, 1, 0, 0, 0, 1),
+    RunState.FAILED: (0, 0, 0, 0, 0, 1, 0, 0, 0, 1),
+    RunState.REJECTED: (1, 1, 1, 1, 1, 1, 1, 1, 0, 1),
+    RunState.PUBLISHED: (0, 0, 0, 0, 0, 0, 0, 1, 1, 0),
+    RunState.ROLLED_BACK: (1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 }
 
 

@@ -1,4 +1,4 @@
-"""The publication needs only what the run has staged: the source may be gone by then."""
+"""The publication needs only what the run has staged: the source may be gone by then, and the tables follow later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from stateferry.cli import main
-from stateferry.runs.publications import Control
+from stateferry.runs.facts import Advance
+from stateferry.runs.publications import Control, Record
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.file_names import METADATA
@@ -16,10 +17,11 @@ from stateferry.savepoint.storage import Location
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run
 from tests.support.in_process import do_step, without_spark
 from tests.support.kill_points import Picture, watched
+from tests.support.legacy_states import LegacyState
 
 __all__ = ["plan_of"]
 
-BEFORE_PUBLICATION = ("snapshot", "migrate", "rescale", "validate")
+BEFORE_PUBLICATION = ("snapshot", "rescale", "validate")
 
 
 def published_target(tmp_path: Path) -> str | None:
@@ -52,15 +54,21 @@ def test_a_run_that_was_killed_after_its_validation_needs_no_source(
         assert main(["run", "--plan", plan]) == 0
     assert len(points.pictures) > 5
     after = published(root)
+    assert after[1].tables
     shutil.rmtree(tmp_path / "source")
     for number, picture in enumerate(points.pictures):
         picture.restore(root)
         free_the_lease(root)
-        assert main(["run", "--plan", plan]) == 0, f"killed before {picture.effect}: {capsys.readouterr().err}"
-        assert published(root) == after, f"killed before effect {number}, {picture.effect}"
+        code, said = main(["run", "--plan", plan]), capsys.readouterr().err
+        sequence, record, state, target = published(root)
+        assert (sequence, state, target) == (after[0], after[2], after[3]), f"killed before {number}, {picture.effect}"
+        # The tables need the source; as long as they are pending, the command says so.
+        assert record in (after[1], after[1].model_copy(update={"tables": {}, "tables_pending": True}))
+        assert (code == 0) == (record == after[1])
+        assert code == 0 or "is published, and a job may run from" in said
 
 
-def published(root: Path) -> tuple[object, ...]:
+def published(root: Path) -> tuple[int, Record, RunState, dict[str, bytes | None]]:
     with Control(f"sqlite:///{root}/home/catalog.db") as control:
         standing = control.standing("orders")
     assert standing is not None
@@ -73,3 +81,59 @@ def free_the_lease(root: Path) -> None:
     with Control(f"sqlite:///{root}/home/catalog.db") as control:
         if (held := control.lease_of("orders")) is not None:
             control.release(held)
+
+
+@pytest.mark.slow
+def test_keys_that_have_vanished_stop_a_cut_over_before_anything_is_written(
+    tmp_path: Path, plan_of: PlanOf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = LegacyState({f"key-{number}": ({"a": number}, 0) for number in range(20)})
+    known.write(str(tmp_path / "known"))
+    before = plan_of("before", source=str(tmp_path / "known"), rehearse=True)
+    for step in ("snapshot", "migrate", "rescale", "validate"):
+        assert do_step(step, "--plan", before) == 0
+    other = known.with_changes(blobs={f"key-{number}": ({"a": 1}, 0) for number in range(11, 31)})
+    other.write(str(tmp_path / "other"))
+    wrong = plan_of("wrong", source=str(tmp_path / "other"))
+    assert do_step("snapshot", "--plan", wrong) == 0
+    capsys.readouterr()
+    assert do_step("rescale", "--plan", wrong) == 1
+    assert "11 of the 20 keys that the last run knew are gone, more than the 50%" in capsys.readouterr().err
+    assert the_run(tmp_path, "wrong").state is RunState.FAILED
+    assert not (tmp_path / "wrong").exists()
+    meant = plan_of("meant", source=str(tmp_path / "other"), vanish_threshold=0.55)
+    for step in (*BEFORE_PUBLICATION, "cut_over", "tables"):
+        assert do_step(step, "--plan", meant) == 0
+    with control_of(tmp_path) as control:
+        assert not control.are_tables_pending("orders", "meant")
+
+
+@pytest.mark.slow
+def test_tables_that_fail_after_the_publication_are_told_and_go_on_later(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    plan = plan_of("one")
+    for step in (*BEFORE_PUBLICATION, "cut_over"):
+        assert do_step(step, "--plan", plan) == 0
+    (tmp_path / "source").rename(tmp_path / "away")
+    for step, code in (("tables", 1), ("cut_over", 0)):
+        assert do_step(step, "--plan", plan) == code
+    said = capsys.readouterr()
+    assert f"run one is published, and a job may run from {tmp_path}/one. The tables are pending: " in said.err
+    assert "nothing to do: run one is published" in said.out
+    run = the_run(tmp_path, "one")
+    assert (run.state, run.facts(Advance)) == (RunState.PUBLISHED, None)
+    assert main(["status"]) == 0
+    assert f"tables pending: there is no savepoint at {tmp_path}/source" in capsys.readouterr().out
+    (tmp_path / "away").rename(tmp_path / "source")
+    assert do_step("tables", "--plan", plan) == 0
+    assert main(["status"]) == 0
+    assert "pending" not in capsys.readouterr().out
+    assert run.facts(Advance) == Advance(moved=True)
+    with control_of(tmp_path) as control:
+        standing = control.standing("orders")
+    assert standing is not None
+    assert len(standing.record.tables) == 2
+    assert do_step("tables", "--plan", plan) == 0
+    assert "nothing to do" in capsys.readouterr().out

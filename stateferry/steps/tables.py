@@ -1,0 +1,47 @@
+"""Tables: compares the tables of a published run with the staged savepoint, as the validation has found it.
+
+The validation of a rehearsal does this itself. In a cut-over the tables are written after the publication, so the
+validation keeps the accounts of the staged savepoint for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stateferry.errors import RejectedError
+from stateferry.runs.facts import StagedAccount, StagedAccounts, Step
+from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.steps import migrate
+from stateferry.steps.workers import Workers
+from stateferry.tables.account import account_of_chunk, table_accounts
+from stateferry.validation.check_result import Check
+from stateferry.validation.content import Account
+from stateferry.validation.judgement import table_check
+
+
+class TablesPendingError(RejectedError):
+    """The run is published, but its tables have not followed."""
+
+
+def to_facts(accounts: Mapping[tuple[str, str], Account]) -> StagedAccounts:
+    """The accounts of the staged savepoint as facts of the run, by operator and new state."""
+    return StagedAccounts(
+        tuple(
+            StagedAccount(operator, state, tuple(account.counts.tolist()), tuple(account.sums.tolist()))
+            for (operator, state), account in accounts.items()
+        )
+    )
+
+
+def check(workers: Workers, resolved: ResolvedPlan, staged: StagedAccounts) -> tuple[Check, ...]:
+    """The checks of the tables that the run has written."""
+    labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
+    found = {(one.operator, one.state): _account(one) for one in staged.states}
+    made = table_accounts(workers.do(Step.TABLES, migrate.accounts(resolved), account_of_chunk))
+    return tuple(table_check(labels[one.operator], one, found[one.operator, one.state]) for one in made)
+
+
+def _account(one: StagedAccount) -> Account:
+    return Account(np.array(one.counts, np.int64), np.array(one.sums, np.uint64))
