@@ -1,4 +1,4 @@
-"""Migrate a job's state: take snapshot → migrate → rescale → validate → approve → cut over."""
+"""Migrate a job's state: snapshot → rescale → validate → approve → cut over → tables; a rehearsal checks the tables."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ with DAG(
     take_savepoint = TakeSavepoint(task_id="take_savepoint")
     snapshot = StepOperator.of(Step.SNAPSHOT, trigger_rule=unless_skipped)
     migrate = StepOperator.of(Step.MIGRATE)
-    rescale = StepOperator.of(Step.RESCALE)
+    rescale = StepOperator.of(Step.RESCALE, trigger_rule=unless_skipped)
     validate = StepOperator.of(Step.VALIDATE, outlets=[TABLES_IF_MOVED])
     approve = ApproveRun(task_id="approve")
-    cut_over = StepOperator.of(Step.CUT_OVER, trigger_rule=unless_skipped, outlets=[PUBLISHED_SAVEPOINT, STATE_TABLES])
+    cut_over = StepOperator.of(Step.CUT_OVER, trigger_rule=unless_skipped, outlets=[PUBLISHED_SAVEPOINT])
     start_job = StartJob(task_id="start_job")
+    tables = StepOperator.of(Step.TABLES, trigger_rule=unless_skipped, outlets=[STATE_TABLES])
     return_to_old_job = ReturnToOldJob(task_id="return_to_old_job", trigger_rule=TriggerRule.ONE_FAILED)
     conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)
 
-    plan >> take_savepoint >> snapshot >> migrate >> rescale >> validate >> approve >> cut_over >> start_job
-    plan >> snapshot
-    validate >> cut_over
+    plan >> take_savepoint >> snapshot >> migrate >> rescale >> validate >> approve >> cut_over >> start_job >> tables
+    plan >> snapshot >> rescale
+    validate >> cut_over >> tables >> conclude
     [take_savepoint, start_job] >> return_to_old_job >> conclude

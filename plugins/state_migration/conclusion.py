@@ -12,10 +12,11 @@ from state_migration.dag_run import PLAN_TASK, fail_if_refused, planned_by, skip
 from state_migration.request import MigrationRequest
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
-from stateferry.runs.facts import JobStarted, Returned, Step
+from stateferry.runs.facts import JobStarted, Returned, Step, TablesProblem
 from stateferry.runs.prediction import part_times
+from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
-from stateferry.runs.report_text import show_report, time_line
+from stateferry.runs.report_text import show_report, show_tables, time_line
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
@@ -63,6 +64,8 @@ class Conclude(BaseOperator):
         if run.report.exists():
             text = StringIO()
             show_report(Report.read(run.report), text)
+            if run.state is RunState.PUBLISHED:
+                show_tables(Report.read(run.report), text)
             for line in text.getvalue().splitlines():
                 self.log.info("%s", line)
 
@@ -86,4 +89,16 @@ def _problem(run: Run, request: MigrationRequest) -> str:
         return (
             f"{name} is published, but the new job doesn't run: see the logs of start_job and return_to_old_job{back}"
         )
-    return ""
+    return _pending_tables(run, name)
+
+
+def _pending_tables(run: Run, name: str) -> str:
+    with Control(run.plan.catalog_uri) as control:
+        if not control.are_tables_pending(run.plan.job, run.plan.run_id):
+            return ""
+    problem = run.facts(TablesProblem)
+    why = problem.reason if problem else "the task tables has not ended"
+    return (
+        f"{name} is published, and a job that runs from it is not affected; but its tables are pending: {why}. When "
+        "the cause is removed, clear the task tables"
+    )

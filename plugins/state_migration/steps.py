@@ -26,7 +26,7 @@ from state_migration.dag_run import (
 )
 from stateferry.exit_codes import DAMAGED_OR_REFUSED, REJECTED, USAGE
 from stateferry.printable import printable
-from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step, TimedFacts
+from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step, TablesProblem, TimedFacts
 from stateferry.runs.lease import BEING_WORKED_ON
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
@@ -81,8 +81,7 @@ class StepOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its facts become an XCom
         run = run_of(context)
-        if self.step == Step.CUT_OVER and run.plan.rehearse:
-            skip(self.log, "a rehearsal publishes nothing")
+        self._skip_what_the_run_leaves_out(run)
         check_not_returned(run)
         check_not_rejected(run)
         self._wait_for_lease(run)
@@ -94,11 +93,20 @@ class StepOperator(SparkSubmitOperator):
             last = run.changes()[-1]
             if last.state in (RunState.FAILED, RunState.REJECTED) and run.changes() != before:
                 raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {printable(last.reason)}") from None
-            refusal = _refusal(str(error))
+            problem = run.facts(TablesProblem) if self.step == Step.TABLES else None
+            refusal = _refusal(str(error)) or (problem.reason if problem else "")
             if refusal:
                 raise AirflowFailException(f"{self.step} of run {run.plan.run_id}: {printable(refusal)}") from None
             raise
         return self._done(context, run)
+
+    def _skip_what_the_run_leaves_out(self, run: Run) -> None:
+        if run.plan.rehearse and self.step == Step.CUT_OVER:
+            skip(self.log, "a rehearsal publishes nothing")
+        if run.plan.rehearse and self.step == Step.TABLES:
+            skip(self.log, "a rehearsal writes its tables in the task migrate, and checks them in the task validate")
+        if not run.plan.rehearse and self.step == Step.MIGRATE:
+            skip(self.log, "a cut-over writes its tables after the publication, in the task tables")
 
     def _wait_for_lease(self, run: Run) -> None:
         with Control(run.plan.catalog_uri) as control:
@@ -118,6 +126,8 @@ class StepOperator(SparkSubmitOperator):
         said = _figures(facts)
         for note in facts.notes if isinstance(facts, SnapshotFacts) else ():
             self.log.warning("note: %s", note)
+        if self.step == Step.TABLES:
+            context["outlet_events"][STATE_TABLES].extra = _publication(run)
         if advance is not None and advance.moved:
             told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
             context["outlet_events"][TABLES_IF_MOVED].add(STATE_TABLES, extra=told)
@@ -125,11 +135,9 @@ class StepOperator(SparkSubmitOperator):
         return said
 
     def _published(self, context: Context, run: Run) -> dict[str, Any]:
-        plan, standing = run.plan, publication_of(run)
-        said = {"job": plan.job, "publication": standing.sequence, **standing.record.model_dump()}
-        for asset in (PUBLISHED_SAVEPOINT, STATE_TABLES):
-            context["outlet_events"][asset].extra = said
-        self.log.info("published: restore the new job from %s", plan.target)
+        said = _publication(run)
+        context["outlet_events"][PUBLISHED_SAVEPOINT].extra = said
+        self.log.info("published: restore the new job from %s", run.plan.target)
         return said
 
     def _nothing_to_do(self, context: Context) -> None:
@@ -138,6 +146,11 @@ class StepOperator(SparkSubmitOperator):
             # The job was stopped for this run. A failure makes a later task start it again.
             raise AirflowFailException(why)
         skip(self.log, why)
+
+
+def _publication(run: Run) -> dict[str, Any]:
+    standing = publication_of(run)
+    return {"job": run.plan.job, "publication": standing.sequence, **standing.record.model_dump()}
 
 
 def _figures(facts: TimedFacts) -> dict[str, Any]:

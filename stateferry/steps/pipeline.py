@@ -344,6 +344,7 @@ class Pipeline:
             raise RejectedError(f"run {self.run.plan.run_id}: {Step.TABLES} comes after {Step.CUT_OVER}: do that first")
         with self._at_work():
             self.check_may_become(RunState.PUBLISHED)
+            self.run.forget(TablesProblem)
             try:
                 self._bring_tables()
             except (MissingHereError, PassingError):
@@ -372,5 +373,4 @@ class Pipeline:
         self._advance()
         self._renewal.check()
         self.control.complete(self.lease, self.run.plan.run_id, self._migrated.snapshots)
-        self.run.forget(TablesProblem)
         self.run.keep(TablesFacts(seconds=round(time.monotonic() - began, 3)))

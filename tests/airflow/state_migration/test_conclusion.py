@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from state_migration.conclusion import Conclude
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 
-from stateferry.runs.facts import SnapshotFacts, StateSize
+from stateferry.runs.facts import SnapshotFacts, StateSize, TablesProblem
 from stateferry.runs.prediction import PARTS
+from stateferry.runs.publications import Control, Record
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from tests.airflow.state_migration.test_approval import context
@@ -41,3 +43,30 @@ def test_each_part_of_a_cut_over_is_told_beside_what_was_predicted(
     }
     told = "took: take_savepoint 3.0 s (predicted 2.0), snapshot 1.0 s (predicted 1.0), start_job 4.0 s (not predicted)"
     assert told in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("home")
+def test_pending_tables_fail_the_dag_run_with_their_reason(occasion: Occasion) -> None:
+    run = a_run(occasion, MigrationRequest())
+    plan = run.plan
+    record = Record(
+        run_id=plan.run_id,
+        plan_fingerprint=plan.fingerprint,
+        source=plan.source,
+        checkpoint_id=1,
+        target=plan.target,
+        metadata_digest="",
+        tables={},
+        tables_pending=True,
+    )
+    run.enter(RunState.PUBLISHED, 3)
+    with Control(plan.catalog_uri) as control:
+        held = control.acquire(plan.job, plan.run_id)
+        control.publish(held, record, replaces=None)
+        for reason in ("the task tables has not ended", "they failed their checks"):
+            with pytest.raises(AirflowFailException, match=f"is not affected; but its tables are pending: {reason}"):
+                Conclude(task_id="conclude").execute(context(run))
+            run.keep(TablesProblem("they failed their checks"))
+        control.complete(held, plan.run_id, {"orders.map_entry": 1})
+        control.release(held)
+    assert Conclude(task_id="conclude").execute(context(run))["state"] == "published"

@@ -47,8 +47,13 @@ def test_a_dag_is_imported_in_less_than_two_seconds_without_spark(name: str) -> 
 def test_the_steps_come_in_order() -> None:
     dag = load("state_migration")
     order = ["plan", "take_savepoint", "snapshot", "migrate", "rescale", "validate", "approve", "cut_over", "start_job"]
+    order += ["tables", "conclude"]
     for before, after in pairwise(order):
         assert after in dag.task_dict[before].downstream_task_ids
+    # A cut-over skips migrate, a rehearsal what comes after validate; a cut-over need not start the job.
+    for before, after in (("snapshot", "rescale"), ("validate", "cut_over"), ("cut_over", "tables")):
+        assert after in dag.task_dict[before].downstream_task_ids
+        assert dag.task_dict[after].trigger_rule == "none_failed_min_one_success"
     assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "start_job"}
     assert [task.task_id for task in dag.leaves] == ["conclude"]
 

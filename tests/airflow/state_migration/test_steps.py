@@ -24,7 +24,7 @@ from state_migration.request import MigrationRequest
 from state_migration.steps import StepOperator
 
 from stateferry.errors import PassingError, UsageError
-from stateferry.runs.facts import MigrateFacts, Returned, SnapshotFacts, StateSize
+from stateferry.runs.facts import RescaleFacts, Returned, SnapshotFacts, StateSize, TablesProblem
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -96,10 +96,10 @@ def test_what_a_step_notes_is_in_its_log(run: Run, submits: Submit, capsys: pyte
 
 def test_the_application_is_told_the_runs_folder(run: Run, submits: Submit, tmp_path: Path) -> None:
     submits(f'echo "$@" > {tmp_path}/said')
-    run.keep(MigrateFacts(seconds=1.0))
-    execute("migrate", run)
+    run.keep(RescaleFacts(seconds=1.0))
+    execute("rescale", run)
     said = (tmp_path / "said").read_text()
-    assert said.endswith(f"spark_jobs/migrate.py --run {run.folder.path}\n")
+    assert said.endswith(f"spark_jobs/rescale.py --run {run.folder.path}\n")
     assert "--master local[1]" in said
 
 
@@ -119,7 +119,7 @@ def test_a_driver_that_was_killed_is_tried_again(run: Run, submits: Submit) -> N
     run.enter(RunState.FAILED, 2, "of an earlier try, cleared since")
     submits("kill -9 $$")
     with pytest.raises(AirflowException) as caught:
-        execute("migrate", run)
+        execute("rescale", run)
     assert not isinstance(caught.value, AirflowFailException)
 
 
@@ -145,19 +145,19 @@ def test_a_driver_s_exit_code_says_whether_another_try_is_any_use(
     run.enter(RunState.RUNNING, 1)
     submits(f'echo "what Spark says before"; echo "{line}" >&2; echo "and after"; exit {code}')
     with pytest.raises(AirflowException) as caught:
-        execute("migrate", run)
+        execute("rescale", run)
     assert isinstance(caught.value, AirflowFailException) == final
     # Whoever looks into the task sees it, whatever becomes of it.
     assert line.removeprefix("stateferry: ") in str(caught.value)
 
 
 def test_a_task_that_a_person_ends_takes_its_application_along(run: Run, submits: Submit, tmp_path: Path) -> None:
-    operator = StepOperator(task_id="migrate", step="migrate")
+    operator = StepOperator(task_id="rescale", step="rescale")
     # Before there is one, as while it waits for the lease.
     operator.on_kill()
     submits(f"echo $$ > {tmp_path}/being-written; mv {tmp_path}/being-written {tmp_path}/pid; exec sleep 600")
     with ThreadPoolExecutor(1) as thread:
-        ended = thread.submit(execute, "migrate", run, operator=operator)
+        ended = thread.submit(execute, "rescale", run, operator=operator)
         while not (tmp_path / "pid").exists():
             assert not ended.done(), ended.result()
             time.sleep(0.05)
@@ -170,8 +170,8 @@ def test_a_task_that_a_person_ends_takes_its_application_along(run: Run, submits
     # The run doesn't take it for a failure of its own: the next try goes on.
     assert run.state is RunState.PLANNED
     submits("")
-    run.keep(MigrateFacts(seconds=1.0))
-    assert execute("migrate", run)["seconds"] == 1.0
+    run.keep(RescaleFacts(seconds=1.0))
+    assert execute("rescale", run)["seconds"] == 1.0
 
 
 def test_while_another_run_has_the_lease_the_task_waits(run: Run, submits: Submit, tmp_path: Path) -> None:
@@ -192,6 +192,25 @@ def test_a_rehearsal_is_not_cut_over_to(run: Run, occasion: Occasion, submits: S
     assert rehearsal is not None
     with pytest.raises(AirflowSkipException, match="a rehearsal publishes nothing"):
         execute("cut_over", rehearsal)
+    with pytest.raises(AirflowSkipException, match="checks them in the task validate"):
+        execute("tables", rehearsal)
+    with pytest.raises(AirflowSkipException, match="after the publication, in the task tables"):
+        execute("migrate", run)
+
+
+def test_tables_that_fail_say_why_and_are_not_tried_again(run: Run, submits: Submit, tmp_path: Path) -> None:
+    run.keep(TablesProblem("they failed their checks"))
+    stored = Path(run.file_of(TablesProblem).path)
+    stored.rename(tmp_path / "problem.json")
+    # In cluster mode, spark-submit knows no more than that the application has failed.
+    submits(f"cp {tmp_path}/problem.json {stored}; exit 1")
+    with pytest.raises(AirflowFailException, match=r"tables of run .*: they failed their checks"):
+        execute("tables", run)
+    stored.unlink()
+    submits("exit 1")
+    with pytest.raises(AirflowException) as raised:
+        execute("tables", run)
+    assert not isinstance(raised.value, AirflowFailException)
 
 
 def test_after_the_old_job_was_started_again_no_task_goes_on(run: Run, submits: Submit) -> None:
