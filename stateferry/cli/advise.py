@@ -1,0 +1,168 @@
+"""`stateferry advise`: shows how evenly key groups and subtasks are loaded, and searches for a better layout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from stateferry.cli import files_from
+from stateferry.cli.progress import progress_bar
+from stateferry.errors import UsageError
+
+if TYPE_CHECKING:
+    from stateferry.balance.advice import Advice
+    from stateferry.balance.key_weights import KeyWeights
+    from stateferry.balance.layouts import Layout, Loads
+    from stateferry.savepoint.reader import Savepoint
+
+_DESCRIPTION = """\
+Say how evenly keyed state is spread over key groups and subtasks, which keys are the heaviest, and whether another
+parallelism or max parallelism would spread it better. Searches all max parallelisms from the present one on (of many
+keys some hundred of them), and says how much of what the flattest one gains is systematic and how much is luck.
+Nothing is changed.
+"""
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "advise",
+        help="say how evenly state is spread, and which layout spreads it better",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    parser.add_argument("--operator", metavar="NAME", help="an operator's id, uid or unique name (default: all)")
+    parser.add_argument("--parallelism", metavar="N[-M]", help="one or a range, such as 1-64 (default: as it is)")
+    parser.add_argument(
+        "--max-parallelism", metavar="N[-M]", help="one or a range (default: from the present one to 32768)"
+    )
+    parser.add_argument(
+        "--by", choices=("bytes", "rows", "keys"), default="bytes", help="what counts as load (default: bytes)"
+    )
+    parser.add_argument("--heaviest", type=int, default=10, metavar="N", help="show so many keys (default: 10)")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    files_from.add_to(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    from stateferry.balance.advice import Span, advise
+    from stateferry.savepoint.reader import Savepoint
+
+    parallelism = Span.of(options.parallelism, "parallelism") if options.parallelism else None
+    max_parallelism = Span.of(options.max_parallelism, "max parallelism") if options.max_parallelism else None
+    if not 0 <= options.heaviest <= _MOST_SHOWN:
+        raise UsageError(f"expected --heaviest of 0 to {_MOST_SHOWN}, found {options.heaviest}")
+    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
+    found = [advise(weights, parallelism, max_parallelism) for weights in _measured(savepoint, options)]
+    if options.json:
+        facts = {"path": savepoint.folder.shown, "operators": [_facts(savepoint, advice) for advice in found]}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+    else:
+        from stateferry.cli.advise_text import show
+
+        show(savepoint, found)
+    return 0
+
+
+_MOST_SHOWN = 1000
+
+
+def _measured(savepoint: Savepoint, options: argparse.Namespace) -> list[KeyWeights]:
+    from stateferry.balance.key_weights import measure_keys
+    from stateferry.survey import bytes_to_read
+
+    operators = savepoint.keyed_operators()
+    if options.operator is not None:
+        operators = (savepoint.operator(options.operator),)
+    with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
+        found = [
+            measure_keys(savepoint, operator, options.by, heaviest=options.heaviest, bytes_read=bytes_read)
+            for operator in operators
+        ]
+    measured = [weights for weights in found if weights is not None]
+    if not measured:
+        named = f"operator {options.operator}" if options.operator is not None else "the savepoint"
+        raise UsageError(f"{named} has no keyed state, so there is nothing to balance")
+    return measured
+
+
+def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:
+    from stateferry.balance.apply import how_to_apply
+    from stateferry.serializers.types import type_name
+
+    weights, proposal = advice.weights, advice.proposal
+    return {
+        "id": weights.operator.hex_id,
+        "uid": weights.operator.uid,
+        "name": weights.operator.name,
+        "key_type": type_name(weights.key),
+        "by": weights.measure,
+        "sampled": weights.sampled,
+        "keys_not_known": weights.why_no_keys,
+        "max_parallelism_fixed": weights.why_fixed,
+        "key_groups": {measure: groups.tolist() for measure, groups in weights.groups.items()},
+        "heaviest_keys": [
+            {
+                "key": None if key.text is None else json.loads(key.text),
+                "key_group": key.key_group,
+                "rows": key.rows,
+                "bytes": key.bytes,
+            }
+            for key in weights.heaviest
+        ],
+        "one_key_is_too_heavy": advice.one_key_is_too_heavy,
+        "today": _layout_facts(advice.before),
+        "candidates": advice.candidates,
+        "choices": [
+            {
+                "parallelism": choice.parallelism,
+                "today": choice.today and _loads_facts(choice.today),
+                "flattest": {
+                    "max_parallelism": choice.flattest.layout.max_parallelism,
+                    **_loads_facts(choice.flattest),
+                },
+                "least_possible": choice.least_over_mean,
+            }
+            for choice in advice.choices
+        ],
+        "proposal": {
+            **_layout_facts(advice.after),
+            "is_worth_it": advice.is_worth_it,
+            "gain": advice.chance
+            and {
+                "systematic": advice.chance.systematic,
+                "bad_luck_before": advice.chance.bad_luck_before,
+                "good_luck_after": advice.chance.good_luck_after,
+            },
+            "how": list(how_to_apply(savepoint, weights.operator, proposal.flattest.layout)),
+        },
+        "steady": advice.steady and {**_layout(advice.steady.layout), **_loads_facts(advice.steady)},
+        "curve": [
+            {
+                **_layout(point.layout),
+                "worst_over_mean": point.worst_over_mean,
+                "idle_subtasks": point.idle,
+                "empty_key_groups": point.empty_key_groups,
+                "offset_bytes": point.offset_bytes,
+                "prefix_bytes": point.prefix_bytes,
+            }
+            for point in advice.curve
+        ],
+    }
+
+
+def _layout(layout: Layout) -> dict[str, int]:
+    return {"parallelism": layout.parallelism, "max_parallelism": layout.max_parallelism}
+
+
+def _layout_facts(loads: dict[str, Loads]) -> dict[str, Any]:
+    layout = next(iter(loads.values())).layout
+    subtasks = {measure: {**_loads_facts(one), "by_subtask": one.by_subtask.tolist()} for measure, one in loads.items()}
+    return {**_layout(layout), **subtasks}
+
+
+def _loads_facts(loads: Loads) -> dict[str, Any]:
+    return {"worst": loads.worst, "worst_over_mean": loads.worst_over_mean, "idle_subtasks": loads.idle}
