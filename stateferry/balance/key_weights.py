@@ -17,7 +17,7 @@ from stateferry.balance.kernels import Hashes, Weights
 from stateferry.hashing.java_hash import hash_codes, unstable_reason
 from stateferry.key_group_arrays import murmur
 from stateferry.migration.key_hashes import key_lanes
-from stateferry.savepoint.key_group_file import WINDOW, KeyGroupFile, Section
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.membership import key_offset
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import Savepoint
@@ -219,7 +219,7 @@ class _TooManyRunsError(Exception):
 class _FileReader:
     """Reads the keys of one file's key groups."""
 
-    def __init__(self, file: KeyGroupFile, measured: _Measured, most_runs: int) -> None:
+    def __init__(self, file: KeyedFile, measured: _Measured, most_runs: int) -> None:
         self._file, self._measured, self._most = file, measured, most_runs
         states = range(len(file.header.states))
         self._offsets = [key_offset(file.header, state, file.prefix) for state in states]
