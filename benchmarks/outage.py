@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,10 +123,15 @@ def measure(scale: Scale) -> Iterator[Outage | Duration]:
         yield compared(way, outage, measured[0][1], peer, is_large=keys == _LARGE)
     for way, outage, steps in measured:
         if steps and outage.conversion:
-            times = ", ".join(f"{step} {seconds:.1f}" for step, seconds in steps.items())
-            rest = outage.conversion - sum(steps.values())
-            note = f"{times}; starting, and between the steps {rest:.1f}"
-            yield Duration(f"the conversion, {way.what}", (outage.conversion,), note=note)
+            yield Duration(f"the conversion, {way.what}", (outage.conversion,), note=_course(outage.conversion, steps))
+
+
+def _course(conversion: float, steps: Mapping[Step, float]) -> str:
+    """What a conversion took its time for, and what the command did after the publication."""
+    before = {step: steps[step] for step in Step.TABLES.earlier(rehearses=False)}
+    times = ", ".join(f"{step} {seconds:.1f}" for step, seconds in before.items())
+    rest = conversion - sum(before.values())
+    return f"{times}; starting, and between the steps {rest:.1f}; then tables {steps[Step.TABLES]:.1f}"
 
 
 def _outage(way: Way, folder: Path, before: Path, keys: int) -> tuple[Outage, dict[Step, float]]:
