@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 _LONGEST = 120
 # What Spark says whenever it starts.
 _AT_EACH_START = ("WARNING: Using incubator modules", "Setting default log level", "To adjust logging level")
-_STEPS = ("snapshot:", "migrate:", "rescale:", "validate", "digests:")
+_STEPS = ("snapshot:", "migrate:", "rescale:", "validate", "digests:", "known keys:", "tables:")
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ DAG, ROLLBACK = "state_migration", "state_rollback"
 # On a busy machine a step of Spark takes two minutes, and a run waits for the one before it.
 PATIENCE = 1200.0
 STEPS = ("snapshot", "migrate", "rescale", "validate")
+BEFORE_PUBLICATION = ("snapshot", "rescale", "validate")
 
 
 @dataclass(slots=True)

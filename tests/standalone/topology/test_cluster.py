@@ -22,7 +22,7 @@ from tests.standalone.topology import undisturbed
 from tests.standalone.topology.processes import SparkCluster, environment, submit_conf
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over")
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over", "tables")
 NOW = undisturbed.WRITTEN_AT
 
 pytestmark = [

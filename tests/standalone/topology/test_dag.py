@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.m
 
 DAG = "state_migration"
 PATIENCE = 1200.0
-STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over")
+STEPS = ("snapshot", "rescale", "validate", "cut_over", "tables")
 
 
 @pytest.fixture(scope="module")
