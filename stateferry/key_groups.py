@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 from stateferry.errors import UsageError
@@ -110,12 +109,6 @@ def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_gro
     return key_group * parallelism // max_parallelism
 
 
-def assign_key_to_parallel_operator(hash_code: int, max_parallelism: int, parallelism: int) -> int:
-    """Returns the subtask to which a key with this `hashCode` is routed."""
-    key_group = assign_to_key_group(hash_code, max_parallelism)
-    return operator_index_for_key_group(max_parallelism, parallelism, key_group)
-
-
 def range_for_operator_index(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
     """Returns the key groups that a subtask owns."""
     check_layout(max_parallelism, parallelism)
@@ -135,38 +128,6 @@ def key_group_prefix_bytes(max_parallelism: int) -> int:
     """Returns how many bytes a key group takes before every key."""
     check_parallelism(max_parallelism, "max parallelism")
     return 1 if max_parallelism <= LAST_MAX_PARALLELISM_WITH_ONE_BYTE_PREFIX else 2
-
-
-@lru_cache(maxsize=16)
-def rebalanced_keys(parallelism: int, max_parallelism: int) -> tuple[int, ...]:
-    """Returns for each subtask the smallest non-negative `Integer` key that is routed to it.
-
-    A job with few or uneven keys can use these as substitute keys, and so give every subtask its share.
-    """
-    check_layout(max_parallelism, parallelism)
-    keys = [-1] * parallelism
-    missing = parallelism
-    candidate = 0
-    while missing:
-        subtask = murmur(candidate) % max_parallelism * parallelism // max_parallelism
-        if keys[subtask] < 0:
-            keys[subtask] = candidate
-            missing -= 1
-        candidate += 1
-    return tuple(keys)
-
-
-def partition_to_key(partition: int, parallelism: int, max_parallelism: int) -> int:
-    """Returns the substitute key that is routed to this subtask."""
-    keys = rebalanced_keys(parallelism, max_parallelism)
-    if not 0 <= partition < parallelism:
-        raise UsageError(f"expected a partition of 0..{parallelism - 1}, found {partition}")
-    return keys[partition]
-
-
-def key_to_partition(key: int, parallelism: int, max_parallelism: int) -> int:
-    """Returns the subtask to which an `Integer` key is routed, the inverse of `partition_to_key`."""
-    return assign_key_to_parallel_operator(key, max_parallelism, parallelism)
 
 
 def check_parallelism(value: int, name: str) -> None:

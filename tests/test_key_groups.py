@@ -68,17 +68,15 @@ def test_murmur_takes_32_bits_only(code: int) -> None:
 
 @given(st.lists(CODES, max_size=20), layouts())
 def test_columns_equal_single_values(codes: list[int], layout: tuple[int, int]) -> None:
-    max_parallelism, parallelism = layout
+    max_parallelism, _ = layout
     groups = arrays.assign_to_key_groups(np.array(codes, dtype=np.int32), max_parallelism)
     assert groups.dtype == np.int32
     assert groups.tolist() == [key_groups.assign_to_key_group(code, max_parallelism) for code in codes]
-    assert [key_groups.operator_index_for_key_group(max_parallelism, parallelism, group) for group in groups] == [
-        key_groups.assign_key_to_parallel_operator(code, max_parallelism, parallelism) for code in codes
-    ]
 
 
 def test_few_integer_keys_leave_subtasks_empty() -> None:
-    assert [key_groups.assign_key_to_parallel_operator(key, 128, 5) for key in range(5)] == [3, 3, 4, 4, 0]
+    groups = [key_groups.assign_to_key_group(key, 128) for key in range(5)]
+    assert [key_groups.operator_index_for_key_group(128, 5, group) for group in groups] == [3, 3, 4, 4, 0]
 
 
 def test_ranges_of_checked_layouts() -> None:
@@ -155,18 +153,6 @@ def test_unknown_subtasks_and_key_groups_are_refused() -> None:
         lambda: key_groups.range_for_operator_index(128, 4, 4),
         lambda: key_groups.range_for_operator_index(128, 4, -1),
         lambda: key_groups.operator_index_for_key_group(128, 4, 128),
-        lambda: key_groups.partition_to_key(4, 4, 128),
     ):
         with pytest.raises(UsageError, match="found"):
             call()
-
-
-@given(st.integers(1, 300), st.integers(0, 700))
-def test_rebalanced_keys_are_the_smallest_that_reach_each_subtask(parallelism: int, more: int) -> None:
-    max_parallelism = parallelism + more
-    keys = key_groups.rebalanced_keys(parallelism, max_parallelism)
-    routed = [key_groups.key_to_partition(key, parallelism, max_parallelism) for key in range(max(keys) + 1)]
-    assert list(keys) == [routed.index(subtask) for subtask in range(parallelism)]
-    for subtask in range(parallelism):
-        key = key_groups.partition_to_key(subtask, parallelism, max_parallelism)
-        assert key_groups.key_to_partition(key, parallelism, max_parallelism) == subtask

@@ -8,7 +8,7 @@ chosen by a hash. Of more than `MOST_KEYS` keys a sample is kept, also chosen by
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,7 @@ class HeavyKey:
     key_group: int
     rows: int
     bytes: int
+    identity: int
     text: str | None
 
 
@@ -196,16 +197,17 @@ class _Measured:
             above = int(self.heavy.weights(self.measure).min())
             heavier = self.heavy.some(self.heavy.weights(self.measure) > above)
             keys = Keys.joined([heavier, keys.some(keys.weights(self.measure) <= above)])
+        shown = self.heavy.identities[:count]
+        texts = _texts(savepoint, operator, self.key, shown, set(self.heavy_groups[:count].tolist()))
         found = tuple(
-            HeavyKey(int(self.heavy_groups[place]), int(self.heavy.rows[place]), int(self.heavy.bytes[place]), None)
-            for place in range(min(count, len(self.heavy)))
-        )
-        texts = _texts(
-            savepoint, operator, self.key, self.heavy.identities[: len(found)], {key.key_group for key in found}
-        )
-        found = tuple(
-            replace(key, text=texts.get(int(identity)))
-            for key, identity in zip(found, self.heavy.identities[: len(found)], strict=True)
+            HeavyKey(group, rows, size, identity, texts.get(identity))
+            for group, rows, size, identity in zip(
+                self.heavy_groups[:count].tolist(),
+                self.heavy.rows[:count].tolist(),
+                self.heavy.bytes[:count].tolist(),
+                shown.tolist(),
+                strict=True,
+            )
         )
         return KeyWeights(
             operator, self.key, self.measure, self.groups, keys, above, sampled, found, self.why_no_keys, self.why_fixed

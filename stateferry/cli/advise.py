@@ -12,9 +12,10 @@ from stateferry.cli.progress import progress_bar
 from stateferry.errors import UsageError
 
 if TYPE_CHECKING:
-    from stateferry.balance.advice import Advice
+    from stateferry.balance.advice import Advice, Span
     from stateferry.balance.key_weights import KeyWeights
     from stateferry.balance.layouts import Layout, Loads
+    from stateferry.balance.substitutes import Substitutes
     from stateferry.savepoint.reader import Savepoint
 
 _DESCRIPTION = """\
@@ -42,6 +43,13 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         "--by", choices=("bytes", "rows", "keys"), default="bytes", help="what counts as load (default: bytes)"
     )
     parser.add_argument("--heaviest", type=int, default=10, metavar="N", help="show so many keys (default: 10)")
+    parser.add_argument(
+        "--substitutes",
+        choices=("Integer", "Long", "String"),
+        help="instead of advice: keys of this type by which the job can choose the subtask itself, and how they spread "
+        "the measured keys",
+    )
+    parser.add_argument("--java", metavar="CLASS", help="print the substitutes as a Java class of this name")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
     return parser
@@ -55,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
     max_parallelism = Span.of(options.max_parallelism, "max parallelism") if options.max_parallelism else None
     if not 0 <= options.heaviest <= _MOST_SHOWN:
         raise UsageError(f"expected --heaviest of 0 to {_MOST_SHOWN}, found {options.heaviest}")
+    if options.java is not None or options.substitutes is not None:
+        return _substitutes(options, parallelism, max_parallelism)
     savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
     found = [advise(weights, parallelism, max_parallelism) for weights in _measured(savepoint, options)]
     if options.json:
@@ -64,6 +74,41 @@ def run(options: argparse.Namespace) -> int:
         from stateferry.cli.advise_text import show
 
         show(savepoint, found)
+    return 0
+
+
+def _substitutes(options: argparse.Namespace, parallelism: Span | None, max_parallelism: Span | None) -> int:
+    from stateferry.balance.java import check_class_name, java_class
+    from stateferry.balance.layouts import Layout
+    from stateferry.balance.substitutes import TYPES, substitutes
+    from stateferry.savepoint.reader import Savepoint
+
+    if options.java is not None:
+        check_class_name(options.java)
+        if options.json:
+            raise UsageError("expected --java or --json, found both: a Java class isn't JSON")
+    for span, name in ((parallelism, "--parallelism"), (max_parallelism, "--max-parallelism")):
+        if span is not None and span.least != span.most:
+            raise UsageError(f"expected one {name} for substitutes, found a range: they are made for one layout")
+    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
+    measured = _measured(savepoint, options)
+    if len(measured) > 1:
+        names = ", ".join(weights.operator.label for weights in measured)
+        raise UsageError(f"expected --operator for substitutes, because several have keyed state: {names}")
+    operator = measured[0].operator
+    layout = Layout(
+        parallelism.least if parallelism else operator.parallelism,
+        max_parallelism.least if max_parallelism else operator.max_parallelism,
+    )
+    found = substitutes(measured[0], layout, TYPES[options.substitutes or "Integer"])
+    if options.java is not None:
+        sys.stdout.write(java_class(found, options.java))
+    elif options.json:
+        sys.stdout.write(json.dumps(_substitute_facts(found), indent=2) + "\n")
+    else:
+        from stateferry.cli.advise_text import show_substitutes
+
+        show_substitutes(measured[0], found)
     return 0
 
 
@@ -166,3 +211,13 @@ def _layout_facts(loads: dict[str, Loads]) -> dict[str, Any]:
 
 def _loads_facts(loads: Loads) -> dict[str, Any]:
     return {"worst": loads.worst, "worst_over_mean": loads.worst_over_mean, "idle_subtasks": loads.idle}
+
+
+def _substitute_facts(found: Substitutes) -> dict[str, Any]:
+    return {
+        **_layout(found.layout),
+        "substitutes": list(found.keys),
+        "heaviest_keys": [{"key": key, "subtask": subtask} for key, subtask in found.pinned.items()],
+        "last_hashes": list(found.last_hashes),
+        "load": found.loads and {**_loads_facts(found.loads), "by_subtask": found.loads.by_subtask.tolist()},
+    }

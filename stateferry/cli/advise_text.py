@@ -10,8 +10,9 @@ from rich.table import Table
 
 from stateferry.balance.advice import Advice, Choice
 from stateferry.balance.apply import how_to_apply
-from stateferry.balance.key_weights import MEASURES
-from stateferry.balance.layouts import Layout, Loads
+from stateferry.balance.key_weights import MEASURES, KeyWeights
+from stateferry.balance.layouts import Layout, LayoutSearch, Loads
+from stateferry.balance.substitutes import Substitutes
 from stateferry.people_text import console_on, plain
 from stateferry.quantities import noun, percent
 from stateferry.savepoint.reader import Savepoint
@@ -28,6 +29,34 @@ def show(savepoint: Savepoint, found: Sequence[Advice]) -> None:
             if number:
                 console.print()
             _Text(console, savepoint, advice).show()
+
+
+def show_substitutes(weights: KeyWeights, found: Substitutes) -> None:
+    """Prints the substitute of each subtask, and how the measured keys are spread by them."""
+    operator, layout = weights.operator, found.layout
+    with console_on(sys.stdout) as console:
+        console.print(plain(f"{operator.label}: substitute keys for {_layout(layout)}", "bold"), soft_wrap=True)
+        loads = found.loads
+        if loads is None:
+            why = (
+                f"The job's keys are {type_name(weights.key)}: only Integer, Long and String can be written into Java."
+            )
+            console.print(plain(why), soft_wrap=True)
+        table = _table(
+            "subtask", "substitute", *(() if loads is None else ("heavy keys", weights.measure, "of a fair share"))
+        )
+        for subtask, key in enumerate(found.keys):
+            cells = [str(key)]
+            if loads is not None:
+                own = int(loads.by_subtask[subtask])
+                heavy = sum(one == subtask for one in found.pinned.values())
+                cells += [str(heavy), f"{own:,}", _times(own, loads.mean)]
+            table.add_row(str(subtask), *cells)
+        console.print(table)
+        if loads is not None:
+            today = LayoutSearch(weights).loads(Layout(operator.parallelism, operator.max_parallelism))
+            line = f"today's keys by themselves: {_words(today)}; by substitutes: {_words(loads)}"
+            console.print(plain(line), soft_wrap=True)
 
 
 class _Text:

@@ -1,0 +1,124 @@
+"""Substitute keys, and how measured keys are spread by them, against plain counting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stateferry.balance.java import java_class
+from stateferry.balance.key_weights import measure_keys
+from stateferry.balance.layouts import Layout
+from stateferry.balance.substitutes import TYPES, rebalanced_keys, substitutes
+from stateferry.errors import UsageError
+from stateferry.savepoint.reader import Savepoint
+from stateferry.serializers.types import Scalar
+from tests.cli.test_cli import GOLDEN, LEGACY, Terminal, terminal
+from tests.support.keyed_blobs import key_group_of, reference_murmur, write_blobs
+from tests.support.naive_java_hash import hash_code
+
+__all__ = ["terminal"]
+
+SIZES = dict.fromkeys(range(400), 0) | {1000: 60, 1001: 45, 1002: 30}
+
+
+@given(st.integers(1, 60), st.integers(0, 700), st.sampled_from(sorted(TYPES)))
+def test_substitutes_are_the_smallest_that_reach_each_subtask(parallelism: int, more: int, name: str) -> None:
+    layout, type_ = Layout(parallelism, parallelism + more), TYPES[name]
+    keys = rebalanced_keys(layout, type_)
+    assert {type(key) for key in keys} == {str if type_ is Scalar.STRING else int}
+    candidates = range(max(map(int, keys)) + 1)
+    own = [str(number) if type_ is Scalar.STRING else number for number in candidates]
+    routed = [key_group_of(type_, key, layout.max_parallelism) * parallelism // layout.max_parallelism for key in own]
+    assert list(keys) == [own[routed.index(subtask)] for subtask in range(parallelism)]
+
+
+@pytest.mark.parametrize("layout", [Layout(4, 3), Layout(0, 3), Layout(1, 40_000)])
+def test_impossible_layouts_are_refused(layout: Layout) -> None:
+    with pytest.raises(UsageError, match="found"):
+        rebalanced_keys(layout)
+
+
+@pytest.mark.parametrize("parallelism", [1, 4, 7])
+def test_heavy_keys_are_pinned_and_the_rest_fills_the_room(tmp_path: Path, parallelism: int) -> None:
+    savepoint = Savepoint.open(str(write_blobs(tmp_path / "savepoint", SIZES, 2, 128)))
+    weights = measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=3)
+    assert weights is not None
+    found = substitutes(weights, Layout(parallelism, 128), Scalar.INTEGER)
+    assert found.pinned == {1000: 0, 1001: 1 % parallelism, 1002: 2 % parallelism}
+    assert (len(found.last_hashes), found.last_hashes[-1]) == (parallelism, 2**31 - 1)
+    loads = [0] * parallelism
+    for key, entries in SIZES.items():
+        hashed = reference_murmur(hash_code(Scalar.INTEGER, key))
+        place = next(subtask for subtask, last in enumerate(found.last_hashes) if hashed <= last)
+        loads[found.pinned.get(key, place)] += 8 + 1 + 4 + 1 + 4 + entries * 19
+    assert found.loads is not None
+    assert found.loads.by_subtask.tolist() == loads
+    assert found.loads.worst_over_mean < 1.3
+
+
+def test_a_subtask_whose_heavy_key_fills_it_gets_no_other_keys(tmp_path: Path) -> None:
+    sizes = {0: 2000, **dict.fromkeys(range(1, 200), 1)}
+    savepoint = Savepoint.open(str(write_blobs(tmp_path / "savepoint", sizes, 2, 128)))
+    weights = measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=1)
+    assert weights is not None
+    found = substitutes(weights, Layout(4, 128), Scalar.LONG)
+    assert found.pinned == {0: 0}
+    assert found.last_hashes[0] == -1
+    assert found.loads is not None
+    assert found.loads.by_subtask[0] == weights.heaviest[0].bytes
+
+
+def test_keys_of_other_types_are_not_spread(terminal: Terminal) -> None:
+    case = GOLDEN / "legacy-tuple-pojo-2.3-rocksdb"
+    facts = json.loads(terminal.says("advise", case, "--substitutes", "Long", "--json"))
+    assert (facts["heaviest_keys"], facts["load"]) == ([], None)
+    assert "can be written into Java" in terminal.says("advise", case, "--substitutes", "Long")
+    source = terminal.says("advise", case, "--java", "Own")
+    assert "substitute(" not in source
+    assert "import" not in source
+    assert "partitionToKey" in source
+
+
+def test_the_table_has_every_subtask(terminal: Terminal) -> None:
+    text = terminal.says("advise", LEGACY, "--operator", "main", "--substitutes", "String", "--parallelism", "20")
+    for subtask, key in enumerate(rebalanced_keys(Layout(20, 128), Scalar.STRING)):
+        (row,) = [line for line in text.splitlines() if line.startswith(f"│ {subtask:>7} ")]
+        assert row.split("│")[2].strip() == key
+    assert "by substitutes: worst over mean" in text
+
+
+def test_a_class_may_be_in_a_package(tmp_path: Path) -> None:
+    savepoint = Savepoint.open(str(write_blobs(tmp_path / "savepoint", SIZES, 2, 128)))
+    weights = measure_keys(savepoint, savepoint.operator("main"), "bytes")
+    assert weights is not None
+    source = java_class(substitutes(weights, Layout(2, 128), Scalar.LONG), "org.example.Own")
+    assert source.startswith("package org.example;\n\nimport java.util.Map;\n")
+    assert "public final class Own {" in source
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--substitutes", "Double"], "Double"),
+        (["--java", "not a class"], "not a class"),
+        (["--java", "Own;"], "Own;"),
+        (["--java", "Own", "--json"], "isn't JSON"),
+        (["--substitutes", "Long", "--parallelism", "1-4"], "one --parallelism"),
+        (["--substitutes", "Long", "--parallelism", "2000", "--max-parallelism", "4000"], "at most 1024"),
+        (["--substitutes", "Long", "--parallelism", "200"], "at most the max parallelism 128"),
+    ],
+)
+def test_nonsense_is_one_line(terminal: Terminal, arguments: list[str], hint: str) -> None:
+    code, error = terminal.fails("advise", LEGACY, "--operator", "main", *arguments)
+    assert code == 2
+    assert hint in error
+
+
+def test_one_operator_is_asked_for(terminal: Terminal) -> None:
+    code, error = terminal.fails("advise", GOLDEN / "several-operators-2.3-hashmap", "--java", "Own")
+    assert code == 2
+    assert "--operator" in error
