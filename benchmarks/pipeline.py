@@ -134,7 +134,7 @@ def run_command(source: Path, target: Path, *options: str) -> list[str]:
 def entries_in(result: Path) -> int:
     """The entries of the new state."""
     found = 0
-    for operator in survey(Savepoint.open(str(result), native=True)):
+    for operator in survey(Savepoint.open(str(result))):
         for state in operator.keyed.states if operator.keyed else ():
             found += state.entries if state.state.name == NEW_MAIN_STATE else 0
     return found

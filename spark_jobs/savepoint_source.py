@@ -3,7 +3,8 @@
     spark.read.format("flink_savepoint").option("path", …).option("operator", …).option("state", …).load()
 
 Options: `path`; `operator` by id, uid or unique name; `state`; `raw` (bytes instead of decoded columns); `targetBytes`
-and `minPartitions`, by which key groups are combined to partitions. Without `state`, the source lists the states of one
+and `minPartitions`, by which key groups are combined to partitions; `filesFrom`, for a checkpoint that was moved, as
+`OLD=NEW` (several with commas between them). Without `state`, the source lists the states of one
 operator or of all. Filters on the key group limit what is read, if the setting
 `spark.sql.python.filterPushdown.enabled` is true. If it isn't, Spark refuses the source.
 """
@@ -43,7 +44,7 @@ from stateferry.savepoint.state import KeyedState
 from stateferry.savepoint.storage import Location
 
 FORMAT = "flink_savepoint"
-OPTIONS = ("path", "operator", "state", "raw", "targetBytes", "minPartitions")
+OPTIONS = ("path", "operator", "state", "raw", "targetBytes", "minPartitions", "filesFrom")
 
 
 def register(spark: SparkSession) -> None:
@@ -61,6 +62,7 @@ class Request:
     raw: bool
     target_bytes: int
     least_partitions: int
+    files_from: Mapping[str, str]
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Request:
@@ -84,13 +86,25 @@ class Request:
             _boolean("raw", given.get("raw", "false")),
             _positive("targetBytes", given.get("targetBytes", str(TARGET_BYTES))),
             _positive("minPartitions", given.get("minPartitions", str(os.cpu_count() or 1))),
+            _roots("filesFrom", given.get("filesFrom", "")),
         )
+
+    def open(self) -> Savepoint:
+        """The savepoint that is to be read."""
+        return Savepoint.open(self.path, files_from=self.files_from)
 
 
 def _boolean(option: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise UsageError(f"option {option}: expected true or false, found {value!r}")
     return value.lower() == "true"
+
+
+def _roots(option: str, value: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in value.split(",") if pair]
+    if any(not (old and equals and new) for old, equals, new in pairs):
+        raise UsageError(f"option {option}: expected OLD=NEW, two paths or URIs, found {value!r}")
+    return {old: new for old, _, new in pairs}
 
 
 def _positive(option: str, value: str) -> int:
@@ -128,7 +142,7 @@ class FlinkSavepointSource(DataSource):
         request = self._request
         if request.operator is None or request.state is None:
             return None
-        savepoint = Savepoint.open(request.path)
+        savepoint = request.open()
         operator = savepoint.operator(request.operator)
         return Table(savepoint.folder, operator.hex_id, savepoint.state(operator, request.state), request.raw)
 
@@ -149,7 +163,7 @@ class StateListReader(DataSourceReader):
         self._request = request
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield state_list.list_states(Savepoint.open(self._request.path), self._request.operator)
+        yield state_list.list_states(self._request.open(), self._request.operator)
 
 
 @dataclass(frozen=True)
@@ -175,7 +189,7 @@ class StateReader(DataSourceReader):
                 self._wanted.append(wanted)
 
     def partitions(self) -> list[InputPartition]:
-        savepoint = Savepoint.open(self._request.path)
+        savepoint = self._request.open()
         operator = savepoint.operator(self._table.operator_id)
         chunks = plan_chunks(
             operator,

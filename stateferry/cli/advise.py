@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"expected --heaviest of 0 to {_MOST_SHOWN}, found {options.heaviest}")
     if options.java is not None or options.substitutes is not None:
         return _substitutes(options, parallelism, max_parallelism)
-    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
+    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
     found = [advise(weights, parallelism, max_parallelism) for weights in _measured(savepoint, options)]
     if options.json:
         facts = {"path": savepoint.folder.shown, "operators": [_facts(savepoint, advice) for advice in found]}
@@ -90,7 +90,7 @@ def _substitutes(options: argparse.Namespace, parallelism: Span | None, max_para
     for span, name in ((parallelism, "--parallelism"), (max_parallelism, "--max-parallelism")):
         if span is not None and span.least != span.most:
             raise UsageError(f"expected one {name} for substitutes, found a range: they are made for one layout")
-    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
+    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
     measured = _measured(savepoint, options)
     if len(measured) > 1:
         names = ", ".join(weights.operator.label for weights in measured)

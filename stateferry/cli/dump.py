@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.limit is not None and options.limit < 0:
         raise UsageError(f"expected a --limit of 0 or more, found {options.limit}")
     limit = None if options.limit is None else min(options.limit, sys.maxsize)
-    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
+    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
     operator = savepoint.operator(options.operator)
     state = savepoint.state(operator, options.state)
     _check_key_group(options.key_group, operator)

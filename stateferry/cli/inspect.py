@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.savepoint.reader import Savepoint
     from stateferry.survey import bytes_to_read, survey
 
-    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
+    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
         operators = survey(savepoint, bytes_read)
     if options.json:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from stateferry.cli import files_from
 from stateferry.cli.options import add_plan_options, plan_of_options
 from stateferry.printable import say
 
@@ -29,6 +30,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SRC", help="the savepoint from which DST was made")
     parser.add_argument("target", metavar="DST", help="the migrated savepoint")
+    files_from.add_to(parser)
     add_plan_options(parser)
 
 
@@ -36,15 +38,15 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.cli import engine
     from stateferry.cli.progress import ProgressLines
     from stateferry.runs.option_notes import option_notes
-    from stateferry.runs.plan_check import resolve
+    from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.report_text import show_checks
-    from stateferry.savepoint.reader import Savepoint
     from stateferry.steps import validate
     from stateferry.validation.check_result import Check, Outcome
     from stateferry.validation.checks import open_staged
 
+    options.files_from = files_from.roots_of(options) or None
     plan = plan_of_options(options)
-    resolved = resolve(plan, Savepoint.open(plan.source))
+    resolved = resolve(plan, open_source(plan))
     # This is checked before Spark starts, because a target that can't be read needs no Spark.
     opened = open_staged(plan.target)
     if isinstance(opened, Check):

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.key_groups import check_layout
     from stateferry.savepoint.reader import Savepoint
 
-    savepoint = Savepoint.open(options.savepoint, native=True, files_from=files_from.roots_of(options))
+    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
     operator = savepoint.operator(options.operator)
     layout = (options.parallelism, options.max_parallelism)
     parallelism = operator.parallelism if layout[0] is None else layout[0]

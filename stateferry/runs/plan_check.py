@@ -82,7 +82,7 @@ class ResolvedPlan:
 
 def open_source(plan: MigrationPlan) -> Savepoint:
     """Opens the source of a run: a canonical or native savepoint, or a checkpoint of RocksDB."""
-    return Savepoint.open(plan.source, native=True, files_from=plan.files_from)
+    return Savepoint.open(plan.source, files_from=plan.files_from)
 
 
 def planned(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:

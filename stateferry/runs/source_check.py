@@ -29,7 +29,7 @@ def note_metadata(source: Savepoint, read: BytesRead, files_from: Mapping[str, s
     """
     file = source.folder.child(METADATA)
     data = file.read()
-    if with_moved_files(parse_metadata(data, file.shown, native=True), files_from or {}) != source.metadata:
+    if with_moved_files(parse_metadata(data, file.shown), files_from or {}) != source.metadata:
         raise RejectedError(
             f"{file.shown} has changed since this step began: another program writes to the savepoint. Find out "
             "which one, then start a new run of the savepoint"

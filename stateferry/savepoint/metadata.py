@@ -261,21 +261,8 @@ class Metadata:
     properties: bytes = b""
 
 
-def parse_metadata(data: bytes, file: str, *, native: bool = False) -> Metadata:
-    """Parses `_metadata`. Refuses versions and state that can't be read, and native keyed state unless `native`."""
-    metadata = _parsed(data, file)
-    for operator in metadata.operators:
-        for subtask in operator.subtasks:
-            if subtask.native_keyed is not None and not native:
-                raise RefusedError(
-                    f"{file}: operator {operator.label} has an incremental RocksDB handle (type "
-                    f"{subtask.native_keyed.type}): a native-format savepoint or a checkpoint; "
-                    f"{HOW_TO_TAKE_A_CANONICAL_ONE}"
-                )
-    return metadata
-
-
-def _parsed(data: bytes, file: str) -> Metadata:
+def parse_metadata(data: bytes, file: str) -> Metadata:
+    """Parses `_metadata`. Refuses versions and state that can't be read."""
     reader = ByteReader(data, file)
     if reader.i32("the magic number of _metadata") != MAGIC:
         raise reader.damaged(f"the magic number of _metadata {MAGIC:#x}", f"{data[:4].hex()}", position=0)

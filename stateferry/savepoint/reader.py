@@ -33,11 +33,11 @@ class Savepoint:
     _placed: dict[tuple[bytes, int], PlacedState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
-    def open(cls, name: str, *, native: bool = False, files_from: Mapping[str, str] | None = None) -> Savepoint:
+    def open(cls, name: str, *, files_from: Mapping[str, str] | None = None) -> Savepoint:
         """Opens the savepoint at a path or URI, which may also name its `_metadata`.
 
-        A native savepoint, or a checkpoint, is refused unless the caller can read one (`native`). `files_from` has the
-        new beginnings, by the old ones, of absolute addresses that `_metadata` has of files that were moved.
+        `files_from` has the new beginnings, by the old ones, of absolute addresses that `_metadata` has of files that
+        were moved.
         """
         location = Location.of(name)
         folder = location.parent if location.name == METADATA and not location.is_folder() else location
@@ -48,7 +48,7 @@ class Savepoint:
             raise DamagedError(
                 "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
             )
-        metadata = parse_metadata(file.read(), file.shown, native=native)
+        metadata = parse_metadata(file.read(), file.shown)
         metadata = with_moved_files(metadata, files_from) if files_from else metadata
         for operator in metadata.operators:
             _check_operator(operator, file.shown)

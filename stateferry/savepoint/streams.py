@@ -23,9 +23,9 @@ def open_stream(folder: Location, handle: StreamHandle) -> tuple[Any, str, int]:
             if not location.is_file():
                 raise DamagedError(
                     "a file at the absolute address that _metadata has",
-                    "none: if the files were moved, run, inspect and dump find them with --files-from OLD=NEW; if not, "
-                    "a running job has removed it since, as it does with checkpoints that newer ones replace: have the "
-                    "job retain more checkpoints, or take a savepoint",
+                    "none: if the files were moved, say where they are (--files-from OLD=NEW; in Spark filesFrom); if "
+                    "not, a running job has removed it since, as it does with checkpoints that newer ones replace: "
+                    "have the job retain more checkpoints, or take a savepoint",
                     file=location.shown,
                 )
     file = location.open()

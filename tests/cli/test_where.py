@@ -37,7 +37,7 @@ def keyed_lines(case: str) -> dict[str, list[Line]]:
 @pytest.mark.part
 @pytest.mark.parametrize("case", sorted({*CANONICAL, "native-2.3-rocksdb"}))
 def test_keys_are_where_flink_wrote_them(case: str) -> None:
-    savepoint = Savepoint.open(str(GOLDEN / case), native=True)
+    savepoint = Savepoint.open(str(GOLDEN / case))
     for uid, lines in keyed_lines(case).items():
         operator = savepoint.operator(operator_id(uid).hex())
         keys = list(dict.fromkeys(key_text(line["key"]) for line in lines))

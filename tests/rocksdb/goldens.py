@@ -32,7 +32,7 @@ def metadata_of(folder: Path) -> Path:
 
 def roots_of(folder: Path) -> dict[str, str]:
     """Where the absolute addresses in the metadata lead now."""
-    opened = Savepoint.open(str(metadata_of(folder)), native=True)
+    opened = Savepoint.open(str(metadata_of(folder)))
     uris = {
         stream.uri
         for operator in opened.metadata.operators
@@ -44,7 +44,7 @@ def roots_of(folder: Path) -> dict[str, str]:
 
 
 def opened(folder: Path) -> Savepoint:
-    return Savepoint.open(str(metadata_of(folder)), native=True, files_from=roots_of(folder))
+    return Savepoint.open(str(metadata_of(folder)), files_from=roots_of(folder))
 
 
 def rows(savepoint: Savepoint) -> Iterator[tuple[int, str, bytes, bytes]]:

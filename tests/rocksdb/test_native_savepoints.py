@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stateferry.cli import DAMAGED_OR_REFUSED, main
-from stateferry.errors import DamagedError, RefusedError
+from stateferry.errors import DamagedError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.metadata import build_metadata, parse_metadata
@@ -155,22 +155,9 @@ def test_the_progress_ends_with_what_was_announced(name: str) -> None:
 @pytest.mark.parametrize("name", NATIVE)
 def test_metadata_is_written_as_it_was_read(name: str) -> None:
     file = metadata_of(SAVEPOINTS / name)
-    metadata = parse_metadata(file.read_bytes(), "_metadata", native=True)
+    metadata = parse_metadata(file.read_bytes(), "_metadata")
     assert any(map(has_native_state, metadata.operators))
     assert build_metadata(metadata) == file.read_bytes()
-
-
-@pytest.mark.parametrize("name", NATIVE)
-def test_who_cannot_read_them_refuses_them(name: str) -> None:
-    with pytest.raises(RefusedError, match=r"operator \w+ has an incremental RocksDB handle .*--type canonical"):
-        Savepoint.open(str(metadata_of(SAVEPOINTS / name)))
-
-
-def test_verify_refuses_them(capsys: pytest.CaptureFixture[str]) -> None:
-    source = str(SAVEPOINTS / NATIVE[0])
-    arguments = ["verify", source, "/nowhere", "--operator", "kinds", "--legacy-state", "a", "--new-state", "b"]
-    assert main(arguments) == DAMAGED_OR_REFUSED
-    assert "--type canonical" in capsys.readouterr().err
 
 
 def test_a_checkpoint_whose_shared_files_are_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -221,7 +208,7 @@ def test_files_of_another_subtask_are_told_apart() -> None:
 
 def test_the_range_of_the_handle_is_that_of_its_subtask(tmp_path: Path) -> None:
     file = metadata_of(SAVEPOINTS / NATIVE[0])
-    metadata = parse_metadata(file.read_bytes(), "_metadata", native=True)
+    metadata = parse_metadata(file.read_bytes(), "_metadata")
     operators = []
     for operator in metadata.operators:
         subtasks = [
@@ -231,4 +218,4 @@ def test_the_range_of_the_handle_is_that_of_its_subtask(tmp_path: Path) -> None:
         operators.append(replace(operator, subtasks=tuple(subtasks)))
     (tmp_path / "_metadata").write_bytes(build_metadata(replace(metadata, operators=tuple(operators))))
     with pytest.raises(DamagedError, match="the key groups"):
-        Savepoint.open(str(tmp_path), native=True)
+        Savepoint.open(str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import Scalar
 from stateferry.values import values
 from tests.columns.test_columns import plain
+from tests.rocksdb import goldens
 from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, unordered
 
 pytestmark = pytest.mark.spark
@@ -235,3 +237,29 @@ def test_without_pushdown_spark_refuses_the_source_by_name(spark: SparkSession) 
             table(spark, LEGACY, "mainState").collect()
     finally:
         spark.conf.set(setting, "true")
+
+
+@pytest.mark.parametrize(
+    ("case", "state"), [("rounds-native-2.3-rocksdb", "list-state"), ("rounds-2-to-3-2.3-rocksdb", "map-state")]
+)
+def test_what_rocksdb_wrote(spark: SparkSession, case: str, state: str) -> None:
+    """The rows are those of the canonical savepoint, whatever state is read and however few key groups."""
+    folder = goldens.SAVEPOINTS / case
+    roots = ",".join(f"{old}={new}" for old, new in goldens.roots_of(folder).items())
+
+    def of(path: Path, **options: str) -> DataFrame:
+        reader = spark.read.format("flink_savepoint").option("path", str(path)).option("operator", "kinds")
+        return reader.options(state=state, **options).load()
+
+    truth = of(goldens.SAVEPOINTS / goldens.CANONICAL)
+    found = of(goldens.metadata_of(folder), filesFrom=roots, targetBytes="9000")
+    assert found.rdd.getNumPartitions() > 3
+    for where in ("true", "key_group < 40 or key_group >= 100"):
+        expected, rows = (rows_of(frame.where(where)) for frame in (truth, found))
+        assert expected
+        assert unordered(rows) == unordered(expected)
+
+
+def test_a_place_of_moved_files_has_two_parts(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match="option filesFrom: expected OLD=NEW"):
+        table(spark, LEGACY, "mainState", filesFrom="/new")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stateferry.cli import main
 from stateferry.durations import MAX_MILLISECONDS
 from stateferry.errors import DamagedError, PlanError, RejectedError
 from stateferry.private_files import private_files
@@ -149,7 +150,7 @@ def test_a_checkpoint_has_all_timers(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_checkpoint_that_was_moved(tmp_path: Path) -> None:
     golden = NATIVE["checkpoint"]
-    with pytest.raises(DamagedError, match=r"run, inspect and dump find them with --files-from OLD=NEW"):
+    with pytest.raises(DamagedError, match=r"if the files were moved, say where they are \(--files-from OLD=NEW"):
         run(metadata_of(golden).parent, tmp_path)
     report, _ = run(metadata_of(golden).parent, tmp_path, files_from=roots_of(golden))
     assert report.is_green
@@ -162,7 +163,7 @@ def test_timers_of_rocksdb_are_seen() -> None:
 
 def test_a_shared_file_that_vanished_is_named(tmp_path: Path) -> None:
     source = placed(NATIVE["checkpoint"], tmp_path / "source")
-    native = Savepoint.open(str(source), native=True).metadata.operators
+    native = Savepoint.open(str(source)).metadata.operators
     keyed = [subtask.native_keyed for operator in native for subtask in operator.subtasks if subtask.native_keyed]
     table = next(file.stream for file in keyed[0].files if file.name.endswith(".sst"))
     assert isinstance(table, AbsoluteFile)
@@ -266,3 +267,16 @@ def test_a_run_that_an_earlier_version_began_with_a_copy_goes_on(tmp_path: Path)
     assert report.is_green
     assert {check.name: check.outcome for check in report.checks}[source_check.NAME] is Outcome.COULD_NOT_TELL
     assert not again.canonical.exists()
+
+
+@pytest.mark.spark
+def test_verify_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, folder = NATIVE["checkpoint"], metadata_of(NATIVE["checkpoint"]).parent
+    run(folder, tmp_path, files_from=roots_of(source), parallelism=2)
+    arguments = ["verify", str(folder), str(tmp_path / "target"), "--operator", "main", "--now", str(NOW)]
+    arguments += ["--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"]
+    arguments += ["--ttl", f"{10**11}ms", "--drop-unrepresentable-nulls", "--on-contradiction", "rows"]
+    arguments += [part for old, new in roots_of(source).items() for part in ("--files-from", f"{old}={new}")]
+    assert main([*arguments, "--parallelism", "2"]) == 0
+    assert PLAIN in capsys.readouterr().out
+    assert main([*arguments, "--parallelism", "3"]) == 1
