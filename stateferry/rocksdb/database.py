@@ -10,7 +10,7 @@ import numpy as np
 from stateferry.errors import DamagedError
 from stateferry.rocksdb.files import Bytes, StoredFile
 from stateferry.rocksdb.manifest import ColumnFamily, LiveFile, manifest_name, read_manifest
-from stateferry.rocksdb.scan import Scan
+from stateferry.rocksdb.scan import PORTION, Scan
 from stateferry.rocksdb.table import Positions, Table
 
 _CURRENT = "CURRENT"
@@ -78,7 +78,13 @@ class Database:
         with self.scan(family, prefix, low, high) as scan:
             return scan.has_rows(high, buffer, positions)
 
-    def scan(self, family: str, prefix: int, low: int, high: int) -> Scan:
+    def runs(self, prefix: int, low: int, high: int) -> int:
+        """Returns the number of sorted runs of files, of all column families, with key groups from `low` to `high`."""
+        return sum(len(_runs(family, prefix, low, high)) for family in self.families.values())
+
+    def scan(
+        self, family: str, prefix: int, low: int, high: int, portion: int = PORTION, *, keep_open: bool = True
+    ) -> Scan:
         """Returns the rows of a column family in key groups from `low` up to, but without, `high`.
 
         `prefix` is the number of bytes of key group that keys begin with. A column family that isn't there has no rows.
@@ -88,7 +94,7 @@ class Database:
             runs = []
             for files in _runs(found, prefix, low, high) if found else []:
                 runs.append([opened.enter_context(self._open(file, found)) for file in files if found])
-            return Scan(runs, opened.pop_all(), prefix, low, high)
+            return Scan(runs, opened.pop_all(), prefix, low, high, portion, keep_open=keep_open)
 
     def _open(self, file: LiveFile, family: ColumnFamily) -> Table:
         table = Table(self._file(file.name), file, family.name, family.id)

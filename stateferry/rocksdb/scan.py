@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,12 @@ from stateferry.rocksdb.table import TRAILER, DeletedRange, Index, Positions, Ta
 
 Tags = npt.NDArray[np.uint64]
 
-# So many compressed bytes of a run are read at a time; a larger block is read whole.
-_READ = 1 << 18
-# Of each run that is merged with others so many bytes of rows, and so many rows, are kept.
-_RUN_BYTES = 1 << 18
-_RUN_ROWS = 1 << 13
+# So many compressed bytes of a run are read at a time; a larger block is read whole. Of each run that is merged with
+# others as many bytes of rows are kept, and a row for so many bytes.
+PORTION = 1 << 18
+_BYTES_OF_A_ROW = 1 << 5
+# What a larger row took of a run's room is given back.
+_LARGE = 4 << 20
 _KEY = 1 << 10
 _OPERANDS = 1 << 16
 # After so many compressed bytes without a row a search ends.
@@ -66,11 +68,11 @@ class _Blocks:
         self.index: Index | None = None
         self.offsets = np.zeros(0, np.int64)
 
-    def read(self, table: Table, index: Index, first: int) -> int:
+    def read(self, table: Table, index: Index, first: int, portion: int) -> int:
         """Reads blocks from the first one on, which follow each other in the file; returns the one behind them."""
         begin = int(index.offsets[first])
         ends = index.offsets[first:] + index.sizes[first:] + TRAILER
-        after = first + max(int(np.searchsorted(ends, begin + _READ, "right")), 1)
+        after = first + max(int(np.searchsorted(ends, begin + portion, "right")), 1)
         # Blocks follow each other, unless others lie between them.
         apart = np.flatnonzero(index.offsets[first + 1 : after] != ends[: after - first - 1])
         after = first + 1 + int(apart[0]) if len(apart) else after
@@ -95,7 +97,7 @@ class _Blocks:
             self.bounds[:, 0] = ends - contents
             needed = int(ends[-1]) + SLACK
             # What one large block took isn't kept.
-            if not needed <= len(self.raw) <= 4 * max(needed, _READ):
+            if not needed <= len(self.raw) <= 4 * max(needed, PORTION):
                 self.raw = np.zeros(needed, np.uint8)
             table.decompress_each(data, starts, sizes, kinds, self.raw, ends, base)
         wrong = kernels.entries_ends(self.raw, self.bounds, contents)
@@ -122,7 +124,10 @@ class _Blocks:
 class _Run:
     """A sorted sequence of files, of which the next rows are asked for."""
 
-    def __init__(self, tables: Sequence[Table], prefix: int, low: int, high: int) -> None:
+    def __init__(
+        self, tables: Sequence[Table], prefix: int, low: int, high: int, portion: int, *, keep_open: bool
+    ) -> None:
+        self._portion, self._keep_open = portion, keep_open
         self._tables, self._prefix, self._low, self._high = iter(tables), prefix, low, high
         self._first, self._last = _group_key(low, prefix), _group_key(high, prefix)
         self._table: Table | None = None
@@ -183,11 +188,13 @@ class _Run:
         if self.most is not None:
             if self.most <= 0:
                 raise _SearchEndedError
-            self.most -= int(self._part.sizes[self._next]) + _READ
+            self.most -= int(self._part.sizes[self._next]) + self._portion
         is_first = self._next == 0 and self._part.begins
-        self._next = self._blocks.read(self._table, self._part, self._next)
+        self._next = self._blocks.read(self._table, self._part, self._next, self._portion)
         if is_first and (first := self._blocks.first_key()) is not None:
             self._table.check_first(first)
+        if not self._keep_open:
+            self._table.close()
         self.state[kernels.BLOCK], self.state[kernels.POSITION] = 0, self._blocks.bounds[0, 0]
         self.state[kernels.OPEN] = 0
         return True
@@ -222,10 +229,24 @@ class _Run:
 class Scan:
     """The rows of a column family in the key groups from `low` up to, but without, `high`; a context manager.
 
-    `runs` has the files of each run, from the newest run to the oldest.
+    `runs` has the files of each run, from the newest run to the oldest. Of each run about `portion` bytes are read at a
+    time. With `keep_open`, the file that is read stays open between two portions.
     """
 
-    def __init__(self, runs: Sequence[Sequence[Table]], opened: ExitStack, prefix: int, low: int, high: int) -> None:
+    # Of rows that need no merge nothing reads the tags.
+    _unread_tags: ClassVar[Tags] = np.zeros(0, np.uint64)
+
+    def __init__(
+        self,
+        runs: Sequence[Sequence[Table]],
+        opened: ExitStack,
+        prefix: int,
+        low: int,
+        high: int,
+        portion: int = PORTION,
+        *,
+        keep_open: bool = True,
+    ) -> None:
         self._opened, self._prefix = opened, prefix
         tables = [table for run in runs for table in run]
         # Of the many files of a level one is open at a time.
@@ -233,10 +254,14 @@ class Scan:
         for table in tables:
             ranges += table.deleted_ranges()
             table.close()
-        self._runs = [_Run(run, prefix, low, high) for run in runs]
+        self._runs = [_Run(run, prefix, low, high, portion, keep_open=keep_open) for run in runs]
         self._plain = len(runs) <= 1 and not ranges and not any(table.deletions or table.operands for table in tables)
-        self._merge = None if self._plain else _Merge(self._runs, _fragments(ranges), prefix)
-        self._tags = np.zeros(0, np.uint64)
+        self._merge = None if self._plain else _Merge(self._runs, _fragments(ranges), prefix, portion)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs, each of which has buffers of its own."""
+        return len(self._runs)
 
     def __enter__(self) -> Scan:
         return self
@@ -267,10 +292,10 @@ class Scan:
             return self._merge.read(high, out, at, rows)
         if not self._runs:
             return Found(0, at, 0)
-        if len(self._tags) < len(rows[0]):
-            self._tags = np.zeros(len(rows[0]), np.uint64)
+        if len(Scan._unread_tags) < len(rows[0]):
+            Scan._unread_tags = np.zeros(len(rows[0]), np.uint64)
         run = self._runs[0]
-        made, needed = run.walk(high, True, out, at, rows, self._tags[: len(rows[0])])
+        made, needed = run.walk(high, True, out, at, rows, Scan._unread_tags[: len(rows[0])])
         return Found(made, int(run.state[kernels.OUT]), needed)
 
 
@@ -305,15 +330,16 @@ def _fragments(ranges: Sequence[DeletedRange]) -> _Fragments:
 
 
 class _Merge:
-    """Merges runs, each of which has rows in a region of the arena."""
+    """Merges runs, each of which has rows in a region of the arena; `begins` has where each region begins."""
 
-    def __init__(self, runs: list[_Run], fragments: _Fragments, prefix: int) -> None:
+    def __init__(self, runs: list[_Run], fragments: _Fragments, prefix: int, portion: int) -> None:
         self.runs, self.fragments, self.prefix = runs, fragments, prefix
-        self.region, self.begun = _RUN_BYTES, False
-        count = len(runs)
-        self.arena = np.zeros(count * self.region + SLACK, np.uint8)
-        self.starts, self.key_ends, self.ends = np.zeros((3, count, _RUN_ROWS), np.int64)
-        self.tags = np.zeros((count, _RUN_ROWS), np.uint64)
+        self.region, self.begun = portion, False
+        count, rows = len(runs), max(portion // _BYTES_OF_A_ROW, 1)
+        self.begins = [run * portion for run in range(count + 1)]
+        self.arena = np.zeros(count * portion + SLACK, np.uint8)
+        self.starts, self.key_ends, self.ends = np.zeros((3, count, rows), np.int64)
+        self.tags = np.zeros((count, rows), np.uint64)
         self.at, self.counts, self.order = np.zeros((3, count), np.int64)
         self.state = np.zeros(_STATE, np.int64)
         self.key = np.zeros(_KEY + SLACK, np.uint8)
@@ -365,27 +391,28 @@ class _Merge:
     def _fill(self, run: int) -> bool:
         """Fetches the run's next rows; returns whether there are any."""
         rows = (self.starts[run], self.key_ends[run], self.ends[run])
+        if self.begins[run + 1] - self.begins[run] > max(_LARGE, self.region):
+            self._resize(run, self.region)
         while True:
-            begin = run * self.region
-            room = self.arena[: begin + self.region]
+            begin = self.begins[run]
+            room = self.arena[: self.begins[run + 1]]
             made, needed = self.runs[run].walk(1 << 16, False, room, begin, rows, self.tags[run])
             if made or not needed:
                 self.at[run], self.counts[run] = 0, made
                 return made > 0
-            self._widen(needed)
+            self._resize(run, 2 * (needed + SLACK))
 
-    def _widen(self, needed: int) -> None:
-        """Makes the regions large enough for a row; the rows of the other runs move with theirs."""
-        region = self.region
-        while region < needed + SLACK:
-            region *= 2
-        arena = np.zeros(len(self.runs) * region + SLACK, np.uint8)
-        for run in range(len(self.runs)):
-            used = slice(run * self.region, run * self.region + self.region)
-            arena[run * region : run * region + self.region] = self.arena[used]
-            for positions in (self.starts, self.key_ends, self.ends):
-                positions[run] += run * (region - self.region)
-        self.arena, self.region = arena, region
+    def _resize(self, run: int, size: int) -> None:
+        """Gives a run's region another size. Its rows are lost; those of the other runs move with their regions."""
+        begin, end = self.begins[run], self.begins[run + 1]
+        more = size - (end - begin)
+        arena = np.zeros(len(self.arena) + more, np.uint8)
+        arena[:begin] = self.arena[:begin]
+        arena[end + more :] = self.arena[end:]
+        for positions in (self.starts, self.key_ends, self.ends):
+            positions[run + 1 :] += more
+        self.begins[run + 1 :] = [place + more for place in self.begins[run + 1 :]]
+        self.arena = arena
 
     def _grow_operands(self, needed: int) -> None:
         if needed < 0:

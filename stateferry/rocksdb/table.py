@@ -413,10 +413,11 @@ def _handle(coded: Coded, what: str) -> Handle:
 def _cut(index: Index, low: bytes, high: bytes) -> Index:
     """Returns the blocks that may have keys from `low` to `high`."""
     first, last = index.first_with(low), min(index.first_with(high), len(index) - 1)
-    part = slice(first, last + 1)
+    part, bounds = slice(first, last + 1), index.bounds[first : last + 2]
+    # Copies: the whole index would stay in memory as long as a part of it.
     return Index(
-        index.keys, index.bounds[first : last + 2], index.offsets[part], index.sizes[part], index.trailer,
-        index.begins and first == 0, index.ends and last == len(index) - 1,
+        index.keys[bounds[0] : bounds[-1]].copy(), bounds - bounds[0], index.offsets[part].copy(),
+        index.sizes[part].copy(), index.trailer, index.begins and first == 0, index.ends and last == len(index) - 1,
     )  # fmt: skip
 
 

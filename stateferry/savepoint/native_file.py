@@ -20,7 +20,7 @@ from stateferry.errors import DamagedError, RefusedError
 from stateferry.rocksdb.database import Database
 from stateferry.rocksdb.files import StoredFile
 from stateferry.rocksdb.kernels import SLACK
-from stateferry.rocksdb.scan import Found, Scan
+from stateferry.rocksdb.scan import PORTION, Found, Scan
 from stateferry.savepoint.bytes_read import HEADER, BytesRead
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import BackendKind, parse_header
@@ -39,6 +39,13 @@ _LEAST_ROOM = 1 << 16
 # So many bytes of rows are expected behind one byte of the files, until some have been read.
 _EXPANSION = 4.0
 _SAMPLED = 1 << 20
+# The buffers of all states' runs have about so many bytes; those of a run have so many for each byte of its portion.
+_BUFFERS = 64 << 20
+_BYTES_OF_A_RUN = 5
+_LEAST_PORTION = 1 << 12
+# Of so many runs the buffers are kept from one key group to the next, and of so many the files stay open.
+_MOST_RUNS = _BUFFERS // (_BYTES_OF_A_RUN * _LEAST_PORTION)
+_MOST_OPEN = 128
 
 
 class NativeFile(KeyedFile):
@@ -199,7 +206,7 @@ class NativeFile(KeyedFile):
                 with section.locating():
                     self.membership.check(state, extent.key_group, writer.buffer, starts, key_ends)
                 yield section
-        if scan.next_group == scan.after:
+        if scan.next_group == scan.after or sum(one.runs for one in self._scans.values()) > _MOST_RUNS:
             # Of many files that are open at a time, those that have been read keep no buffers.
             self._scans.pop(state).close()
 
@@ -211,9 +218,22 @@ class NativeFile(KeyedFile):
             after = key_group + 1
             while after in self._wanted:
                 after += 1
-            opened = self.database.scan(self.header.states[state].name, self.prefix, key_group, after)
+            opened = self.database.scan(
+                self.header.states[state].name, self.prefix, key_group, after, self._portion,
+                keep_open=self._runs <= _MOST_OPEN,
+            )  # fmt: skip
             scan = self._scans[state] = _StateScan(opened, key_group, after)
         return scan
+
+    @cached_property
+    def _runs(self) -> int:
+        """The number of runs of all states, whose scans go on at the same time."""
+        return self.database.runs(self.prefix, min(self._wanted, default=0), max(self._wanted, default=0) + 1)
+
+    @property
+    def _portion(self) -> int:
+        """The number of bytes of a run that are read at a time."""
+        return min(max(_BUFFERS // (_BYTES_OF_A_RUN * max(self._runs, 1)), _LEAST_PORTION), PORTION)
 
     def size_of(self, key_group: int) -> int:
         """Returns about how many bytes the key group takes in the window, rather too many."""
@@ -233,6 +253,10 @@ class _StateScan:
 
     def __init__(self, scan: Scan, key_group: int, after: int) -> None:
         self._scan, self.next_group, self.after = scan, key_group, after
+
+    @property
+    def runs(self) -> int:
+        return self._scan.runs
 
     def read(self, key_group: int, buffer: Buffer, at: int, positions: tuple[Positions, Positions, Positions]) -> Found:
         """Reads the next rows of the key group."""

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ import pytest
 from stateferry.cli import DAMAGED_OR_REFUSED, main
 from stateferry.errors import DamagedError
 from stateferry.key_groups import KeyGroupRange
+from stateferry.rocksdb.database import Database
+from stateferry.rocksdb.scan import Scan
+from stateferry.savepoint import native_file
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.metadata import build_metadata, parse_metadata
 from stateferry.savepoint.reader import Savepoint, has_native_state
@@ -135,6 +139,38 @@ def test_the_window_may_be_small(name: str, size: int) -> None:
             small = [(section.state, section.raw.tobytes()) for section in file.sections(group, window)]
             large = [(section.state, section.raw.tobytes()) for section in file.sections(group)]
             assert _joined(small) == _joined(large)
+
+
+@pytest.mark.parametrize("name", [NATIVE[0], NATIVE[4]])
+def test_many_runs_share_the_buffers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little a run may read at a time, and however few runs may keep what they have read."""
+    truth = contents(opened(SAVEPOINTS / name))
+    monkeypatch.setattr(native_file, "_BUFFERS", 1)
+    monkeypatch.setattr(native_file, "_LEAST_PORTION", 64)
+    monkeypatch.setattr(native_file, "_MOST_RUNS", 4)
+    monkeypatch.setattr(native_file, "_MOST_OPEN", 0)
+    scan, close = Database.scan, Scan.close
+    kept: dict[int, int] = {}
+    most, settings_seen = [0], set()
+
+    def opening(database: Database, *wanted: Any, **settings: Any) -> Scan:
+        most[0] = max(most[0], sum(kept.values()))
+        found = scan(database, *wanted, **settings)
+        kept[id(found)] = found.runs
+        if settings:
+            settings_seen.add((wanted[-1], settings["keep_open"]))
+        return found
+
+    def closing(of: Scan) -> None:
+        kept.pop(id(of), None)
+        close(of)
+
+    monkeypatch.setattr(Database, "scan", opening)
+    monkeypatch.setattr(Scan, "close", closing)
+    assert contents(opened(SAVEPOINTS / name)) == truth
+    assert settings_seen == {(64, False)}
+    assert 0 < most[0] <= 4
+    assert not kept
 
 
 def _joined(sections: list[tuple[int, bytes]]) -> dict[int, bytes]:
