@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from stateferry.errors import DamagedError
 from stateferry.operator_state import DistributionMode
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.operator_file import broadcast_entries
@@ -65,10 +66,14 @@ class StateSurvey:
 
 @dataclass(frozen=True, slots=True)
 class KeyedSurvey:
-    """Counts of all keyed states of an operator."""
+    """Counts of all keyed states of an operator, and how its files have key groups: `none`, `stored` or `snappy`.
+
+    A framed file counts as stored if its first chunk is.
+    """
 
     key: FlinkType
     states: tuple[StateSurvey, ...]
+    compressions: frozenset[Compression]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,7 @@ class _KeyedCount:
     # Entries and bytes of each state, by key group.
     counts: dict[str, Counts] = field(default_factory=dict)
     subtasks: dict[int, int] = field(default_factory=dict)
+    compressions: set[Compression] = field(default_factory=set)
 
     def count(self, file: KeyedFile, bytes_read: Callable[[int], None]) -> None:
         for name in self.states:
@@ -146,6 +152,8 @@ class _KeyedCount:
         names = [state.name for state in file.header.states]
         window = np.empty(WINDOW, np.uint8)
         bytes_read(file.header_end)
+        if file.compression is not None:
+            self.compressions.add(file.compression)
         for key_group, extent in file.extents.items():
             self._once(key_group, file)
             read = 0
@@ -164,9 +172,8 @@ class _KeyedCount:
             raise DamagedError("each key group in one subtask", found, file=file.name, key_group=key_group)
 
     def survey(self) -> KeyedSurvey:
-        return KeyedSurvey(
-            self.key, tuple(StateSurvey(state, *self.counts[name]) for name, state in self.states.items())
-        )
+        states = tuple(StateSurvey(state, *self.counts[name]) for name, state in self.states.items())
+        return KeyedSurvey(self.key, states, frozenset(self.compressions))
 
 
 def _end(section: Section) -> int:

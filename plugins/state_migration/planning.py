@@ -127,5 +127,5 @@ def _as_begun(plan: MigrationPlan) -> MigrationPlan:
     run = Run.if_there(run_folder(plan.home, plan.job, plan.run_id))
     if run is None:
         return plan
-    is_same = plan.model_copy(update={"now": run.plan.now, "now_from": run.plan.now_from}) == run.plan
+    is_same = plan.like(run.plan).model_copy(update={"now": run.plan.now, "now_from": run.plan.now_from}) == run.plan
     return run.plan if is_same else plan

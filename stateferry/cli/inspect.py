@@ -55,11 +55,13 @@ def _facts(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dict[
 
 
 def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
+    from stateferry.savepoint.reader import has_native_state
     from stateferry.serializers.types import type_name
 
     operator = survey.operator
     keyed = survey.keyed and {
         "key_type": type_name(survey.keyed.key),
+        "compression": None if has_native_state(operator) else sorted(survey.keyed.compressions),
         "states": [_state_facts(state) for state in survey.keyed.states],
     }
     return {

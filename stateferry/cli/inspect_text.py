@@ -9,6 +9,7 @@ from rich.table import Table
 
 from stateferry.people_text import console_on, plain
 from stateferry.quantities import noun
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import Scalar, type_name
 from stateferry.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
@@ -45,7 +46,7 @@ def _show_operator(console: Console, survey: OperatorSurvey) -> None:
     facts += [f"{_size(survey.raw_bytes)} of raw state"] if survey.raw_bytes else []
     console.print(plain(operator.label, "bold"), plain(f"({'; '.join(facts)})"), soft_wrap=True)
     if survey.keyed is not None:
-        console.print(plain(f"keyed state by {type_name(survey.keyed.key)}"))
+        console.print(plain(f"keyed state by {type_name(survey.keyed.key)}{_compression(survey)}"))
         console.print(_keyed_table(survey.keyed))
     if survey.operator_states:
         console.print("operator state")
@@ -73,6 +74,12 @@ def _keyed_table(keyed: KeyedSurvey) -> Table:
             plain("yes", "green") if reason is None else plain(f"no: {reason}"),
         )
     return table
+
+
+def _compression(survey: OperatorSurvey) -> str:
+    """Says how key groups are compressed, if they are framed."""
+    framed = sorted(survey.keyed.compressions - {Compression.NONE}) if survey.keyed else []
+    return f" (compression: {', '.join(framed)})" if framed else ""
 
 
 def _type(survey: StateSurvey) -> str:

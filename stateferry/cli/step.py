@@ -26,7 +26,7 @@ from stateferry.private_files import private_files
 from stateferry.runs.facts import Step
 from stateferry.runs.lease import BETWEEN_STEPS_MS, Lease
 from stateferry.runs.option_notes import nothing_to_do_lines
-from stateferry.runs.plan import plan_of_json
+from stateferry.runs.plan import new_plan_values, plan_of, plan_values
 from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve
 from stateferry.runs.publications import Control
 from stateferry.runs.rejecting import check_not_ended
@@ -119,9 +119,10 @@ def _run_of(options: argparse.Namespace) -> Run:
     if options.run is not None:
         return Run.open(Location.of(options.run))
     try:
-        plan = plan_of_json(Path(options.plan).read_bytes(), options.plan)
+        values = new_plan_values(plan_values(Path(options.plan).read_bytes(), options.plan))
     except OSError as error:
         raise UsageError(f"the plan can't be read: {error}") from None
+    plan = plan_of(values, options.plan)
     missing = sorted({"run_id", "now"} - plan.model_fields_set)
     if missing:
         raise UsageError(f"{options.plan}: {' and '.join(missing)} missing: all steps of a run must agree on them")

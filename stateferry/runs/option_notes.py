@@ -91,6 +91,8 @@ def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
     operators = resolved.source.metadata.operators
     if plan.max_parallelism and all(one.max_parallelism == plan.max_parallelism for one in operators):
         yield f"--max-parallelism {plan.max_parallelism} had no effect: it is that of every operator already"
+    if plan.compression not in ("auto", "source") and resolved.nothing_to_do:
+        yield f"--compression {plan.compression} had no effect: nothing is written"
 
 
 def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, V
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms
 from stateferry.errors import PlanError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
-from stateferry.runs.options import RUN, Kind, Option
+from stateferry.runs.options import RUN, Kind, Option, option_fields
 from stateferry.runs.plan_fields import (
     ADDED,
     Milliseconds,
@@ -199,6 +199,21 @@ class MigrationPlan(PlanModel):
             if_empty="as it is",
         ),
     ] = None
+    # The default for new plans is `auto` (`new_plan_values`). Earlier versions wrote what is now `source`.
+    compression: Annotated[
+        Literal["auto", "snappy", "stored", "none", "source"],
+        ADDED,
+        Option(
+            Kind.CHOICE,
+            "Compression",
+            "how keyed state is written: compressed by snappy; stored, which is blocks with checksums; none, which "
+            "Flink restores several times slower from a local disk; source, which is as in the source; or auto, which "
+            "is snappy for operators that have it in the source, and stored for the others",
+            row=155,
+            section=RUN,
+            new="auto",
+        ),
+    ] = "source"
     rehearse: StrictBool = False
     keep_expired: Annotated[
         StrictBool, Option(Kind.SWITCH, "Keep expired entries", "carry expired entries over too", row=90)
@@ -333,13 +348,29 @@ class MigrationPlan(PlanModel):
     def is_asked_for_again_by(self, other: MigrationPlan) -> bool:
         """Whether the other plan asks for the same work: run id and `now` count only if the other plan gives them."""
         left_out = _OF_THE_RUN - other.model_fields_set
+        other = other.like(self)
         return self.model_dump(exclude=left_out) == other.model_dump(exclude=left_out)
+
+    def like(self, kept: MigrationPlan) -> MigrationPlan:
+        """This plan, with the compression of `kept` if that one is of an earlier version, and this one asks for none.
+
+        So the command that began a run under an earlier version continues it under this one.
+        """
+        if (self.compression, kept.compression) != ("auto", "source"):
+            return self
+        return self.model_copy(update={"compression": "source"})
 
     def to_json(self) -> str:
         values = self.model_dump(mode="json")
         # Plans of format version 1 have no version field.
         marked = {FIELD: FORMAT, **values} if FORMAT > 1 else values
         return json.dumps(marked, indent=2, ensure_ascii=False) + "\n"
+
+
+def new_plan_values(values: Mapping[str, object]) -> dict[str, object]:
+    """The values of a plan for new work, with the defaults that plans of an earlier version don't have."""
+    new = {one.field: one.option.new for one in option_fields(MigrationPlan) if one.option.new is not None}
+    return {**new, **values}
 
 
 def plan_of(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:

@@ -11,7 +11,8 @@ from stateferry.errors import PlanError, RefusedError, UsageError
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.runs.apart import check_apart
-from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
+from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, new_plan_values, plan_of
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.file_names import METADATA, is_state_file
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.operator_rewrite import Layout, OperatorRewrite
@@ -49,7 +50,7 @@ class ResolvedPlan:
         """The layout that the plan asks for."""
         parallelism = self.plan.parallelism
         touched = {one.operator.id: parallelism for one in self.operators} if parallelism is not None else {}
-        return Layout(touched, self.plan.max_parallelism)
+        return Layout(touched, self.plan.max_parallelism, Compression(self.plan.compression))
 
     @property
     def nothing_to_do(self) -> bool:
@@ -90,6 +91,7 @@ def planned(values: Mapping[str, object], origin: str = "the plan") -> Migration
 
     The name is the one in the savepoint, so that an operator named by its id or by its uid gives the same job.
     """
+    values = new_plan_values(values)
     if values.get("job") is not None:
         return plan_of(values, origin)
     named_later = plan_of({**values, "job": "named later"}, origin)

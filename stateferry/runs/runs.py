@@ -143,7 +143,8 @@ class Run(RunFolder):
         run = cls(plan, folder)
         file = run.plan_file
         if file.exists():
-            if cls._opened(folder).plan != plan:
+            run = cls._opened(folder)
+            if plan.like(run.plan) != run.plan:
                 raise PlanError(
                     f"run {plan.run_id} of job {plan.job} exists already, with another plan ({file.shown}): "
                     "give another run_id, or none"

@@ -1,7 +1,9 @@
 """Checks whether the disks have room for what a run will write, by an estimate from a small sample of the source.
 
 A row repeats the key and two lengths (and with TTL a timestamp) that a blob has once, so the staged savepoint may be
-several times as large as the source. The growth is measured on some key groups of each migrated operator.
+several times as large as the source. The growth is measured on some key groups of each migrated operator. It is also
+measured for key groups that the source has compressed and the plan does not. What a run compresses counts as if it were
+not, as nothing is known of its rows.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import cramjam
 import numpy as np
 
 from stateferry.errors import PlanError
@@ -19,11 +22,14 @@ from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.migration.rules import Rules
 from stateferry.migration.sections import parse_blobs
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
+from stateferry.savepoint.metadata import Operator
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
 _SAMPLED_GROUPS = 6
+_PACKED_AT_ONCE = 1 << 20
 _LENGTHS = 8
 _STAMP = 8
 
@@ -39,12 +45,13 @@ class Room:
 def estimate(resolved: ResolvedPlan) -> Room:
     """Estimates the size of the staged savepoint. The tables' files are smaller, because they are compressed."""
     growths = {one.operator.id: _growth(resolved, one) for one in resolved.operators if one.rules}
+    unpacked = {operator.id: _unpacked(resolved, operator) for operator in resolved.source.metadata.operators}
     total = 0.0
     for operator in resolved.source.metadata.operators:
         for subtask in operator.subtasks:
             size = sum(stream.size for stream in subtask.streams())
             keyed = 0 if subtask.keyed is None else subtask.keyed.size
-            total += size - keyed + keyed * growths.get(operator.id, 1.0)
+            total += size - keyed + keyed * growths.get(operator.id, 1.0) * unpacked[operator.id]
     said = ", ".join(
         f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in resolved.operators if one.rules
     )
@@ -56,12 +63,25 @@ def _growth(resolved: ResolvedPlan, one: ResolvedOperator) -> float:
     before = after = 0
     new_max = resolved.layout.of(one.operator).max_parallelism
     rules = {of_state.legacy.name: of_state for of_state in one.rules}
-    for section in _sample(resolved, one):
+    for section in _sample(resolved, one.operator):
         size = len(section.raw)
         before += size
         name = section.file.header.states[section.state].name
         after += _size_as_rows(section, rules[name], new_max) if name in rules else size
     return max(after / before, 1.0) if before else 1.0
+
+
+def _unpacked(resolved: ResolvedPlan, operator: Operator) -> float:
+    """The factor by which the operator's keyed state grows because it is no longer compressed."""
+    if resolved.layout.compression.of(True) is Compression.SNAPPY:
+        return 1.0
+    content = packed = 0
+    for section in _sample(resolved, operator):
+        if section.file.header.compressed:
+            data = section.raw[:_PACKED_AT_ONCE]
+            content += len(data)
+            packed += len(cramjam.snappy.compress(data.data))
+    return content / packed if packed else 1.0
 
 
 def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
@@ -71,10 +91,10 @@ def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
     return keys + int((blobs.ends - blobs.entries).sum())
 
 
-def _sample(resolved: ResolvedPlan, one: ResolvedOperator) -> Iterator[Section]:
+def _sample(resolved: ResolvedPlan, operator: Operator) -> Iterator[Section]:
     """Sections from key groups spread over the operator; reads each key group from its start, only as far as needed."""
     with ExitStack() as opened:
-        files = resolved.source.open_all(one.operator, opened)
+        files = resolved.source.open_all(operator, opened)
         groups: list[tuple[KeyedFile, int]] = [(file, group) for file in files for group in file.extents]
         window = np.empty(WINDOW, np.uint8)
         each = max(_SAMPLED_SECTIONS // _SAMPLED_GROUPS, 1)

@@ -21,7 +21,7 @@ from stateferry.digests import new_hasher
 from stateferry.errors import DamagedError
 from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import HEADER, BytesRead
-from stateferry.savepoint.compression import Buffer, Content, PlainContent, SnappyContent
+from stateferry.savepoint.compression import Buffer, Compression, Content, PlainContent, SnappyContent, framed_kind
 from stateferry.savepoint.full_checkpoint import expect_canonical
 from stateferry.savepoint.header import KeyedHeader, parse_header
 from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
@@ -71,6 +71,13 @@ class KeyGroupFile(KeyedFile):
     @property
     def has_places(self) -> bool:
         return not self.header.compressed
+
+    @property
+    def compression(self) -> Compression | None:
+        if not self.extents:
+            return None
+        first = min(extent.start for extent in self.extents.values())
+        return framed_kind(self.file, first) if self.header.compressed else Compression.NONE
 
     def expect_known_layout(self) -> None:
         """Raises if the file may have the layout of another backend.

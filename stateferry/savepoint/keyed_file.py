@@ -19,7 +19,7 @@ import numpy as np
 from stateferry.errors import DamagedError
 from stateferry.key_groups import key_group_prefix_bytes
 from stateferry.savepoint.bytes_read import BytesRead
-from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.compression import Buffer, Compression
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile
 from stateferry.savepoint.membership import Membership
@@ -133,6 +133,14 @@ class KeyedFile(ABC):
     @abstractmethod
     def has_places(self) -> bool:
         """Whether the place of a section in the file is known, and so the size of a key group before it is read."""
+
+    @property
+    def compression(self) -> Compression | None:
+        """How a canonical file has its key groups, None if it has none; a framed file is stored if its first chunk is.
+
+        Also None for RocksDB's own files: there each block says how it is compressed.
+        """
+        return None
 
     @abstractmethod
     def expect_known_layout(self) -> None:

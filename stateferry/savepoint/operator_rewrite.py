@@ -17,7 +17,7 @@ import numpy as np
 from stateferry.errors import PlanError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
 from stateferry.key_groups import KeyGroupRange, ranges
-from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.compression import Buffer, Compression
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.keyed_file import WINDOW, KeyedFile
@@ -33,14 +33,14 @@ from stateferry.serializers.types import OpaqueType, type_name
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout to write: parallelism by operator id, max parallelism and compression for all; None: as it is.
+    """The layout to write: parallelism by operator id, max parallelism and compression for all.
 
-    With `native`, keyed state is written as RocksDB databases.
+    What isn't given stays as it is. With `native`, keyed state is written as RocksDB databases.
     """
 
     parallelism: Mapping[bytes, int] = field(default_factory=dict)
     max_parallelism: int | None = None
-    compressed: bool | None = None
+    compression: Compression = Compression.SOURCE
     native: bool = False
 
     def of(self, operator: Operator) -> Operator:
@@ -93,6 +93,7 @@ class OperatorRewrite:
     new: Operator
     transform: Transform
     header: KeyedHeader | None
+    compression: Compression
     native: bool = False
 
     @classmethod
@@ -102,15 +103,14 @@ class OperatorRewrite:
         """Prepares the rewrite. Refuses what can't be done before anything is written."""
         new = layout.of(operator)
         _check_layout(operator, new)
-        prepared = cls(source, operator, new, transform or Copy(), None, layout.native)
+        prepared = cls(source, operator, new, transform or Copy(), None, layout.compression, layout.native)
         merged = source.keyed_header(operator)
         if merged is None:
             return prepared
         if prepared.destination.changes_key_groups:
             for state in keyed_states(merged, operator.label):
                 _refuse_unstable(state, operator.label)
-        header = prepared.transform.header(merged)
-        prepared.header = header if layout.compressed is None else replace(header, compressed=layout.compressed)
+        prepared.header = prepared.transform.header(merged)
         return prepared
 
     @property
@@ -166,7 +166,7 @@ class OperatorRewrite:
         self, writer: SavepointWriter, index: int, header: KeyedHeader, key_groups: KeyGroupRange
     ) -> KeyedFileWriter | NativeFileWriter:
         if not self.native:
-            return writer.keyed_file(self.old.hex_id, index, header, key_groups)
+            return writer.keyed_file(self.old.hex_id, index, header, key_groups, self.compression)
         return writer.native_files(
             self.old.hex_id, index, header, key_groups, self.destination.prefix, self.source.metadata.checkpoint_id
         )

@@ -14,7 +14,7 @@ import numpy as np
 from stateferry.digests import Digests, digest_of, new_hasher
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange
-from stateferry.savepoint.compression import Buffer, compress
+from stateferry.savepoint.compression import Buffer, Compression, new_stream
 from stateferry.savepoint.file_names import METADATA, is_state_file
 from stateferry.savepoint.header import KeyedHeader, build_header
 from stateferry.savepoint.metadata import (
@@ -33,29 +33,38 @@ from stateferry.savepoint.streams import open_stream
 from stateferry.savepoint.write_behind import WriteBehind
 
 _COPY = 4 << 20
-_COMPRESS_AT_ONCE = 1 << 20
 _LAST = np.uint8(0x80)
 
 Handle = TypeVar("Handle", OperatorHandle, KeyedHandle)
 
 
 class KeyedFileWriter:
-    """One subtask's keyed state file: key groups in ascending order, each state once in a key group, in any order."""
+    """One subtask's keyed state file: key groups in ascending order, each state once in a key group, in any order.
+
+    Whether its key groups are framed follows from `compression`, and only for `source` from the header.
+    """
 
     def __init__(
-        self, location: Location, header: KeyedHeader, key_groups: KeyGroupRange, digests: Digests | None = None
+        self,
+        location: Location,
+        header: KeyedHeader,
+        key_groups: KeyGroupRange,
+        digests: Digests | None = None,
+        compression: Compression = Compression.SOURCE,
     ) -> None:
-        self._location, self._header, self._range = location, header, key_groups
+        compression = compression.of(header.compressed)
+        self._location, self._range = location, key_groups
+        self._header = replace(header, compressed=compression is not Compression.NONE)
         self._digests, self._hasher = digests, new_hasher() if digests is not None else None
         self._stream = WriteBehind(location, hasher=self._hasher)
+        self._content = new_stream(compression, self._stream.write)
         self._offsets = [0] * key_groups.size
         self._group: int | None = None
         self._last_group = key_groups.start - 1
         self._state: int | None = None
         self._written_states: set[int] = set()
         self._last_entry: Buffer = np.empty(0, np.uint8)
-        self._uncompressed = bytearray()
-        self._stream.write(build_header(header))
+        self._stream.write(build_header(self._header))
 
     def __enter__(self) -> KeyedFileWriter:
         return self
@@ -70,8 +79,8 @@ class KeyedFileWriter:
         if state != self._state:
             self._begin_state(state)
         else:
-            self._emit(self._last_entry)
-        self._emit(entries[:last_start])
+            self._content.add(self._last_entry)
+        self._content.add(entries[:last_start])
         self._last_entry = entries[last_start:].copy()
 
     def _begin_group(self, key_group: int) -> None:
@@ -85,7 +94,7 @@ class KeyedFileWriter:
             raise UsageError(f"state {state} is not in the header or was written before in key group {self._group}")
         if self._state is None:
             self._offsets[self._last_group - self._range.start] = self._stream.position
-            self._emit(state.to_bytes(2, "big"))
+            self._content.add(state.to_bytes(2, "big"))
         else:
             self._end_state(state)
         self._state = state
@@ -93,36 +102,15 @@ class KeyedFileWriter:
 
     def _end_state(self, follows: int) -> None:
         self._last_entry[4] |= _LAST
-        self._emit(self._last_entry)
-        self._emit(follows.to_bytes(2, "big"))
+        self._content.add(self._last_entry)
+        self._content.add(follows.to_bytes(2, "big"))
 
     def _end_group(self) -> None:
         if self._state is not None:
             self._end_state(0xFFFF)
-            if self._header.compressed:
-                self._compress(everything=True)
+            self._content.end()
         self._group = self._state = None
         self._written_states = set()
-
-    def _emit(self, data: Buffer | bytes) -> None:
-        if not self._header.compressed:
-            self._stream.write(data)
-            return
-        view = data.data if isinstance(data, np.ndarray) else memoryview(data)
-        for start in range(0, len(view), _COMPRESS_AT_ONCE):
-            self._uncompressed += view[start : start + _COMPRESS_AT_ONCE]
-            if len(self._uncompressed) >= _COMPRESS_AT_ONCE:
-                self._compress(everything=False)
-
-    def _compress(self, *, everything: bool) -> None:
-        """Compresses whole blocks until the key group ends, so that the same content always gives the same bytes."""
-        size = (
-            len(self._uncompressed) if everything else len(self._uncompressed) // _COMPRESS_AT_ONCE * _COMPRESS_AT_ONCE
-        )
-        if size:
-            first = self._stream.position == self._offsets[self._last_group - self._range.start]
-            self._stream.write(compress(np.frombuffer(bytes(self._uncompressed[:size]), np.uint8), first=first))
-            del self._uncompressed[:size]
 
     def close(self) -> KeyedHandle:
         """Completes the file and returns its handle; the file is on disk then."""
@@ -181,10 +169,16 @@ class SavepointWriter:
         self.folder.make_folder()
 
     def keyed_file(
-        self, operator_id: str, subtask: int, header: KeyedHeader, key_groups: KeyGroupRange
+        self,
+        operator_id: str,
+        subtask: int,
+        header: KeyedHeader,
+        key_groups: KeyGroupRange,
+        compression: Compression = Compression.SOURCE,
     ) -> KeyedFileWriter:
-        """Opens a subtask's new keyed state file."""
-        return KeyedFileWriter(self._file(operator_id, "keyed", subtask), header, key_groups, self._digests)
+        """Opens a subtask's new keyed state file; see `KeyedFileWriter`."""
+        file = self._file(operator_id, "keyed", subtask)
+        return KeyedFileWriter(file, header, key_groups, self._digests, compression)
 
     def native_files(
         self, operator_id: str, subtask: int, header: KeyedHeader, key_groups: KeyGroupRange, prefix: int, snapshot: int

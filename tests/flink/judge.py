@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stateferry.cli import DAMAGED_OR_REFUSED, main
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.metadata import InlineBytes, StreamHandle
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
@@ -38,12 +39,12 @@ class Change:
 
     parallelism: int | None = None
     max_parallelism: int | None = None
-    compressed: bool | None = None
+    compression: Compression = Compression.SOURCE
 
     def layout(self, job: Job) -> Layout:
         by_id = {operator_id(operator.uid): self.parallelism for operator in job.operators}
         parallelism = {id_: parallelism for id_, parallelism in by_id.items() if parallelism is not None}
-        return Layout(parallelism, self.max_parallelism, self.compressed)
+        return Layout(parallelism, self.max_parallelism, self.compression)
 
     def job(self, job: Job) -> Job:
         """The job as it is started from a savepoint in that layout."""

@@ -11,6 +11,7 @@ import pytest
 
 from stateferry.errors import RefusedError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
 from tests.flink.harness import FlinkHarness, by_state
@@ -41,13 +42,15 @@ CHANGES: Mapping[str, Change] = {
     "fewer-subtasks": Change(parallelism=2),
     "more-subtasks": Change(parallelism=7),
     "one-subtask": Change(parallelism=1),
-    "compressed": Change(compressed=True),
-    "uncompressed": Change(compressed=False),
+    "compressed": Change(compression=Compression.SNAPPY),
+    "stored": Change(compression=Compression.STORED),
+    "uncompressed": Change(compression=Compression.NONE),
     "max-256": Change(max_parallelism=256),
     "max-300-more-subtasks": Change(parallelism=5, max_parallelism=300),
-    "max-100-fewer-subtasks-compressed": Change(parallelism=2, max_parallelism=100, compressed=True),
+    "max-100-fewer-subtasks-compressed": Change(parallelism=2, max_parallelism=100, compression=Compression.SNAPPY),
+    "max-300-stored": Change(max_parallelism=300, compression=Compression.STORED),
     "max-128-more-subtasks": Change(parallelism=6, max_parallelism=128),
-    "max-4096-uncompressed": Change(max_parallelism=4096, compressed=False),
+    "max-4096-uncompressed": Change(max_parallelism=4096, compression=Compression.NONE),
 }
 # Each in every layout; the others in one, taken in turn.
 _EVERY_LAYOUT = (
@@ -287,7 +290,11 @@ def test_raw_state_keeps_its_layout(version: str, made: Make, flink: Flink, tmp_
 def test_compressed_operator_state_is_dealt_out_too(version: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     job = replace(SCENARIOS["operator-state"], snappy=True, inline_threshold=0)
     source = made(version, job)
-    for change in (IDENTITY, Change(parallelism=2), Change(parallelism=5, max_parallelism=300, compressed=False)):
+    for change in (
+        IDENTITY,
+        Change(parallelism=2),
+        Change(parallelism=5, max_parallelism=300, compression=Compression.NONE),
+    ):
         target = rewritten(source, job, change, tmp_path / f"to-{change.parallelism}")
         started = change.job(job)
         restored = check_restored(flink(version), target, started, source, moved=change.max_parallelism is not None)

@@ -110,7 +110,8 @@ def test_a_half_done_run_goes_on_to_the_end_of_an_undisturbed_one(
     (tmp_path / "undisturbed").mkdir()
     monkeypatch.chdir(tmp_path / "undisturbed")
     shutil.copytree(home.parent / "nights", "nights")
-    assert main(command("half-done")) == 0
+    # The half-done run has written key groups as the version did that began it.
+    assert main([*command("half-done"), "--compression", "source"]) == 0
     assert content("new/half-done") == savepoint
     assert rows("half-done") == tables
 

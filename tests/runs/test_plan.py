@@ -233,6 +233,19 @@ def test_the_same_request_is_recognised_whatever_was_filled_in() -> None:
         assert not earlier.is_asked_for_again_by(plan_of({**VALUES, **other}))
 
 
+def test_a_run_of_an_earlier_version_is_asked_for_again_by_a_plan_that_says_nothing_of_compression() -> None:
+    begun = plan_of({**VALUES, "run_id": "a", "now": 5})
+    again, other = (plan_of({**VALUES, "compression": compression}) for compression in ("auto", "stored"))
+    assert begun.is_asked_for_again_by(again)
+    assert not begun.is_asked_for_again_by(other)
+    assert "compression" not in json.loads(begun.to_json())
+    of_today = plan_of_json(plan_of({**VALUES, "run_id": "b", "compression": "auto"}).to_json())
+    assert of_today.compression == "auto"
+    assert of_today.is_asked_for_again_by(again)
+    assert not of_today.is_asked_for_again_by(other)
+    assert not of_today.is_asked_for_again_by(begun)
+
+
 def test_the_fingerprint_is_of_everything() -> None:
     plan = plan_of({**VALUES, "now": 5, "run_id": "a"})
     changes: list[dict[str, object]] = [{"now": 6}, {"run_id": "b"}, {"keep_expired": False, "keep_legacy": True}]

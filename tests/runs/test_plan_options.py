@@ -12,6 +12,7 @@ from stateferry.cli.options import add_plan_options, plan_values_of_options
 from stateferry.runs import expiry_guard, option_notes
 from stateferry.runs.options import Kind, OptionField
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
+from stateferry.runs.plan_check import planned
 from stateferry.runs.plan_options import PLAN_OPTIONS, STATE_OPTIONS
 
 # What a command asks for in its own way, what the program finds by itself, and what only a plan file can say.
@@ -28,7 +29,6 @@ GIVEN = {
     Kind.DURATION: ("2h", 7_200_000),
     Kind.SHARE: ("60%", 0.6),
     Kind.TEXT: ("some-name", "some-name"),
-    Kind.CHOICE: ("rows", "rows"),
 }
 
 
@@ -58,7 +58,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
     assert {one.flag for one in PLAN_OPTIONS} == {
         *("--operator", "--legacy-state", "--new-state", "--flag-state", "--no-flag-state", "--ttl", "--job"),
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
-        *("--keep-legacy", "--drop-unrepresentable-nulls", "--on-contradiction", "--no-timers"),
+        *("--keep-legacy", "--drop-unrepresentable-nulls", "--on-contradiction", "--no-timers", "--compression"),
     }
 
 
@@ -66,7 +66,9 @@ def test_the_options_have_the_names_that_people_know() -> None:
 def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionField) -> None:
     # What another option needs.
     needed = {"keep_expired": ["--ttl", "1h"], "on_contradiction": ["--flag-state", "moved"]}.get(option.name, [])
-    text, expected = ("", True) if option.option.kind is Kind.SWITCH else GIVEN[option.option.kind]
+    last_choice = option.choices[-1] if option.choices else ""
+    chosen = {Kind.SWITCH: ("", True), Kind.CHOICE: (last_choice, last_choice)}
+    text, expected = (GIVEN | chosen)[option.option.kind]
     given = [option.flag, *([text] if text else [])]
     values = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE, *needed, *given]))
     plan = plan_of(values)
@@ -76,6 +78,15 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
     assert option.default != expected
     without = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE, *needed]))
     assert (without == values) is False
+
+
+def test_a_new_plan_has_the_compression_of_today_and_an_earlier_one_that_of_its_time() -> None:
+    values = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE]))
+    assert plan_of(values).compression == "source"
+    assert planned(values).compression == "auto"
+    assert planned({**values, "compression": "none"}).compression == "none"
+    (help_,) = (one.if_not_given for one in PLAN_OPTIONS if one.name == "compression")
+    assert help_ == "auto"
 
 
 def test_what_is_not_given_is_left_to_the_plan() -> None:

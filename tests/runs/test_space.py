@@ -47,6 +47,21 @@ def test_the_estimate_is_near_what_is_written(tmp_path: Path, ttl: int | None, m
     assert "main grows" in room.how
 
 
+@pytest.mark.parametrize("compression", ["auto", "snappy", "stored", "none", "source"])
+@pytest.mark.parametrize("compressed", [True, False])
+def test_the_estimate_knows_what_is_no_longer_compressed(tmp_path: Path, compressed: bool, compression: str) -> None:
+    state = DemoState(5000, 20, 0.5, None, 10**12, 3, 128, 7, compressed)
+    write_demo_savepoint(str(tmp_path / "demo"), state)
+    plan = resolved(tmp_path / "demo", compression=compression)
+    room = estimate(plan)
+    rewrite(
+        plan.source, str(tmp_path / "new"), plan.layout, transforms={o.old.id: o.transform for o in plan.rewrites()}
+    )
+    truth = size_of(tmp_path / "new")
+    is_packed = compression == "snappy" or (compressed and compression in ("auto", "source"))
+    assert truth * (1 if is_packed else 0.9) < room.bytes < truth * (6 if is_packed else 1.3)
+
+
 def test_nothing_grows_where_nothing_is_converted(tmp_path: Path) -> None:
     state = DemoState(keys=0, entries=2, migrated=0, ttl=None, now=0, parallelism=3, max_parallelism=128, seed=7)
     write_demo_savepoint(str(tmp_path / "demo"), state)

@@ -16,6 +16,7 @@ import pytest
 
 from stateferry.key_groups import ranges
 from stateferry.savepoint.batches import read_batches
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.operator_rewrite import Layout
@@ -130,8 +131,8 @@ WORK: dict[str, Callable[[Savepoint, str], object]] = {
     "same": lambda source, target: rewrite(source, target, Layout()),
     "fewer-subtasks": lambda source, target: rewrite(source, target, Layout({operator_id(UID): 1})),
     "other-max-parallelism": lambda source, target: rewrite(source, target, Layout(max_parallelism=300)),
-    "compressed": lambda source, target: rewrite(source, target, Layout(compressed=True)),
-    "uncompressed": lambda source, target: rewrite(source, target, Layout(compressed=False)),
+    "compressed": lambda source, target: rewrite(source, target, Layout(compression=Compression.SNAPPY)),
+    "uncompressed": lambda source, target: rewrite(source, target, Layout(compression=Compression.NONE)),
 }
 
 

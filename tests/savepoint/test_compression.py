@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import cramjam
 import numpy as np
@@ -10,11 +15,22 @@ import pyarrow as pa
 import pytest
 
 from stateferry.errors import DamagedError
-from stateferry.savepoint.compression import LARGEST_CHUNK, STREAM_START, Content, PlainContent, SnappyContent, compress
+from stateferry.savepoint import frame_kernels
+from stateferry.savepoint.compression import (
+    LARGEST_CHUNK,
+    STREAM_START,
+    Buffer,
+    Compression,
+    Content,
+    PlainContent,
+    SnappyContent,
+    new_stream,
+)
 
 NOISE = random.Random(4).randbytes(300_000)
 TEXT = b"key group " * 40_000
 BEFORE = b"what comes before"
+CONTENTS = [b"", b"a", TEXT[: 1 << 16], TEXT, NOISE, NOISE + TEXT, TEXT * 9]
 
 
 def snappy(stream: bytes, behind: bytes = b"") -> SnappyContent:
@@ -42,7 +58,7 @@ def stored(content: bytes) -> bytes:
     return chunk(1, crc(content) + content)
 
 
-@pytest.mark.parametrize("content", [b"", b"a", TEXT, NOISE, NOISE + TEXT, TEXT * 9], ids=len)
+@pytest.mark.parametrize("content", CONTENTS, ids=len)
 @pytest.mark.parametrize("step", [1000, 1 << 20])
 def test_what_was_compressed_is_read_back(content: bytes, step: int) -> None:
     stream = bytes(cramjam.snappy.compress(content)) or STREAM_START
@@ -55,11 +71,115 @@ def test_chunks_of_other_writers() -> None:
     assert drained(snappy(STREAM_START + stored(NOISE[: 1 << 16]) + stored(b"rest"))) == NOISE[: 1 << 16] + b"rest"
 
 
-def test_pieces_compressed_one_after_another_are_one_stream() -> None:
-    first, second = np.frombuffer(NOISE, np.uint8), np.frombuffer(TEXT, np.uint8)
-    stream = compress(first, first=True) + compress(second, first=False)
-    assert stream.count(STREAM_START) == 1
-    assert drained(snappy(stream)) == NOISE + TEXT
+@pytest.mark.parametrize("compression", [Compression.SNAPPY, Compression.STORED, Compression.NONE])
+@pytest.mark.parametrize("content", CONTENTS, ids=len)
+def test_a_key_group_has_the_same_bytes_whatever_the_pieces_it_is_added_in(
+    compression: Compression, content: bytes
+) -> None:
+    pieces = random.Random(5)
+    in_pieces, at_once = bytearray(), bytearray()
+    one, other = (new_stream(compression, write_to(out)) for out in (in_pieces, at_once))
+    for _ in range(2):
+        other.add(content)
+        other.end()
+        taken = 0
+        while taken < len(content):
+            size = pieces.choice((1, 3000, 70_000))
+            one.add(np.frombuffer(content[taken : taken + size], np.uint8))
+            taken += size
+        one.end()
+    assert in_pieces == at_once
+    first, second = at_once[: len(at_once) // 2], at_once[len(at_once) // 2 :]
+    assert first == second
+    assert drained(content_of(compression, bytes(first))) == content
+
+
+def write_to(out: bytearray) -> Callable[[Buffer | bytes], None]:
+    def write(data: Buffer | bytes) -> None:
+        out.extend(bytes(data))
+
+    return write
+
+
+def content_of(compression: Compression, written: bytes) -> Content:
+    if compression is Compression.NONE:
+        return PlainContent(pa.BufferReader(written), "file", 0, len(written))
+    return snappy(written)
+
+
+def framed(content: bytes) -> bytes:
+    """The content in stored chunks, put together by hand."""
+    blocks = (content[at : at + (1 << 16)] for at in range(0, len(content), 1 << 16))
+    return STREAM_START + b"".join(map(stored, blocks))
+
+
+@pytest.mark.parametrize("content", CONTENTS[1:], ids=len)
+def test_stored_chunks_are_as_the_format_has_them(content: bytes) -> None:
+    out = bytearray()
+    stream = new_stream(Compression.STORED, write_to(out))
+    stream.add(content)
+    stream.end()
+    assert bytes(out) == framed(content)
+    # Another reader of framed streams reads them too.
+    assert bytes(cramjam.snappy.decompress(bytes(out))) == content
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 4095, 16383, 16384, 65535, 65536, 131072 + 11])
+def test_a_checksum_is_the_one_that_other_code_computes(size: int) -> None:
+    content = NOISE[3 : 3 + size]
+    data = np.frombuffer(b"ab" + content + b"c", np.uint8)[2 : 2 + size]
+    assert frame_kernels.is_whole(data, np.frombuffer(plain_crc(content), np.uint8))
+    assert not frame_kernels.is_whole(data, np.frombuffer(plain_crc(content + b"x"), np.uint8))
+
+
+def plain_crc(content: bytes) -> bytes:
+    """The masked CRC32C, bit by bit."""
+    rest = 0xFFFFFFFF
+    for byte in content:
+        rest ^= byte
+        for _ in range(8):
+            rest = rest >> 1 ^ (0x82F63B78 if rest & 1 else 0)
+    rest ^= 0xFFFFFFFF
+    return ((rest >> 15 | rest << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+@pytest.mark.slow
+def test_a_processor_without_the_instruction_computes_the_same_checksums(tmp_path: Path) -> None:
+    """numba compiles for a processor of this name, which has none; in a cache of its own."""
+    program = (
+        "import sys, numpy\n"
+        "from stateferry.savepoint.frame_kernels import has_instruction\n"
+        "from stateferry.savepoint.compression import StoredStream\n"
+        "out = bytearray()\n"
+        "stream = StoredStream(out.extend)\n"
+        "stream.add(sys.stdin.buffer.read())\n"
+        "stream.end()\n"
+        "assert not has_instruction()\n"
+        "sys.stdout.buffer.write(out)"
+    )
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CACHE_DIR": str(tmp_path)}
+    content = NOISE + TEXT[:12_345]
+    ran = subprocess.run(
+        [sys.executable, "-c", program], input=content, env=environment, capture_output=True, check=True
+    )
+    assert ran.stdout == framed(content)
+
+
+def test_every_flipped_bit_of_a_stored_chunk_is_found_with_its_offset() -> None:
+    stream = STREAM_START + stored(b"key group 1") + stored(TEXT[:1000])
+    for at in range(len(STREAM_START), len(stream)):
+        for bit in range(8):
+            damaged = bytearray(stream)
+            damaged[at] ^= 1 << bit
+            if damaged[at] >= 0x80 and at in CHUNKS and damaged[at] != 0xFF:
+                continue  # This chunk may be skipped.
+            with pytest.raises(DamagedError) as caught:
+                drained(snappy(bytes(damaged)))
+            assert caught.value.offset is not None
+            assert caught.value.offset - len(BEFORE) in (*CHUNKS, at)
+
+
+CHUNKS = (len(STREAM_START), len(STREAM_START) + 8 + 11)
 
 
 GOOD = STREAM_START + stored(b"content")

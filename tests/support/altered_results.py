@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import operator_id
 from stateferry.validation.check_result import Check, Outcome
@@ -35,7 +36,7 @@ def made_of(source: Path, result: Result, folder: Path) -> Case:
 RESULTS = {
     "plain": Result("legacy-2.3-rocksdb"),
     "time to live": Result("legacy-ttl-2.3-rocksdb"),
-    "compressed": Result("legacy-snappy-2.3-rocksdb", layout=Layout(compressed=True)),
+    "compressed": Result("legacy-snappy-2.3-rocksdb", layout=Layout(compression=Compression.SNAPPY)),
     "long key groups": Result("legacy-wide-1.20-rocksdb"),
     "files and inlined": Result("legacy-files-and-inlined-1.20-rocksdb", keep_legacy=True),
     "inlined": Result("legacy-ttl-inlined-2.3-hashmap"),

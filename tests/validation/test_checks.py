@@ -21,6 +21,7 @@ from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_groups import KeyGroupRange, assign_to_key_group
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, NullsCannotBeKeptError, Rules
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
 from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
 from stateferry.savepoint.operator_rewrite import Layout
@@ -69,7 +70,8 @@ def migrated(source: Path, target: Path, uid: str, layout: Layout, keep: bool = 
     operator = savepoint.operator(uid)
     states = {state.name: state for state in savepoint.keyed_states(operator)}
     rules = rules_of(savepoint, uid, **settings)
-    layout = replace(layout, compressed=layout.compressed or False)
+    if layout.compression is Compression.SOURCE:
+        layout = replace(layout, compression=Compression.NONE)
     rewrite(savepoint, str(target), layout, transforms={operator.id: MigrateMaps([rules], states, keep)})
     return Case(savepoint, Conversion(layout, {operator.id: (rules,)}, keep), target, uid)
 
@@ -661,7 +663,7 @@ def contested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A source in which some keys that have a blob also have a row for its first user key, and others also a flag."""
     folder = tmp_path_factory.mktemp("contested")
     source = Savepoint.open(str(GOLDEN / "legacy-2.3-rocksdb"))
-    rewrite(source, str(folder / "copy"), Layout(compressed=False))
+    rewrite(source, str(folder / "copy"), Layout(compression=Compression.NONE))
     saboteur = Saboteur(folder / "copy", folder / "source")
 
     def contest(groups: Groups) -> None:

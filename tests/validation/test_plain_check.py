@@ -22,6 +22,7 @@ from stateferry.key_groups import assign_to_key_group
 from stateferry.migration import key_hashes, sections
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint, operator_id
 from stateferry.serializers.types import (
@@ -173,7 +174,7 @@ def test_keys_with_a_namespace(case: str, layout: Layout, tmp_path: Path) -> Non
     operator = source.operator("kinds")
     states = {state.name: state for state in source.keyed_states(operator)}
     of_windows = Rules(states["value-state"], "new", None, None, 0)
-    layout = replace(layout, compressed=False)
+    layout = replace(layout, compression=Compression.NONE)
     rewrite(source, str(tmp_path / "new"), layout, transforms={operator.id: MigrateMaps([of_windows], states)})
     made = Case(source, Conversion(layout, {operator.id: (of_windows,)}), tmp_path / "new", "kinds")
     checks = made.checks(made.folder)

@@ -166,6 +166,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "no_timers": (True, True),
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),
+    "compression": ("snappy", "snappy"),
 }
 
 
