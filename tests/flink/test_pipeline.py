@@ -11,13 +11,21 @@ import pytest
 
 from spark_jobs.session import session
 from stateferry.cli import main
+from stateferry.migration.staging import with_absolute_files
 from stateferry.runs.runs import runs_of
+from stateferry.savepoint.compression import Compression
+from stateferry.savepoint.metadata import Operator as FlinkOperator
+from stateferry.savepoint.operator_rewrite import Layout
+from stateferry.savepoint.reader import Savepoint, operator_id
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.writer import SavepointWriter
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
-from tests.flink.judge import Change, Make, check_restored, with_parallelism
+from tests.flink.judge import Change, Make, check_restored, inspected, with_parallelism
 from tests.flink.scenarios import BACKENDS, SCENARIOS, legacy
 from tests.support.legacy_states import LegacyState, UserMap
+from tests.support.rewriting import rewrite
 
 # Making, migrating and restoring a savepoint takes ten seconds, on a busy machine several times as long.
 pytestmark = [pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -129,6 +137,73 @@ def test_the_new_job_finds_every_entry_and_all_else_untouched(
         started = with_parallelism(started, parallelism)
     found = Made(tmp_path / "new", expected(source.lines))
     check_restored(flink(version), tmp_path / "new", started, found, moved=to_max is not None)
+
+
+# The compression that is asked for, whether the source has snappy, and what the result has then.
+COMPRESSIONS = {
+    "auto-of-plain": ("auto", False, "stored"),
+    "auto-of-snappy": ("auto", True, "snappy"),
+    "snappy-of-plain": ("snappy", False, "snappy"),
+    "stored-of-snappy": ("stored", True, "stored"),
+    "none-of-snappy": ("none", True, "none"),
+    "source-of-plain": ("source", False, "none"),
+    "source-of-snappy": ("source", True, "snappy"),
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("max_parallelism", [None, 300], ids=["same", "max-300"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_flink_restores_every_compression(
+    version: str,
+    backend: str,
+    compression: str,
+    max_parallelism: int | None,
+    made: Make,
+    flink: Flink,
+    tmp_path: Path,
+) -> None:
+    asked, snappy, found_then = COMPRESSIONS[compression]
+    job = replace(whole(128, ttl=None), backend=backend, snappy=snappy)
+    source = made(version, job)
+    wanted = () if max_parallelism is None else ("--max-parallelism", max_parallelism)
+    ferried(source.path, tmp_path / "new", "--compression", asked, *wanted)
+    operators = [operator["keyed"] for operator in inspected(tmp_path / "new").values()]
+    assert {tuple(keyed["compression"]) for keyed in operators if keyed} == {(found_then,)}
+    started = Change(max_parallelism=max_parallelism).job(of_new_shape(job))
+    found = Made(tmp_path / "new", expected(source.lines))
+    check_restored(flink(version), tmp_path / "new", started, found, moved=max_parallelism is not None)
+
+
+@pytest.mark.parametrize("version", [pytest.param(VERSIONS[0]), pytest.param(VERSIONS[1], marks=pytest.mark.full)])
+def test_subtasks_of_either_kind_become_one(version: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    """The operator `beside` has no framed file, and so its result is stored; `main` has one, and stays compressed."""
+    job = whole(128, ttl=None)
+    source = made(version, job)
+    opened = Savepoint.open(str(source.path))
+    packed = rewrite(opened, str(tmp_path / "packed"), Layout(compression=Compression.SNAPPY))
+    described = with_absolute_files(packed.metadata, Location.of(str(tmp_path / "packed")))
+    SavepointWriter(str(tmp_path / "mixed")).commit(
+        replace(described, operators=tuple(map(_mixed, opened_absolute(opened), described.operators)))
+    )
+    ferried(tmp_path / "mixed", tmp_path / "new")
+    found = {operator["uid"]: operator["keyed"] for operator in inspected(tmp_path / "new").values()}
+    assert found["main"]["compression"] == ["snappy"]
+    assert found["beside"]["compression"] == ["stored"]
+    lines = Made(tmp_path / "new", expected(source.lines))
+    check_restored(flink(version), tmp_path / "new", of_new_shape(job), lines, moved=False)
+
+
+def opened_absolute(savepoint: Savepoint) -> tuple[FlinkOperator, ...]:
+    return with_absolute_files(savepoint.metadata, savepoint.folder).operators
+
+
+def _mixed(plain: FlinkOperator, packed: FlinkOperator) -> FlinkOperator:
+    if plain.id != operator_id("main"):
+        return plain
+    return replace(plain, subtasks=tuple(packed.subtasks[i] if i else task for i, task in enumerate(plain.subtasks)))
 
 
 @pytest.mark.parametrize(("version", "format_"), [("2.3.0", "CHECKPOINT"), ("1.20.0", "NATIVE")])
