@@ -15,8 +15,10 @@ import pytest
 from stateferry import cli
 from stateferry.cli import main
 from stateferry.cli.progress import progress_bar
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.metadata import InlineBytes, Metadata, Operator, build_metadata
 from stateferry.savepoint.reader import operator_id
+from tests.support.samples import write_sample
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 LEGACY = GOLDEN / "legacy-2.3-rocksdb"
@@ -150,6 +152,18 @@ def test_inspect_says_the_facts_of_a_legacy_savepoint(terminal: Terminal) -> Non
     assert states["mainState"]["key_groups"]["empty"] == 128 - len(groups)
     largest = states["mainState"]["key_groups"]["largest"]
     assert largest["entries"] == groups[largest["key_group"]]
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.STORED, Compression.SNAPPY])
+def test_inspect_says_how_key_groups_are_compressed(
+    terminal: Terminal, tmp_path: Path, compression: Compression
+) -> None:
+    write_sample(tmp_path / "s", compression=compression)
+    (operator,) = terminal.inspects(tmp_path / "s")["operators"]
+    assert operator["keyed"]["compression"] == [compression]
+    text = terminal.says("inspect", tmp_path / "s")
+    assert (f"keyed state by String (compression: {compression})" in text) is (compression is not Compression.NONE)
+    assert ("compression" in text) is (compression is not Compression.NONE)
 
 
 def test_inspect_shows_people_the_same_in_tables(terminal: Terminal) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
 from stateferry.key_groups import assign_to_key_group
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.entries import Entry, read_entries
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.metadata import (
@@ -39,6 +40,7 @@ from tests.support.rewriting import rewrite
 from tests.support.samples import UID, entry_extents, files_of, java_hash, replaced, write_sample
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
+FORMS = (Compression.NONE, Compression.SNAPPY, Compression.STORED)
 Contents = Counter[tuple[str, str]]
 
 
@@ -250,10 +252,10 @@ class OneFile(Savepoint):
         yield self.file
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_file_cut_at_any_byte_is_damage(tmp_path: Path, compressed: bool) -> None:
+@pytest.mark.parametrize("compression", FORMS)
+def test_a_file_cut_at_any_byte_is_damage(tmp_path: Path, compression: Compression) -> None:
     file = KeyedFile.of(
-        write_sample(tmp_path / "s", parallelism=1, max_parallelism=3, keys=2, compressed=compressed), 0
+        write_sample(tmp_path / "s", parallelism=1, max_parallelism=3, keys=2, compression=compression), 0
     )
     assert file.damaged(file.data).everything()
     for size in range(len(file.data)):
@@ -355,8 +357,8 @@ class Hunt:
 
 def hunts(folder: Path) -> Iterator[Hunt]:
     seeded = random.Random(20)
-    for compressed in (False, True):
-        sample = write_sample(folder / f"{compressed}", max_parallelism=20, keys=4, compressed=compressed)
+    for compression in FORMS:
+        sample = write_sample(folder / compression, max_parallelism=20, keys=4, compression=compression)
         yield Hunt(KeyedFile.of(sample, 1), seeded)
     cases = (
         "legacy-ttl-1.20-rocksdb",
@@ -451,8 +453,9 @@ def test_damage_in_a_key_group_is_named_with_its_place(
     assert all(part in str(error) for part in (error.file, "key group 1", f"offset {error.offset}", error.expected))
 
 
-def test_a_snappy_chunk_that_isn_t_what_its_checksum_says(tmp_path: Path) -> None:
-    file = KeyedFile.of(write_sample(tmp_path / "s", parallelism=1, max_parallelism=4, compressed=True), 0)
+@pytest.mark.parametrize("compression", [Compression.SNAPPY, Compression.STORED])
+def test_a_snappy_chunk_that_isn_t_what_its_checksum_says(tmp_path: Path, compression: Compression) -> None:
+    file = KeyedFile.of(write_sample(tmp_path / "s", parallelism=1, max_parallelism=4, compression=compression), 0)
     error = inside(file, lambda data, start, entry: replaced(data, start + 14, bytes([data[start + 14] ^ 1])))
     assert "checksum" in error.expected
     assert error.offset == file.handle.offsets[1] + 10
@@ -460,7 +463,7 @@ def test_a_snappy_chunk_that_isn_t_what_its_checksum_says(tmp_path: Path) -> Non
     assert "the start of a snappy stream" in error.expected
 
 
-@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("compression", FORMS)
 @pytest.mark.parametrize(
     "change",
     [
@@ -482,9 +485,9 @@ def test_a_snappy_chunk_that_isn_t_what_its_checksum_says(tmp_path: Path) -> Non
     ],
 )
 def test_offsets_that_lie_are_damage(
-    tmp_path: Path, change: Callable[[tuple[int, ...], int], tuple[int, ...]], compressed: bool
+    tmp_path: Path, change: Callable[[tuple[int, ...], int], tuple[int, ...]], compression: Compression
 ) -> None:
-    sample = write_sample(tmp_path / "s", parallelism=1, max_parallelism=4, compressed=compressed)
+    sample = write_sample(tmp_path / "s", parallelism=1, max_parallelism=4, compression=compression)
     file = KeyedFile.of(sample, 0)
     with pytest.raises(DamagedError) as caught:
         file.damaged(file.data, change(file.handle.offsets, len(file.data))).everything()

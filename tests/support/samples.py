@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from stateferry.key_groups import assign_to_key_group, key_group_prefix_bytes, ranges
-from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.compression import Buffer, Compression
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
@@ -124,6 +124,7 @@ def write_sample(
     max_parallelism: int = 8,
     keys: int = 4,
     compressed: bool = False,
+    compression: Compression = Compression.SOURCE,
     version: int = 6,
     empty: Iterable[int] = (),
 ) -> Savepoint:
@@ -131,7 +132,7 @@ def write_sample(
     header = KeyedHeader(compressed, STRING, METAS)
     writer, subtasks = SavepointWriter(str(folder)), []
     for index, key_groups in enumerate(ranges(max_parallelism, parallelism)):
-        with writer.keyed_file(operator_id(UID).hex(), index, header, key_groups) as file:
+        with writer.keyed_file(operator_id(UID).hex(), index, header, key_groups, compression) as file:
             for key_group in key_groups:
                 if key_group not in empty:
                     for state, rows in sample_rows(key_group, max_parallelism, keys).items():
