@@ -16,11 +16,13 @@ from flink_provider.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask
 from state_migration.dag_run import check_not_returned, fail_if_refused, publication_of, request_of, run_of, skip
 from state_migration.plan_task import occasion_of
 from state_migration.planning import plan_for
+from state_migration.request import MigrationRequest
 from state_migration.request_parts import Program
-from state_migration.sources import check_operators, completed_at, read_metadata
+from state_migration.sources import check_operators, completed_at, home_folder, read_metadata
 from stateferry.durations import parse_duration
 from stateferry.runs.facts import JobStarted, NewJob, SavepointTaken
 from stateferry.runs.runs import Run
+from stateferry.runs.timers import are_in_native_savepoints
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,10 +47,15 @@ class TakeSavepoint(TaskWithFlink):
 
     def execute(self, context: Context) -> dict[str, Any]:
         request = request_of(context)
-        if request.source != "flink":
+        if not request.takes_savepoint:
             skip(self.log, "the savepoint exists already, so Flink takes none")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-        order = flink.savepoint_order(str(request.flink_job), str(request.savepoint_directory), stop=request.stops_job)
+        # A native savepoint takes less time, but lacks timers that the job keeps on the heap.
+        native = request.source == "checkpoint" and _holds_timers(request)
+        kind = "NATIVE" if native else "CANONICAL"
+        self.log.info("the savepoint is %s", kind.lower())
+        directory = str(request.savepoint_directory)
+        order = flink.savepoint_order(str(request.flink_job), directory, stop=request.stops_job, savepoint_format=kind)
         taken = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=5)
         if request.stops_job:
             context["ti"].xcom_push(key=STOPPED, value=taken["savepoint"])
@@ -56,11 +63,16 @@ class TakeSavepoint(TaskWithFlink):
             # The savepoint's timestamps may be later than the DAG run's time. So `now` is at least the time when the
             # savepoint was completed, which is the same in every try.
             occasion = occasion_of(context).not_before(completed_at(taken["savepoint"]))
-            plan = plan_for(request, occasion, taken["savepoint"])
+            plan = plan_for(request, occasion, taken["savepoint"], no_timers=native)
             check_operators(read_metadata(plan.source), [one.operator for one in plan.operators], plan.source)
             run = Run.create(plan, occasion.now)
             run.keep(SavepointTaken.of_json(taken, "the answer of Flink"))
         return taken
+
+
+def _holds_timers(request: MigrationRequest) -> bool:
+    """Whether a rehearsal has shown that a native savepoint of the job holds all its timers."""
+    return are_in_native_savepoints(home_folder(), str(request.plan_values()["job"]))
 
 
 class StartJob(TaskWithFlink):

@@ -10,12 +10,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from flink_provider.hook import FlinkHook
+
 from state_migration.request import MigrationRequest, migration_request
 from state_migration.sources import (
     check_operators,
+    completed_at,
     demo_now,
     demo_savepoint,
     home_folder,
+    newest_checkpoint_in,
+    newest_checkpoint_of_job,
     newest_savepoint,
     read_metadata,
 )
@@ -83,12 +88,29 @@ def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
             return str(request.savepoint)
         case "folder":
             return newest_savepoint(str(request.savepoint_folder), occasion.as_of)
+        case "checkpoint":
+            return None if request.stops_job else _checkpoint(request, occasion)
         case "flink":
             return None
 
 
-def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> MigrationPlan:
-    """The plan for the request and this source; raises a `PlanError` if the request can't be fulfilled."""
+def _checkpoint(request: MigrationRequest, occasion: Occasion) -> str:
+    """The checkpoint that the run has read before, if it exists; else the newest, or for a backfill that of its day."""
+    run = Run.if_there(run_folder(home_folder(), str(request.plan_values()["job"]), occasion.short_id))
+    if run is not None:
+        return run.plan.source
+    as_of = occasion.as_of if occasion.is_backfill else None
+    if request.checkpoint_folder is not None:
+        return newest_checkpoint_in(request.checkpoint_folder, as_of)
+    job = str(request.flink_job)
+    return newest_checkpoint_of_job(FlinkHook(request.flink_conn_id).completed_checkpoints(job), job, as_of)
+
+
+def plan_for(request: MigrationRequest, occasion: Occasion, source: str, *, no_timers: bool = False) -> MigrationPlan:
+    """The plan for the request and this source; raises a `PlanError` if the request can't be fulfilled.
+
+    `no_timers` says that a native source lacks no timers, as a rehearsal has shown.
+    """
     home = home_folder()
     asked = request.plan_values()
     target = request.target or f"{home}/savepoints/{folder_name(asked['job'])}/{occasion.short_id}"
@@ -103,6 +125,8 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str) -> Migr
         "home": home,
         "catalog_uri": default_catalog(),
     }
+    if no_timers:
+        values["no_timers"] = True
     if warehouse := os.environ.get(WAREHOUSE_VARIABLE):
         values["warehouse"] = warehouse
     return plan_of(values, "the plan")
@@ -116,6 +140,9 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
     source = source_of(request, occasion)
     if source is None:
         return plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}"), None
+    if request.source == "checkpoint" and not occasion.is_backfill:
+        # The checkpoint may be newer than the DAG run.
+        occasion = occasion.not_before(completed_at(source))
     plan = plan_for(request, occasion, source)
     check_apart(plan)
     check_operators(read_metadata(source), [one.operator for one in plan.operators], source)

@@ -34,12 +34,15 @@ DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedS
 DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
 
 
+# The fields that each source has, and those that it needs.
 SOURCE_FIELDS = {
     "demo": (),
     "path": ("savepoint",),
     "folder": ("savepoint_folder",),
     "flink": ("flink_job", "savepoint_directory"),
+    "checkpoint": ("flink_job", "checkpoint_folder", "savepoint_directory"),
 }
+_NEEDED = SOURCE_FIELDS | {"checkpoint": ()}
 
 
 def _request_field(one: OptionField) -> Any:
@@ -70,18 +73,25 @@ class MigrationRequest(_PlanOptions):
     """The request for a migration."""
 
     source: Annotated[
-        Literal["demo", "path", "folder", "flink"],
+        Literal["demo", "path", "folder", "flink", "checkpoint"],
         Option(
             Kind.CHOICE,
             "Where from",
-            "`demo`: the demo savepoint, whose operator and states are known. `path`: a savepoint that you name. "
-            "`folder`: the newest one in a folder. `flink`: one that Flink takes now; a cut-over stops the job with "
-            "it, in a rehearsal the job continues",
+            "`demo`: the demo savepoint, whose operator and states are known. `path`: a savepoint or checkpoint that "
+            "you name. `folder`: the newest one in a folder. `flink`: one that Flink takes now; a cut-over stops the "
+            "job with it, in a rehearsal the job continues. `checkpoint`: in a rehearsal the newest checkpoint of a "
+            "job, which costs the job nothing; a cut-over stops the job with a savepoint and reads that",
             section=SOURCE,
         ),
     ] = "demo"
     savepoint: Annotated[
-        Text, Option(Kind.TEXT, "Savepoint", "for `path`: the folder of a canonical savepoint", section=SOURCE)
+        Text,
+        Option(
+            Kind.TEXT,
+            "Savepoint",
+            "for `path`: the folder of a savepoint, canonical or native, or of a checkpoint of RocksDB",
+            section=SOURCE,
+        ),
     ] = None
     savepoint_folder: Annotated[
         Text,
@@ -93,14 +103,34 @@ class MigrationRequest(_PlanOptions):
         ),
     ] = None
     flink_job: Annotated[
-        Text, Option(Kind.TEXT, "Running job", "for `flink`: the job's name or id", section=SOURCE)
+        Text, Option(Kind.TEXT, "Running job", "for `flink` and `checkpoint`: the job's name or id", section=SOURCE)
     ] = None
+    checkpoint_folder: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Folder of checkpoints",
+            "for `checkpoint`, instead of a running job: the folder that has the job's checkpoints (`chk-N`)",
+            section=SOURCE,
+        ),
+    ] = None
+    job_stopped: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "The job is stopped",
+            "for a cut-over from a folder of checkpoints: the job has stopped, and processes nothing after its last "
+            "checkpoint",
+            section=SOURCE,
+        ),
+    ] = False
     savepoint_directory: Annotated[
         Text,
         Option(
             Kind.TEXT,
             "Savepoint directory",
-            "for `flink`: the directory into which Flink writes the savepoint. Spark must be able to read it",
+            "for `flink`, and for a cut-over with `checkpoint`: the directory into which Flink writes the savepoint. "
+            "Spark must be able to read it",
             section=SOURCE,
         ),
     ] = None
@@ -188,7 +218,13 @@ class MigrationRequest(_PlanOptions):
     @property
     def stops_job(self) -> bool:
         """Whether the job is stopped with the savepoint."""
-        return self.source == "flink" and not self.rehearses
+        of_running_job = self.source == "flink" or (self.source == "checkpoint" and self.has("flink_job"))
+        return of_running_job and not self.rehearses
+
+    @property
+    def takes_savepoint(self) -> bool:
+        """Whether Flink takes a savepoint for the run."""
+        return self.source == "flink" or self.stops_job
 
     def rehearsal(self) -> MigrationRequest:
         """The same request as a rehearsal, without approval and without a job to start."""
@@ -221,13 +257,30 @@ class MigrationRequest(_PlanOptions):
             yield "jar: given, but start_job is off: turn it on, or leave jar empty"
 
     def _source_problems(self) -> Iterator[str]:
-        for name in SOURCE_FIELDS[self.source]:
+        for name in _NEEDED[self.source]:
             if not self.has(name):
                 yield f"{name}: missing, and source '{self.source}' needs it"
-        for source, names in SOURCE_FIELDS.items():
-            for name in names:
-                if source != self.source and self.has(name):
-                    yield f"{name}: given, but source is '{self.source}': choose '{source}', or leave {name} empty"
+        of_others = {name: source for source, names in reversed(SOURCE_FIELDS.items()) for name in names}
+        for name, source in of_others.items():
+            if name not in SOURCE_FIELDS[self.source] and self.has(name):
+                yield f"{name}: given, but source is '{self.source}': choose '{source}', or leave {name} empty"
+        if self.job_stopped and (self.source != "checkpoint" or not self.has("checkpoint_folder")):
+            yield "job_stopped: on, and only checkpoint_folder needs it: turn it off"
+        if self.source == "checkpoint":
+            yield from self._checkpoint_problems()
+
+    def _checkpoint_problems(self) -> Iterator[str]:
+        in_folder, of_job = self.has("checkpoint_folder"), self.has("flink_job")
+        if in_folder == of_job:
+            found = "both given" if of_job else "both missing"
+            yield f"flink_job, checkpoint_folder: {found}, and source 'checkpoint' needs one of them"
+        elif self.stops_job and not self.has("savepoint_directory"):
+            yield "savepoint_directory: missing: a cut-over stops the job with a savepoint, which Flink writes there"
+        elif in_folder and not self.rehearses and not self.job_stopped:
+            yield (
+                "job_stopped: off, and a cut-over from checkpoint_folder loses what the job processes after its last "
+                "checkpoint: stop the job and turn this on, or give flink_job instead of the folder"
+            )
 
     def _state_problems(self) -> Iterator[str]:
         given = self.given_options()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
+
+from flink_provider.checkpoints import Checkpoint
 
 from stateferry.errors import RefusedError, UsageError
 from stateferry.runs.plan import default_home
@@ -13,6 +17,7 @@ from stateferry.savepoint.newest_timestamp import newest_timestamp
 from stateferry.savepoint.storage import Location
 
 DEMO = "demo/legacy"
+_CHECKPOINT = re.compile(r"chk-([0-9]+)", re.ASCII)
 
 
 def home_folder() -> str:
@@ -61,6 +66,45 @@ def newest_savepoint(folder: str, as_of: datetime) -> str:
         moment = f"{as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
         raise UsageError(f"{where.shown} has no completed savepoint as of {moment}{later}")
     return max(eligible)[1]
+
+
+def newest_checkpoint_of_job(checkpoints: Sequence[Checkpoint], job: str, as_of: datetime | None) -> str:
+    """The newest of the job's checkpoints that was completed by the moment, if one is given."""
+    limit = None if as_of is None else int(as_of.timestamp() * 1000)
+    eligible = [one for one in checkpoints if limit is None or one.completed_at <= limit]
+    if not eligible:
+        raise UsageError(_no_checkpoint(f"Flink knows of no checkpoint of job {job}", as_of, len(checkpoints)))
+    return max(eligible, key=lambda one: one.id).location
+
+
+def newest_checkpoint_in(folder: str, as_of: datetime | None) -> str:
+    """The complete checkpoint (`chk-N` with `_metadata`) in the folder with the highest number.
+
+    If a moment is given, it is the newest that was completed by then.
+    """
+    where = Location.of(folder)
+    if not where.is_folder():
+        raise UsageError(f"checkpoint_folder: there is no folder {where.shown}")
+    complete = {
+        int(name[1]): (metadata.modified_at(), entry.shown)
+        for entry in where.entries()
+        if (name := _CHECKPOINT.fullmatch(entry.name)) and (metadata := entry.child(METADATA)).is_file()
+    }
+    limit = None if as_of is None else int(as_of.timestamp() * 1000)
+    eligible = {number: path for number, (at, path) in complete.items() if limit is None or at <= limit}
+    if not eligible:
+        raise UsageError(_no_checkpoint(f"{where.shown} has no complete checkpoint chk-N", as_of, len(complete)))
+    return eligible[max(eligible)]
+
+
+def _no_checkpoint(what: str, as_of: datetime | None, newer: int) -> str:
+    if as_of is None:
+        return f"{what} that is complete and whose files are there: turn on checkpoints, and retain them"
+    return (
+        f"{what} that was completed by {as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC; {newer} are newer. A job "
+        "replaces its checkpoints by newer ones. A day is backfilled from what was complete by then: name a folder "
+        "that still has the day's savepoint (source 'folder')"
+    )
 
 
 def read_metadata(savepoint: str) -> Metadata:

@@ -232,6 +232,15 @@ FACTS_OF: Mapping[Step, type[TimedFacts]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class ShownTimers(RunFacts):
+    """Whether native savepoints of the job hold all its timers, as the run's source shows it; not all sources do."""
+
+    name: ClassVar[str] = "timers"
+
+    in_native_savepoints: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Claim(RunFacts):
     """This run writes into the target, whose parts get the `access` in the end; earlier versions didn't keep it."""
 

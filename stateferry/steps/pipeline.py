@@ -44,6 +44,7 @@ from stateferry.runs.runs import Run
 from stateferry.runs.space import check_room, estimate
 from stateferry.runs.target_access import TargetAccess
 from stateferry.runs.target_metadata import TargetMetadata
+from stateferry.runs.timers import shown_timers
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.file_names import drafts
 from stateferry.savepoint.metadata import build_metadata
@@ -223,6 +224,8 @@ class Pipeline:
         check_ages(self.run.plan, ages)
         source_check.note_metadata(self.resolved.source, inventory.read, self.run.plan.files_from)
         notes = option_notes(self.resolved, inventory, ages)
+        if (shown := shown_timers(self.resolved.source.metadata)) is not None:
+            self.run.keep(shown)
         for note in notes:
             self.say(f"note: {note}")
         return snapshot.facts(self.resolved, inventory, ages, notes)

@@ -47,6 +47,23 @@ def test_takes_a_canonical_savepoint_of_a_job_that_goes_on(job: RemoteJob, tmp_p
     assert first.pushed["flink_job_url"] == f"{job.cluster.rest_url}/#/job/running/{job.id}/overview"
 
 
+def test_lists_the_checkpoints_whose_files_are_there(job: RemoteJob, tmp_path: Path) -> None:
+    taken = savepoint("totals", tmp_path / "savepoints").execute(Try().context)
+
+    def newest() -> int:
+        """Its number; 0 if a newer one has just replaced it."""
+        found = FlinkHook().completed_checkpoints(job.id)
+        numbers = [one.id for one in found]
+        assert numbers == sorted(numbers, reverse=True)
+        assert taken["checkpoint_id"] not in numbers
+        assert all(one.completed_at > 0 for one in found)
+        return found[0].id if found and (local(found[0].location) / "_metadata").exists() else 0
+
+    job.cluster.wait_until("a checkpoint after the savepoint", lambda: newest() > taken["checkpoint_id"])
+    with pytest.raises(FlinkError, match="no job has the name or id 'nothing'"):
+        FlinkHook().completed_checkpoints("nothing")
+
+
 def test_stops_a_job_with_a_savepoint(job: RemoteJob, tmp_path: Path) -> None:
     taken = savepoint(job.id, tmp_path / "savepoints", stop=True).execute(Try().context)
     assert job.status == "FINISHED"

@@ -21,6 +21,7 @@ from stateferry.runs.plan_options import PLAN_OPTIONS
 
 STATE = {"operator": "main", "legacy_state": "old", "new_state": "new"}
 PATH = {"source": "path", "savepoint": "/in", **STATE}
+CHECKPOINT = {"source": "checkpoint", **STATE}
 
 
 def defaults() -> dict[str, Any]:
@@ -76,6 +77,13 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         ({"paralelism": 4}, "paralelism: unknown field: did you mean parallelism?"),
         ({"source": "path"}, "savepoint: missing, and source 'path' needs it"),
         ({"savepoint": "/in"}, "savepoint: given, but source is 'demo': choose 'path', or leave savepoint empty"),
+        (CHECKPOINT, "flink_job, checkpoint_folder: both missing, and source 'checkpoint' needs one of them"),
+        (CHECKPOINT | {"flink_job": "a", "checkpoint_folder": "/in"}, "flink_job, checkpoint_folder: both given"),
+        (CHECKPOINT | {"flink_job": "a"}, "savepoint_directory: missing: a cut-over stops the job with a savepoint"),
+        (CHECKPOINT | {"checkpoint_folder": "/in"}, "job_stopped: off, and a cut-over from checkpoint_folder loses"),
+        (PATH | {"job_stopped": True}, "job_stopped: on, and only checkpoint_folder needs it"),
+        (PATH | {"checkpoint_folder": "/in"}, "checkpoint_folder: given, but source is 'path': choose 'checkpoint'"),
+        (PATH | {"flink_job": "a"}, "flink_job: given, but source is 'path': choose 'flink', or leave flink_job empty"),
         (PATH | {"new_state": ""}, "new_state: missing: operator, legacy_state and new_state are named together"),
         (PATH | {"ttl": "soon"}, "ttl: expected a duration such as 90s"),
         (PATH | {"operators": [{"operator": "main"}]}, "legacy_state: given beside operators: give it in operators"),

@@ -1,0 +1,55 @@
+"""What a source shows of the timers of its job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stateferry.runs.facts import ShownTimers
+from stateferry.runs.plan import plan_of
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.runs.timers import are_in_native_savepoints, shown_timers
+from stateferry.savepoint.metadata import Metadata
+from stateferry.savepoint.reader import Savepoint
+from tests.rocksdb.goldens import SAVEPOINTS, opened
+
+CANONICAL = Path(__file__).parents[1] / "savepoints" / "legacy-2.3-rocksdb"
+
+
+def metadata_of(name: str) -> Metadata:
+    return opened(SAVEPOINTS / name).metadata
+
+
+def test_only_a_checkpoint_of_rocksdb_shows_where_timers_are() -> None:
+    checkpoint = metadata_of("rounds-checkpoint-2.3-rocksdb")
+    assert shown_timers(checkpoint) == ShownTimers(in_native_savepoints=True)
+    assert shown_timers(metadata_of("rounds-native-2.3-rocksdb")) is None
+    assert shown_timers(Savepoint.open(str(CANONICAL)).metadata) is None
+    operators = [
+        replace(one, subtasks=tuple(replace(each, raw_keyed=each.native_keyed) for each in one.subtasks))
+        for one in checkpoint.operators
+    ]
+    with_raw = replace(checkpoint, operators=tuple(operators))
+    assert shown_timers(with_raw) == ShownTimers(in_native_savepoints=False)
+
+
+@pytest.mark.parametrize("newest", [True, False])
+def test_the_newest_green_run_that_shows_it_counts(newest: bool, tmp_path: Path) -> None:
+    def run(number: int, shown: bool | None, state: RunState = RunState.VERIFIED) -> None:
+        of = {"operators": [{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}], "run_id": f"{number}"}
+        values = {"job": "orders", "source": "/in", "target": "/out", "home": str(tmp_path)}
+        made = Run.create(plan_of(values | of), number)
+        made.enter(RunState.RUNNING, number)
+        made.enter(state, number, "red" if state is RunState.FAILED else "")
+        if shown is not None:
+            made.keep(ShownTimers(shown))
+
+    assert not are_in_native_savepoints(str(tmp_path), "orders")
+    run(1, not newest)
+    run(2, newest)
+    run(3, None)
+    run(4, not newest, RunState.FAILED)
+    assert are_in_native_savepoints(str(tmp_path), "orders") is newest
