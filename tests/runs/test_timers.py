@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_only_a_checkpoint_of_rocksdb_shows_where_timers_are() -> None:
     assert shown_timers(metadata_of("rounds-native-2.3-rocksdb")) is None
     assert shown_timers(Savepoint.open(str(CANONICAL)).metadata) is None
     operators = [
-        replace(one, subtasks=tuple(replace(each, raw_keyed=each.native_keyed) for each in one.subtasks))
+        replace(one, subtasks=tuple(replace(each, raw_keyed=cast(Any, each.native_keyed)) for each in one.subtasks))
         for one in checkpoint.operators
     ]
     with_raw = replace(checkpoint, operators=tuple(operators))
@@ -40,7 +41,7 @@ def test_only_a_checkpoint_of_rocksdb_shows_where_timers_are() -> None:
 def test_the_newest_green_run_that_shows_it_counts(newest: bool, tmp_path: Path) -> None:
     def run(number: int, shown: bool | None, state: RunState = RunState.VERIFIED) -> None:
         of = {"operators": [{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}], "run_id": f"{number}"}
-        values = {"job": "orders", "source": "/in", "target": "/out", "home": str(tmp_path)}
+        values: dict[str, object] = {"job": "orders", "source": "/in", "target": "/out", "home": str(tmp_path)}
         made = Run.create(plan_of(values | of), number)
         made.enter(RunState.RUNNING, number)
         made.enter(state, number, "red" if state is RunState.FAILED else "")
