@@ -71,7 +71,9 @@ class TargetAccess:
             file = Access(0o666 & ~usual)
             return cls(Access(_PERMISSIONS & ~usual), file, file, made)
         own = Access.of(source.child(METADATA).path)
-        files = [Access.of(file.path) for file in _files(source, metadata) if file.is_local]
+        # A file that is gone is named where its content is needed.
+        there = (file.path for file in _files(source, metadata) if file.is_local and os.path.exists(file.path))
+        files = [Access.of(path) for path in there]
         common = reduce(lambda mode, file: mode & file.mode, files, _PERMISSIONS)
         return cls(Access.of(source.path), Access(common, files[0].user, files[0].group) if files else own, own, made)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -280,3 +281,55 @@ def test_verify_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main([*arguments, "--parallelism", "2"]) == 0
     assert PLAIN in capsys.readouterr().out
     assert main([*arguments, "--parallelism", "3"]) == 1
+
+
+@pytest.fixture
+def after_snapshot(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Has something happen to the source when the snapshot is done."""
+
+    def arrange(happens: Callable[[], None]) -> None:
+        snapshot = Pipeline.snapshot
+
+        def done(pipeline: Pipeline) -> SnapshotFacts:
+            facts = snapshot(pipeline)
+            happens()
+            return facts
+
+        monkeypatch.setattr(Pipeline, "snapshot", done)
+
+    return arrange
+
+
+@pytest.mark.slow
+def test_a_source_that_changes_after_the_snapshot_is_red(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_snapshot: Callable[[Callable[[], None]], None]
+) -> None:
+    read = Scan.read
+
+    def changed(scan: Scan, high: int, out: Any, at: int, rows: Any) -> Found:
+        found = read(scan, high, out, at, rows)
+        last = rows[2][: found.rows] - 1
+        out[last[out[last] > 1]] ^= 2
+        return found
+
+    after_snapshot(lambda: monkeypatch.setattr(Scan, "read", changed))
+    with pytest.raises(RejectedError, match=r"the source changed since the snapshot, in \d+ places.*key group"):
+        run(placed(NATIVE["checkpoint"], tmp_path / "source"), tmp_path)
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_a_file_that_vanishes_during_a_run_is_named(
+    kind: str, tmp_path: Path, after_snapshot: Callable[[Callable[[], None]], None]
+) -> None:
+    source = placed(NATIVE[kind], tmp_path / "source")
+    (table, *_) = sorted((tmp_path / "source").rglob("*"), key=lambda path: (not is_table(path), path.name))
+    after_snapshot(table.unlink)
+    what = "have the job retain more checkpoints" if kind == "checkpoint" else "a file"
+    with pytest.raises(DamagedError, match=f"{table}.*{what}"):
+        run(source, tmp_path)
+    assert not (tmp_path / "target" / METADATA).exists()
+
+
+def is_table(path: Path) -> bool:
+    # The magic number of an SST file, at its end.
+    return path.is_file() and path.read_bytes()[-8:] == bytes.fromhex("f7cff485b741e288")
