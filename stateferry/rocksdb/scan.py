@@ -32,6 +32,9 @@ PORTION = 1 << 18
 _BYTES_OF_A_ROW = 1 << 5
 # What a larger row took of a run's room is given back.
 _LARGE = 4 << 20
+# So many times as many bytes are uncompressed at a time, whatever the blocks say that they have; a larger block is
+# taken whole.
+_MOST_CONTENT = 64
 _KEY = 1 << 10
 _OPERANDS = 1 << 16
 # After so many compressed bytes without a row a search ends.
@@ -79,16 +82,20 @@ class _Blocks:
         data = read_at(table.file, table.stored, begin, int(ends[after - first - 1]) - begin, SLACK)
         starts, sizes = index.offsets[first:after] - begin, np.ascontiguousarray(index.sizes[first:after])
         table.check(data, starts, sizes, begin)
-        self._decompress(table, data, starts, sizes, begin)
+        contents = table.content_sizes(data, starts, sizes, data[starts + sizes], begin)
+        count = max(int(np.searchsorted(np.cumsum(contents), _MOST_CONTENT * portion, "right")), 1)
+        after, starts, sizes, contents = first + count, starts[:count], sizes[:count], contents[:count]
+        self._decompress(table, data, starts, sizes, contents, begin)
         self.index = Index(
             index.keys, index.bounds[first : after + 1], index.offsets[first:after], sizes, index.trailer
         )
         self.offsets = index.offsets[first:after]
         return after
 
-    def _decompress(self, table: Table, data: Bytes, starts: Positions, sizes: Positions, base: int) -> None:
+    def _decompress(
+        self, table: Table, data: Bytes, starts: Positions, sizes: Positions, contents: Positions, base: int
+    ) -> None:
         kinds = data[starts + sizes]
-        contents = table.content_sizes(data, starts, sizes, kinds, base)
         self.bounds = np.zeros((len(starts), 2), np.int64)
         if not kinds.any():
             self.raw, self.bounds[:, 0] = data, starts

@@ -35,14 +35,16 @@ Positions = npt.NDArray[np.int64]
 TRAILER = 5
 _FOOTER = 53
 _MAGIC = 0x88E241B785F4CFF7
-_VERSION = 5
+# They differ in the filters, which aren't read, and in the index, of which the properties say how it is coded.
+_VERSIONS = range(2, 6)
 _CRC32C, _XXH3 = 1, 4
 _CHECKSUMS = {0: "no checksums", 2: "xxHash32", 3: "xxHash64"}
 _NONE, _SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 4, 5, 7
 # How many bytes of content there can be behind one compressed byte at the most, by the type of compression.
 _UNKNOWN = -(1 << 32)
 _MOST_RATIO = np.full(256, _UNKNOWN, np.int64)
-_MOST_RATIO[[_NONE, _SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD]] = 1, 22, 1040, 256, 256, 1 << 20
+_MOST_RATIO[[_NONE, _SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD]] = 1, 22, 1040, 256, 256, 1 << 15
+_OTHER_COMPRESSION = {3: "by bzip2", 6: "by Xpress"}
 _LEAST_CONTENT = 64
 _LARGEST_BLOCK = 1 << 31
 _LARGEST_META = 1 << 28
@@ -166,10 +168,10 @@ class Table:
         if magic != _MAGIC:
             raise coded.damaged(f"the magic number {_MAGIC:016x} of an SST file", f"{magic:016x}", _FOOTER - 8)
         version = int.from_bytes(data[-12:-8], "little")
-        if version != _VERSION:
+        if version not in _VERSIONS:
             if version > 16:
                 raise coded.damaged("a version of an SST file", f"{version}", _FOOTER - 12)
-            raise RefusedError(f"{self.name}: an SST file of version {version}; version 5 is read")
+            raise RefusedError(f"{self.name}: an SST file of version {version}; versions 2 to 5 are read")
         self.version = version
         self.checksum = coded.fixed(1, "the type of checksum")
         if self.checksum not in (_CRC32C, _XXH3):
@@ -364,7 +366,8 @@ class Table:
         for wrong in np.flatnonzero((contents < 0) | (contents > most))[:1]:
             kind, offset = int(kinds[wrong]), base + int(begins[wrong])
             if _MOST_RATIO[kind] == _UNKNOWN:
-                raise RefusedError(f"{self.name}: a block compressed in a way (type {kind}) that isn't read")
+                how = _OTHER_COMPRESSION.get(kind, "in a way")
+                raise RefusedError(f"{self.name}: a block compressed {how} (type {kind}) that isn't read")
             expected, found = f"at most {most[wrong]} bytes in a block of {sizes[wrong]}", f"{contents[wrong]}"
             raise DamagedError(expected, found, file=self.name, offset=offset)
         return contents

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stateferry.digests import digest_of, hasher_of
 from stateferry.runs.report import FileDigest
 from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, RelativeFile, StreamHandle
+from stateferry.savepoint.metadata import EmptySegment, FileHandle, InlineBytes, RelativeFile, StreamHandle
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
@@ -18,7 +18,7 @@ class DigestTask:
     """One file of the savepoint in `folder`."""
 
     folder: Location
-    stream: AbsoluteFile | RelativeFile
+    stream: FileHandle
 
     def take(self) -> tuple[str, FileDigest]:
         """The file's name, and the size and digest of its content."""
@@ -29,7 +29,7 @@ class DigestTask:
     @property
     def uri(self) -> str:
         """The file's full address."""
-        return self.folder.child(self.stream.path).uri if isinstance(self.stream, RelativeFile) else self.stream.uri
+        return self.folder.child(self.stream.path).uri if isinstance(self.stream, RelativeFile) else self.stream.name
 
 
 def digest_tasks(savepoint: Savepoint) -> list[DigestTask]:
@@ -38,4 +38,6 @@ def digest_tasks(savepoint: Savepoint) -> list[DigestTask]:
     for operator in savepoint.metadata.operators:
         for subtask in operator.subtasks:
             streams.update(dict.fromkeys(subtask.streams()))
-    return [DigestTask(savepoint.folder, stream) for stream in streams if not isinstance(stream, InlineBytes)]
+    return [
+        DigestTask(savepoint.folder, stream) for stream in streams if not isinstance(stream, InlineBytes | EmptySegment)
+    ]

@@ -176,8 +176,8 @@ def _refuse_untouchable(operator: Operator, states: dict[str, KeyedState]) -> No
     if any(subtask.raw_keyed is not None for subtask in operator.subtasks):
         raise RefusedError(
             f"operator {operator.label} has raw keyed state: state that only its own code understands or, in a "
-            "checkpoint, timers that the job keeps on the heap. It can't be migrated. If it has timers, take a "
-            "canonical savepoint, in which they are a state: flink savepoint --type canonical JOB DIR"
+            "checkpoint, timers on the heap of a type that can't be read. It can't be migrated. If it has timers, take "
+            "a canonical savepoint, in which they are a state: flink savepoint --type canonical JOB DIR"
         )
     for state in states.values():
         if state.asynchronous:

@@ -14,9 +14,7 @@ from stateferry.quantities import noun
 from stateferry.runs.report import MOST_SAMPLES
 from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
 from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import parse_metadata
-from stateferry.savepoint.moved_files import with_moved_files
-from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.reader import Savepoint, metadata_of
 from stateferry.validation.check_result import Check, Outcome
 
 NAME = "source: unchanged since the snapshot"
@@ -29,7 +27,7 @@ def note_metadata(source: Savepoint, read: BytesRead, files_from: Mapping[str, s
     """
     file = source.folder.child(METADATA)
     data = file.read()
-    if with_moved_files(parse_metadata(data, file.shown), files_from or {}) != source.metadata:
+    if metadata_of(source.folder, data, files_from=files_from) != source.metadata:
         raise RejectedError(
             f"{file.shown} has changed since this step began: another program writes to the savepoint. Find out "
             "which one, then start a new run of the savepoint"

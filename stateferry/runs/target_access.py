@@ -23,7 +23,7 @@ from pathlib import Path
 
 from stateferry.private_files import usual_umask
 from stateferry.savepoint.file_names import METADATA, is_state_file
-from stateferry.savepoint.metadata import AbsoluteFile, Metadata, RelativeFile
+from stateferry.savepoint.metadata import AbsoluteFile, FileSegment, Metadata, RelativeFile
 from stateferry.savepoint.storage import Location
 
 _PERMISSIONS = 0o777
@@ -119,11 +119,14 @@ def _files(source: Location, metadata: Metadata) -> Iterator[Location]:
     streams = (
         stream for operator in metadata.operators for subtask in operator.subtasks for stream in subtask.streams()
     )
-    for stream in dict.fromkeys(streams):
+    places: dict[str, Location] = {}
+    for stream in streams:
         if isinstance(stream, RelativeFile):
-            yield source.child(stream.path)
-        elif isinstance(stream, AbsoluteFile):
-            yield Location.of(stream.uri)
+            places.setdefault(stream.path, source.child(stream.path))
+        elif isinstance(stream, AbsoluteFile | FileSegment):
+            # A merged file has many segments.
+            places.setdefault(stream.uri, Location.of(stream.uri))
+    return iter(places.values())
 
 
 def _missing_above(target: Location) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from stateferry.runs.facts import ShownTimers
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.metadata import Metadata
+from stateferry.savepoint.metadata import Metadata, Subtask
 from stateferry.savepoint.savepoint_properties import is_savepoint
 
 _GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
@@ -21,7 +21,13 @@ def shown_timers(metadata: Metadata) -> ShownTimers | None:
     subtasks = [subtask for operator in metadata.operators for subtask in operator.subtasks]
     if is_savepoint(metadata) or all(subtask.native_keyed is None for subtask in subtasks):
         return None
-    return ShownTimers(in_native_savepoints=all(subtask.raw_keyed is None for subtask in subtasks))
+    return ShownTimers(in_native_savepoints=not any(map(_may_be_on_the_heap, subtasks)))
+
+
+def _may_be_on_the_heap(subtask: Subtask) -> bool:
+    """Whether a checkpoint has timers of the subtask that a native savepoint wouldn't have."""
+    native = subtask.native_keyed
+    return subtask.raw_keyed is not None or (native is not None and native.timers is not None)
 
 
 def are_in_native_savepoints(home: str, job: str) -> bool:

@@ -1,6 +1,7 @@
 """Checks the layout of keyed state files of full checkpoints, and of savepoints from before Flink 1.13.
 
-RocksDB and the HashMap backend write different layouts, but the handle (type 3) is the same:
+RocksDB and the HashMap backend write different layouts, but the handle (type 3, or 12) is the same. The HashMap backend
+still writes them; RocksDB did up to Flink 1.14:
 
 | backend | at a key group's offset |
 |---|---|
@@ -25,8 +26,8 @@ _HEAD = 4 + len(STREAM_START)
 _END_OF_GROUP = b"\xff\xff"
 _LAST_ENTRY = 0x80
 _INSTEAD = (
-    "start the job from it with Flink 1.13 or newer, and take a savepoint there (since 1.15 a canonical one: "
-    "flink savepoint --type canonical JOB DIR)"
+    "take a canonical savepoint: flink savepoint --type canonical JOB DIR. If the job's Flink is older than 1.15, "
+    "start the job from this one with Flink 1.13 or newer, and take a savepoint there"
 )
 
 
@@ -49,7 +50,8 @@ def expect_canonical(
             )
         raise RefusedError(
             f"{name}: this file has the HashMap backend's own layout, which Stateferry can't read. It belongs to a "
-            f"full checkpoint, or to a savepoint from before Flink 1.13; {_INSTEAD}"
+            "checkpoint or a native savepoint of this backend, or to one of its savepoints from before Flink 1.13; "
+            f"{_INSTEAD}"
         )
     if not all(canonical):
         wrong = extents[canonical.index(False)]

@@ -85,7 +85,7 @@ class KeyGroupFile(KeyedFile):
         If the handle leaves that open, this reads both ends of every key group. So it is called where the headers of an
         operator are read, and not by each task.
         """
-        if self.handle.type == FULL_CHECKPOINT:
+        if self.handle.type in FULL_CHECKPOINT:
             expect_canonical(
                 self.file,
                 self.name,

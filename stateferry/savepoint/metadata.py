@@ -34,23 +34,19 @@ MASTER_STATE_MAGIC = 0xC96B1696 - 2**32
 VERSIONS = range(2, 7)
 MAX_PARALLELISM_LIMIT = 32768
 
+# Operator state in a file of its own, and in a segment of a merged file.
+_OPERATOR_STATE, _MERGED_OPERATOR_STATE = 4, 17
+# Flink's scopes of files: exclusive to a checkpoint, shared by several.
+_SCOPES = (0, 1)
+
 _KEYED_SAVEPOINT = 7
-# The type in full checkpoints, and in savepoints from before Flink 1.13.
-FULL_CHECKPOINT = 3
+# The types in full checkpoints, and in savepoints from before Flink 1.13; type 12 has an id behind it. They are also
+# those of raw keyed state.
+FULL_CHECKPOINT = (3, 12)
+_WITH_ID = 12
 # Native savepoints and incremental checkpoints of RocksDB. Type 11 has a size and an id more than type 5.
 _INCREMENTAL = (5, 11)
-# Raw keyed state has these types in savepoints too. Type 12 has an id behind it.
-_KEYED_RAW = (FULL_CHECKPOINT, 12)
-_KEYED_REFUSED = {
-    12: "a full checkpoint's handle",
-    5: "an incremental RocksDB handle",
-    11: "an incremental RocksDB handle",
-    8: "a changelog handle",
-    9: "a changelog handle",
-    10: "a changelog handle",
-    13: "a changelog handle",
-    14: "a changelog handle",
-}
+_CHANGELOG = (8, 9, 10, 13, 14)
 HOW_TO_TAKE_A_CANONICAL_ONE = (
     "take a canonical one: flink savepoint --type canonical JOB DIR (or flink stop --type canonical; "
     "over REST formatType CANONICAL; Flink can't take one of asynchronous state)"
@@ -93,7 +89,40 @@ class RelativeFile:
         return self.path
 
 
-StreamHandle = InlineBytes | AbsoluteFile | RelativeFile
+@dataclass(frozen=True, slots=True)
+class FileSegment:
+    """A segment of a merged file, which has the state of several subtasks and checkpoints.
+
+    `scope` is the number of Flink's scope of the file, `id` its name of the segment.
+    """
+
+    uri: str
+    start: int
+    size: int
+    scope: int
+    id: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.uri} (bytes {self.start} to {self.start + self.size})"
+
+
+@dataclass(frozen=True, slots=True)
+class EmptySegment:
+    """A segment of no file, without content."""
+
+    @property
+    def name(self) -> str:
+        return "(an empty segment of a merged file)"
+
+    @property
+    def size(self) -> int:
+        return 0
+
+
+# Not in `_metadata` itself.
+FileHandle = AbsoluteFile | RelativeFile | FileSegment
+StreamHandle = InlineBytes | FileHandle | EmptySegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +156,8 @@ class NamedFile:
 class NativeHandle:
     """The files of a subtask's RocksDB database, of which the key groups of `range` are the subtask's state.
 
-    `meta` is a header as canonical files have it. `shared` are the files that several checkpoints may use.
+    `meta` is a header as canonical files have it. `shared` are the files that several checkpoints may use. `timers` are
+    those that the job keeps on the heap: raw keyed state in the snapshot, read as states beside those of the database.
     """
 
     range: KeyGroupRange
@@ -139,6 +169,7 @@ class NativeHandle:
     type: int = _INCREMENTAL[-1]
     checkpointed_size: int = 0
     id: str = ""
+    timers: KeyedHandle | None = None
 
     @property
     def files(self) -> tuple[NamedFile, ...]:
@@ -148,7 +179,8 @@ class NativeHandle:
     @property
     def size(self) -> int:
         """The bytes of all that belongs to the state."""
-        return self.meta.size + sum(file.stream.size for file in self.files)
+        timers = 0 if self.timers is None else self.timers.stream.size
+        return self.meta.size + timers + sum(file.stream.size for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +193,24 @@ class PartitionedState:
 
 
 @dataclass(frozen=True, slots=True)
+class MergedFolders:
+    """What a handle of operator state in a merged file says besides: the folders of such files.
+
+    A handle that is empty stands for no state, and has no file.
+    """
+
+    task_owned: str
+    shared: str
+    is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorHandle:
-    """An operator state file and the states in it."""
+    """An operator state file and the states in it; `merged` is there if it is a segment of a merged file."""
 
     states: tuple[PartitionedState, ...]
     stream: StreamHandle
+    merged: MergedFolders | None = None
 
 
 _Handle = TypeVar("_Handle", OperatorHandle, KeyedHandle)
@@ -209,14 +254,21 @@ class Subtask:
             return tuple(replace(file, stream=changed(file.stream)) for file in files)
 
         native = self.native_keyed
+        if native is not None:
+            native = replace(
+                native,
+                meta=changed(native.meta),
+                shared=named(native.shared),
+                private=named(native.private),
+                timers=held(native.timers),
+            )
         return replace(
             self,
             managed_operator=held(self.managed_operator),
             raw_operator=held(self.raw_operator),
             managed_keyed=held(self.managed_keyed),
             raw_keyed=held(self.raw_keyed),
-            native_keyed=native
-            and replace(native, meta=changed(native.meta), shared=named(native.shared), private=named(native.private)),
+            native_keyed=native,
         )
 
     def streams(self) -> tuple[StreamHandle, ...]:
@@ -224,7 +276,10 @@ class Subtask:
         handles = (self.managed_operator, self.raw_operator, self.managed_keyed, self.raw_keyed)
         streams = tuple(handle.stream for handle in handles if handle is not None)
         native = self.native_keyed
-        return streams if native is None else (*streams, native.meta, *(file.stream for file in native.files))
+        if native is None:
+            return streams
+        timers = () if native.timers is None else (native.timers.stream,)
+        return (*streams, *timers, native.meta, *(file.stream for file in native.files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +314,24 @@ class Metadata:
     operators: tuple[Operator, ...]
     master_states: tuple[bytes, ...] = ()
     properties: bytes = b""
+
+
+def without_empty_handles(metadata: Metadata) -> Metadata:
+    """Returns the metadata without handles that stand for no state, which checkpoints with merged files have."""
+
+    def kept(handle: OperatorHandle | None) -> OperatorHandle | None:
+        return None if handle is not None and handle.merged is not None and handle.merged.is_empty else handle
+
+    def cleared(subtask: Subtask) -> Subtask:
+        return replace(
+            subtask, managed_operator=kept(subtask.managed_operator), raw_operator=kept(subtask.raw_operator)
+        )
+
+    operators = (
+        replace(operator, subtasks=tuple(cleared(subtask) for subtask in operator.subtasks))
+        for operator in metadata.operators
+    )
+    return replace(metadata, operators=tuple(operators))
 
 
 def parse_metadata(data: bytes, file: str) -> Metadata:
@@ -362,8 +435,8 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
     managed_operator = _optional_operator_handle(reader)
     raw_operator = _optional_operator_handle(reader)
     native_keyed = _native_handle(reader, operator)
-    managed_keyed = None if native_keyed is not None else _keyed_handle(reader, operator, raw=False)
-    raw_keyed = _keyed_handle(reader, operator, raw=True)
+    managed_keyed = None if native_keyed is not None else _keyed_handle(reader, operator)
+    raw_keyed = _keyed_handle(reader, operator)
     if version > 2:
         for channel in ("input", "output"):
             if reader.i32(f"the number of {channel} channel states") != 0:
@@ -374,18 +447,22 @@ def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
     return Subtask(index, False, managed_operator, raw_operator, managed_keyed, raw_keyed, native_keyed)
 
 
-def _keyed_handle(reader: ByteReader, operator: Operator, *, raw: bool) -> KeyedHandle | None:
+def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
     at = reader.position
     kind = reader.i8("the type of a keyed state handle")
     if kind == 0:
         return None
-    known = (_KEYED_SAVEPOINT, *_KEYED_RAW) if raw else (_KEYED_SAVEPOINT, FULL_CHECKPOINT)
-    if kind in _KEYED_REFUSED and kind not in known:
+    if kind in _CHANGELOG:
         raise RefusedError(
-            f"{reader.file}: operator {operator.label} has {_KEYED_REFUSED[kind]} (type {kind}), so this "
-            f"is a native-format savepoint or a checkpoint; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+            f"{reader.file}: operator {operator.label} has a changelog handle (type {kind}): the job runs with "
+            f"state.changelog.enabled, and Stateferry doesn't read changelogs; {HOW_TO_TAKE_A_CANONICAL_ONE}"
         )
-    if kind not in known:
+    if kind in _INCREMENTAL:
+        raise RefusedError(
+            f"{reader.file}: operator {operator.label} has raw keyed state with an incremental RocksDB handle (type "
+            f"{kind}), which isn't read; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+        )
+    if kind not in (_KEYED_SAVEPOINT, *FULL_CHECKPOINT):
         raise reader.damaged("a known type of keyed state handle", f"{kind}", position=at)
     key_groups = _key_groups(reader, operator, 8)
     count = key_groups.size
@@ -394,7 +471,7 @@ def _keyed_handle(reader: ByteReader, operator: Operator, *, raw: bool) -> Keyed
     stream = _stream(reader)
     if stream is None:
         raise reader.damaged("where the keyed state is", "a null handle", position=stream_at)
-    id_ = reader.utf("the id of a keyed state handle") if kind == _KEYED_RAW[1] else None
+    id_ = reader.utf("the id of a keyed state handle") if kind == _WITH_ID else None
     return KeyedHandle(key_groups, offsets, stream, kind, id_)
 
 
@@ -456,13 +533,10 @@ def _operator_handle(reader: ByteReader) -> OperatorHandle | None:
     kind = reader.i8("the type of an operator state handle")
     if kind == 0:
         return None
-    if kind == 17:
-        raise RefusedError(
-            f"{reader.file}: operator state is in a merged file, so this is a checkpoint, not a savepoint; "
-            f"{HOW_TO_TAKE_A_CANONICAL_ONE}"
+    if kind not in (_OPERATOR_STATE, _MERGED_OPERATOR_STATE):
+        raise reader.damaged(
+            f"operator state handle type {_OPERATOR_STATE} or {_MERGED_OPERATOR_STATE}", f"{kind}", position=at
         )
-    if kind != 4:
-        raise reader.damaged("operator state handle type 4", f"{kind}", position=at)
     states = []
     for _ in range(reader.count("the number of operator states", 7)):
         name = reader.utf("an operator state's name")
@@ -473,11 +547,17 @@ def _operator_handle(reader: ByteReader) -> OperatorHandle | None:
         count = reader.count("the number of elements", 8)
         offsets = tuple(reader.i64("the offset of an element") for _ in range(count))
         states.append(PartitionedState(name, DistributionMode(mode), offsets))
+    merged = None
+    if kind == _MERGED_OPERATOR_STATE:
+        folders = (reader.utf("the folder of a task manager's files"), reader.utf("the folder of shared files"))
+        merged = MergedFolders(*folders, reader.boolean("whether operator state is empty"))
     stream_at = reader.position
     stream = _stream(reader)
     if stream is None:
         raise reader.damaged("where the operator state is", "a null handle", position=stream_at)
-    return OperatorHandle(tuple(states), stream)
+    if merged is not None and not isinstance(stream, FileSegment | EmptySegment):
+        raise reader.damaged("operator state in a merged file", type(stream).__name__, position=stream_at)
+    return OperatorHandle(tuple(states), stream, merged)
 
 
 def _stream(reader: ByteReader) -> StreamHandle | None:
@@ -497,13 +577,25 @@ def _stream(reader: ByteReader) -> StreamHandle | None:
             if path.startswith("/") or ".." in path.split("/"):
                 raise reader.damaged("a path inside the savepoint's folder", repr(path), position=at)
             return RelativeFile(path, _size(reader))
-        case 15 | 16:
-            raise RefusedError(
-                f"{reader.file}: state is in a segment of a merged file, so this is a checkpoint, not a savepoint; "
-                f"{HOW_TO_TAKE_A_CANONICAL_ONE}"
-            )
+        case 15:
+            return _segment(reader)
+        case 16:
+            return EmptySegment()
         case _:
             raise reader.damaged("a known type of stream handle", f"{kind}", position=at)
+
+
+def _segment(reader: ByteReader) -> FileSegment:
+    at = reader.position
+    start = reader.i64("where a segment of a merged file begins")
+    if start < 0:
+        raise reader.damaged("where a segment of a merged file begins", f"{start}", position=at)
+    size = _size(reader)
+    at = reader.position
+    scope = reader.i32("the scope of a merged file")
+    if scope not in _SCOPES:
+        raise reader.damaged(f"a scope of {_SCOPES}", f"{scope}", position=at)
+    return FileSegment(reader.utf("a file's URI"), start, size, scope, reader.utf("the name of a segment"))
 
 
 def _size(reader: ByteReader) -> int:
@@ -549,7 +641,7 @@ def _write_operator(writer: ByteWriter, version: int, operator: Operator) -> Non
             _write_native_handle(writer, subtask.native_keyed)
         else:
             _write_keyed_handle(writer, subtask.managed_keyed)
-        _write_keyed_handle(writer, subtask.raw_keyed)
+        _write_keyed_handle(writer, (subtask.native_keyed and subtask.native_keyed.timers) or subtask.raw_keyed)
         writer.i32(0).i32(0)
 
 
@@ -557,11 +649,15 @@ def _write_operator_handle(writer: ByteWriter, handle: OperatorHandle | None) ->
     if handle is None:
         writer.i32(0)
         return
-    writer.i32(1).i8(4).i32(len(handle.states))
+    # A copy of a segment is a file like any other.
+    merged = handle.merged if isinstance(handle.stream, FileSegment | EmptySegment) else None
+    writer.i32(1).i8(_OPERATOR_STATE if merged is None else _MERGED_OPERATOR_STATE).i32(len(handle.states))
     for state in handle.states:
         writer.utf(state.name).i8(state.mode.value).i32(len(state.offsets))
         for offset in state.offsets:
             writer.i64(offset)
+    if merged is not None:
+        writer.utf(merged.task_owned).utf(merged.shared).boolean(merged.is_empty)
     _write_stream(writer, handle.stream)
 
 
@@ -601,3 +697,7 @@ def _write_stream(writer: ByteWriter, handle: StreamHandle | None) -> None:
             writer.i8(2).i64(size).utf(uri)
         case RelativeFile(path, size):
             writer.i8(6).utf(path).i64(size)
+        case FileSegment(uri, start, size, scope, id_):
+            writer.i8(15).i64(start).i64(size).i32(scope).utf(uri).utf(id_)
+        case EmptySegment():
+            writer.i8(16)

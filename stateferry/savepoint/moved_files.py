@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from stateferry.savepoint.metadata import AbsoluteFile, Metadata, Operator, StreamHandle
+from stateferry.savepoint.metadata import AbsoluteFile, FileSegment, Metadata, Operator, StreamHandle
 
 
 def with_moved_files(metadata: Metadata, roots: Mapping[str, str]) -> Metadata:
@@ -21,7 +21,7 @@ def _operator(operator: Operator, roots: Mapping[str, str]) -> Operator:
 
 
 def _stream(stream: StreamHandle, roots: Mapping[str, str]) -> StreamHandle:
-    if isinstance(stream, AbsoluteFile):
+    if isinstance(stream, AbsoluteFile | FileSegment):
         address = _plain(stream.uri)
         for old, new in roots.items():
             root = _plain(old).rstrip("/")

@@ -23,11 +23,12 @@ from stateferry.rocksdb.kernels import SLACK
 from stateferry.rocksdb.scan import PORTION, Found, Scan
 from stateferry.savepoint.bytes_read import HEADER, BytesRead
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.header import BackendKind, parse_header
+from stateferry.savepoint.header import BackendKind, parse_header, refuse_twins
+from stateferry.savepoint.heap_timers import HeapTimers, laid_out
 from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
 from stateferry.savepoint.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW, KeyedFile, Section
 from stateferry.savepoint.membership import Membership
-from stateferry.savepoint.metadata import HOW_TO_TAKE_A_CANONICAL_ONE, NativeHandle, StreamHandle
+from stateferry.savepoint.metadata import NativeHandle, StreamHandle
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream, stream_name
 from stateferry.serializers.walker import Positions
@@ -81,14 +82,22 @@ class NativeFile(KeyedFile):
             hasher.update(data)
             read.note(handle.meta, HEADER, hasher)
         self._refuse_asynchronous()
+        # The states of the header that are in the database; those behind them are timers.
+        self.stored_states = len(self.header.states)
+        self._timers: HeapTimers | None = None
+        if handle.timers is not None:
+            self._timers = HeapTimers(folder, handle.timers, self.prefix)
+            self.header = self._timers.described_in(self.header)
+            refuse_twins(self.header.states, self.name)
         self.membership = Membership(self.header, max_parallelism, self.prefix)
 
     def _refuse_asynchronous(self) -> None:
         for state in self.header.states:
             if state.kind is BackendKind.KEY_VALUE_V2:
                 raise RefusedError(
-                    f"{self.name}: state {state.name} is asynchronous (V2) state, which isn't read from native "
-                    f"savepoints and checkpoints; {HOW_TO_TAKE_A_CANONICAL_ONE}"
+                    f"{self.name}: state {state.name} is asynchronous (V2) state, as the ForSt backend writes it. "
+                    "Stateferry doesn't read it, and Flink takes no canonical savepoint of it: this state can't be "
+                    "migrated"
                 )
 
     @cached_property
@@ -96,7 +105,8 @@ class NativeFile(KeyedFile):
         """The database, whose MANIFEST is read when it is needed: the header needs none of it."""
         database = Database(stored_files(self._folder, self.handle), f"the database that {self.name} describes")
         families = database.families
-        there, described = families.keys() - {_DEFAULT}, {state.name for state in self.header.states}
+        stored = self.header.states[: self.stored_states]
+        there, described = families.keys() - {_DEFAULT}, {state.name for state in stored}
         for name in sorted(there ^ described):
             found = f"none of {name}" if name in described else f"also one of {name}"
             raise DamagedError(
@@ -112,7 +122,9 @@ class NativeFile(KeyedFile):
     @cached_property
     def _subtask_file(self) -> SubtaskFile:
         range_ = self.handle.range
-        shares = self.database.shares(self.prefix, range_.start, range_.end + 1)
+        shares = list(self.database.shares(self.prefix, range_.start, range_.end + 1))
+        if self._timers is not None:
+            shares = [share + self._timers.size_of(group) for group, share in zip(range_, shares, strict=True)]
         # Each key group has a share, as only a scan can say that one has no rows.
         *starts, end = accumulate((max(share, 1) for share in shares), initial=self.header_end)
         return SubtaskFile(self.subtask, self.name, range_, tuple(starts), end)
@@ -137,6 +149,8 @@ class NativeFile(KeyedFile):
         for scan in self._scans.values():
             scan.close()
         self._scans.clear()
+        if self._timers is not None:
+            self._timers.close()
 
     def expect_known_layout(self) -> None:
         """The files say themselves that they are of RocksDB."""
@@ -147,7 +161,7 @@ class NativeFile(KeyedFile):
         After a rescale its files may have such rows, but Flink has deleted these.
         """
         own, buffer = self.handle.range, np.empty(WINDOW, np.uint8)
-        for state in self.header.states:
+        for state in self.header.states[: self.stored_states]:
             for low, high in ((0, own.start), (own.end + 1, 1 << 8 * self.prefix)):
                 if low < high and self.database.has_rows(state.name, self.prefix, low, high, buffer, self.positions):
                     raise DamagedError(
@@ -185,7 +199,10 @@ class NativeFile(KeyedFile):
         extent = self.extents[key_group]
         writer = _Window(np.empty(WINDOW, np.uint8) if window is None else window, self.positions)
         for state in states:
-            yield from self._state_sections(state, extent, writer)
+            if state < self.stored_states:
+                yield from self._state_sections(state, extent, writer)
+            else:
+                yield from self._timer_sections(state, extent)
         self._seen_rows += writer.base + writer.position
         self._seen_share += extent.end - extent.start
 
@@ -209,6 +226,18 @@ class NativeFile(KeyedFile):
         if scan.next_group == scan.after or sum(one.runs for one in self._scans.values()) > _MOST_RUNS:
             # Of many files that are open at a time, those that have been read keep no buffers.
             self._scans.pop(state).close()
+
+    def _timer_sections(self, state: int, extent: KeyGroupExtent) -> Iterator[Section]:
+        assert self._timers is not None  # as there are states of them
+        keys = self._timers.rows(extent.key_group, state - self.stored_states)
+        portion = max(min(MOST_ENTRIES, WINDOW // (max(map(len, keys), default=1) + 8)), 1)
+        for begin in range(0, len(keys), portion):
+            data, starts, key_ends, ends = laid_out(keys[begin : begin + portion])
+            last = begin + portion >= len(keys)
+            section = Section(self, extent, 0, state, data, starts, key_ends, ends, last)
+            with section.locating():
+                self.membership.check(state, extent.key_group, data, starts, key_ends)
+            yield section
 
     def _scan(self, state: int, key_group: int) -> _StateScan:
         scan = self._scans.get(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import mmh3
 
@@ -12,10 +12,18 @@ from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
+from stateferry.savepoint.heap_timers import are_timers
 from stateferry.savepoint.key_group_extents import PlacedState
 from stateferry.savepoint.keyed_file import KeyedFile
 from stateferry.savepoint.keyed_files import open_keyed, subtask_file_of
-from stateferry.savepoint.metadata import KeyedHandle, Metadata, NativeHandle, Operator, parse_metadata
+from stateferry.savepoint.metadata import (
+    KeyedHandle,
+    Metadata,
+    NativeHandle,
+    Operator,
+    parse_metadata,
+    without_empty_handles,
+)
 from stateferry.savepoint.moved_files import with_moved_files
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
@@ -48,11 +56,7 @@ class Savepoint:
             raise DamagedError(
                 "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
             )
-        metadata = parse_metadata(file.read(), file.shown)
-        metadata = with_moved_files(metadata, files_from) if files_from else metadata
-        for operator in metadata.operators:
-            _check_operator(operator, file.shown)
-        return cls(folder, metadata)
+        return cls(folder, metadata_of(folder, file.read(), files_from=files_from))
 
     @property
     def format(self) -> str:
@@ -143,6 +147,16 @@ class Savepoint:
         raise UsageError(f"operator {operator.label} has no keyed state {name!r}. There are: {known}")
 
 
+def metadata_of(folder: Location, data: bytes, files_from: Mapping[str, str] | None = None) -> Metadata:
+    """Returns what a snapshot consists of, from the bytes of its `_metadata`, as `Savepoint.open` gives it."""
+    file = folder.child(METADATA).shown
+    metadata = without_empty_handles(parse_metadata(data, file))
+    metadata = with_moved_files(metadata, files_from) if files_from else metadata
+    for operator in metadata.operators:
+        _check_operator(operator, file)
+    return replace(metadata, operators=tuple(_with_timers(folder, operator) for operator in metadata.operators))
+
+
 def _check_operator(operator: Operator, file: str) -> None:
     """Checks facts that `_metadata` states twice: the id against the uid, key groups against the parallelism."""
     if operator.uid is not None and operator.id != operator_id(operator.uid):
@@ -158,6 +172,24 @@ def _check_operator(operator: Operator, file: str) -> None:
                     f"{handle.range}",
                     file=file,
                 )
+
+
+def _with_timers(folder: Location, operator: Operator) -> Operator:
+    """Returns the operator with its raw keyed state as timers, if it is that, and each subtask has a database.
+
+    What one subtask has is what all have, so only one is looked at.
+    """
+    raw = [subtask for subtask in operator.subtasks if subtask.raw_keyed is not None]
+    first = next((subtask.raw_keyed for subtask in raw), None)
+    if first is None or any(task.native_keyed is None for task in raw) or not are_timers(folder, first):
+        return operator
+    subtasks = (
+        replace(subtask, native_keyed=replace(subtask.native_keyed, timers=subtask.raw_keyed), raw_keyed=None)
+        if subtask.native_keyed is not None
+        else subtask
+        for subtask in operator.subtasks
+    )
+    return replace(operator, subtasks=tuple(subtasks))
 
 
 def has_keyed_state(operator: Operator) -> bool:

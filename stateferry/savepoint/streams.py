@@ -1,39 +1,67 @@
-"""Opens what a stream handle names: a file beside `_metadata`, a file elsewhere, or bytes inside `_metadata`."""
+"""Opens what a stream handle names: a file beside `_metadata`, a file or a segment elsewhere, or inlined bytes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from stateferry.errors import DamagedError
-from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, RelativeFile, StreamHandle
+from stateferry.savepoint.metadata import (
+    AbsoluteFile,
+    EmptySegment,
+    FileSegment,
+    InlineBytes,
+    RelativeFile,
+    StreamHandle,
+)
+from stateferry.savepoint.open_segment import OpenSegment
 from stateferry.savepoint.storage import Location
 
 
 def open_stream(folder: Location, handle: StreamHandle) -> tuple[Any, str, int]:
     """Returns a file that can seek, its name for messages, and its size, which must be as the handle says."""
+    name = stream_name(folder, handle)
     match handle:
         case InlineBytes(_, data):
-            return pa.BufferReader(data), stream_name(folder, handle), len(data)
+            return pa.BufferReader(data), name, len(data)
+        case EmptySegment():
+            return pa.BufferReader(b""), name, 0
+        case FileSegment(uri, start, size):
+            return _segment(_elsewhere(uri), name, start, size), name, size
         case RelativeFile(path, size):
             location = folder.child(path)
         case AbsoluteFile(uri, size):
-            location = Location.of(uri)
-            if not location.is_file():
-                raise DamagedError(
-                    "a file at the absolute address that _metadata has",
-                    "none: if the files were moved, say where they are (--files-from OLD=NEW; in Spark filesFrom); if "
-                    "not, a running job has removed it since, as it does with checkpoints that newer ones replace: "
-                    "have the job retain more checkpoints, or take a savepoint",
-                    file=location.shown,
-                )
+            location = _elsewhere(uri)
     file = location.open()
     found = int(file.size())
     if found != size:
         file.close()
-        raise DamagedError(f"{size} bytes, as _metadata says", f"{found}", file=location.shown)
-    return file, location.shown, size
+        raise DamagedError(f"{size} bytes, as _metadata says", f"{found}", file=name)
+    return file, name, size
+
+
+def _elsewhere(uri: str) -> Location:
+    location = Location.of(uri)
+    if not location.is_file():
+        raise DamagedError(
+            "a file at the absolute address that _metadata has",
+            "none: if the files were moved, say where they are (--files-from OLD=NEW; in Spark filesFrom); if "
+            "not, a running job has removed it since, as it does with checkpoints that newer ones replace: "
+            "have the job retain more checkpoints, or take a savepoint",
+            file=location.shown,
+        )
+    return location
+
+
+def _segment(location: Location, name: str, start: int, size: int) -> OpenSegment:
+    file = location.open()
+    found = int(file.size())
+    if found < start + size:
+        file.close()
+        raise DamagedError(f"at least {start + size} bytes in the merged file", f"{found}", file=name)
+    return OpenSegment(file, start, size)
 
 
 def stream_name(folder: Location, handle: StreamHandle) -> str:
@@ -45,3 +73,7 @@ def stream_name(folder: Location, handle: StreamHandle) -> str:
             return folder.child(path).shown
         case AbsoluteFile(uri):
             return Location.of(uri).shown
+        case FileSegment(uri):
+            return replace(handle, uri=Location.of(uri).shown).name
+        case EmptySegment():
+            return f"{folder.child('_metadata').shown} {handle.name}"

@@ -68,8 +68,8 @@ class Samples:
 class FlinkHarness:
     """One JVM for one version of Flink; it starts with the first command and ends with :meth:`close`."""
 
-    def __init__(self, version: str) -> None:
-        self.version = version
+    def __init__(self, version: str, class_path: str | None = None) -> None:
+        self.version, self._class_path = version, class_path
         self._process: subprocess.Popen[str] | None = None
         self._scratch = Path(tempfile.mkdtemp(prefix=f"flink-{version}-"))
 
@@ -119,6 +119,21 @@ class FlinkHarness:
         plain = [line for line in lines if not any(line is other for other in fired) and "problem" not in line]
         return Restored(plain, fired, problems, missed)
 
+    def database(
+        self, target: Path, operations: Sequence[Sequence[str]], options: Mapping[str, object]
+    ) -> dict[bytes, bytes]:
+        """Have RocksDB carry out operations on a column family `state`, copy its files, and say what it finds.
+
+        An operation is its name with a key and a value in hexadecimal.
+        """
+        with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
+            expected = Path(scratch) / "expected"
+            command = {"operations": operations, "options": options, "family": "state"}
+            places = {"scratch": f"{scratch}/database", "target": str(target), "expected": str(expected)}
+            self.ask("database", **command, **places)
+            lines = [line.split(" ") for line in expected.read_text(encoding="ascii").split("\n")[:-1]]
+        return {bytes.fromhex(key): bytes.fromhex(value) for key, value in lines}
+
     def samples(self, type_: str, count: int, *, seed: int = 1, registered: Sequence[str] = ()) -> Samples:
         """Values of a type as Flink serializes them: the limits of the type, and so many random ones."""
         answer = self.ask("samples", type=type_, count=count, seed=seed, registered=registered)
@@ -148,7 +163,12 @@ class FlinkHarness:
     def close(self) -> None:
         """End the JVM (it ends with its input) and remove what it left."""
         if self._process is not None:
-            self._process.communicate(timeout=_STEP_SECONDS)
+            try:
+                self._process.communicate(timeout=_STEP_SECONDS)
+            except subprocess.TimeoutExpired:
+                # ForSt's threads keep the JVM.
+                self._process.kill()
+                self._process.communicate()
             self._process = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -156,7 +176,8 @@ class FlinkHarness:
         if self._process is None:
             options = ["-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={self._scratch}"]
             options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", *jars.OPENED]
-            command = [jars.java_tool("java"), *options, "-cp", jars.class_path(self.version), "stateferry.flink.Main"]
+            class_path = self._class_path or jars.class_path(self.version)
+            command = [jars.java_tool("java"), *options, "-cp", class_path, "stateferry.flink.Main"]
             with self._log().open("w") as log:
                 self._process = subprocess.Popen(
                     [*command, str(self._scratch), str(_STEP_SECONDS)],

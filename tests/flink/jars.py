@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 VERSIONS = ("2.3.0", "1.20.0")
@@ -97,6 +97,13 @@ class Program:
 def class_path(version: str) -> str:
     """The class path of the tests' Java and Flink of this version."""
     return _tests(version).class_path()
+
+
+def with_other_backends(version: str) -> Program:
+    """The tests' Java and Flink, with the backends whose snapshots are refused; only golden snapshots need it."""
+    more = ("flink-statebackend-forst", "flink-statebackend-changelog", "flink-dstl-dfs")
+    tests, pins = _tests(version), _HERE / f"jars-{version}-other-backends.sha256"
+    return replace(tests, artifacts=(*tests.artifacts, *more), pins=pins)
 
 
 def totals(version: str) -> Program:

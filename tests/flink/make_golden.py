@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Made
 from tests.flink.jobs import Job, Timers
 from tests.flink.scenarios import SCENARIOS
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
+REFUSED = ROUNDS.parent / "refused"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Golden:
     """One case: which Flink runs what, and in which version of the format Flink writes the metadata anew, if at all.
 
     A checkpoint of a job with rounds comes with its shared files; ``carried_to``: that of another parallelism, which
-    the job took after it was started from the first one.
+    the job took after it was started from the first one. ``other_backend``: it takes a backend that other tests don't
+    need; ``refused``: it can't be read.
     """
 
     version: str
@@ -37,6 +40,13 @@ class Golden:
     format: str = "CANONICAL"
     metadata_version: int | None = None
     carried_to: int | None = None
+    other_backend: bool = False
+    refused: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return REFUSED if self.refused else ROUNDS if self.job.rounds else SAVEPOINTS
 
 
 def _small(name: str, keys: int, backend: str = "rocksdb", inline_threshold: int = 0) -> Job:
@@ -52,6 +62,8 @@ _INCREMENTAL = {"execution.checkpointing.incremental": "true"}
 _DEFAULT_THRESHOLD = Job.inline_threshold
 
 
+_MERGED_FILES = {"execution.checkpointing.file-merging.enabled": "true"}
+TIMERS_ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 _IN_PLACE = {**_INCREMENTAL, "execution.checkpointing.dir": f"file://{_CHECKPOINTS}"}
 
 
@@ -62,6 +74,20 @@ def _rounds(rounds: int, **changes: Any) -> Job:
     operator = replace(operator, timers=Timers(event=2, far=2))
     job = Job((operator,), rounds=rounds, parallelism=2, inline_threshold=0, settings=_IN_PLACE)
     return replace(job, **changes)
+
+
+_CHANGELOG = {
+    "state.changelog.enabled": "true",
+    "state.changelog.storage": "filesystem",
+    "state.changelog.dstl.dfs.base-path": f"file://{_CHECKPOINTS}/changelog",
+}
+
+
+def _asynchronous() -> Job:
+    """Windows whose state is asynchronous."""
+    job = _small("windows", 3)
+    operators = tuple(replace(o, asynchronous=True) for o in job.operators if o.assigner == "tumbling")
+    return replace(job, operators=operators[:1])
 
 
 def _legacy_in_rounds() -> Job:
@@ -118,6 +144,19 @@ CASES: Mapping[str, Golden] = {
     "metadata-5-2.3-rocksdb": Golden("2.3.0", _small("operator-state", 2), metadata_version=5),
     "native-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long", 5), format="NATIVE"),
     "native-2.3-hashmap": Golden("2.3.0", _small("legacy-string-long", 5, "hashmap"), format="NATIVE"),
+    "changelog-checkpoint-2.3": Golden(
+        "2.3.0",
+        replace(_small("legacy-string-long", 5), settings=_CHANGELOG),
+        format="CHECKPOINT",
+        other_backend=True,
+        refused=True,
+    ),
+    "forst-asynchronous-checkpoint-2.3": Golden(
+        "2.3.0", replace(_asynchronous(), backend="forst"), format="CHECKPOINT", other_backend=True, refused=True
+    ),
+    "hashmap-checkpoint-2.3": Golden(
+        "2.3.0", _small("legacy-string-long", 5, "hashmap"), format="CHECKPOINT", refused=True
+    ),
     "checkpoint-2.3-rocksdb": Golden(
         "2.3.0", replace(_small("legacy-string-long", 5), settings=_INCREMENTAL), format="CHECKPOINT"
     ),
@@ -128,6 +167,20 @@ CASES: Mapping[str, Golden] = {
     "rounds-checkpoint-1.20-rocksdb": Golden("1.20.0", _rounds(6), format="CHECKPOINT"),
     "rounds-legacy-ttl-native-2.3-rocksdb": Golden("2.3.0", _legacy_in_rounds(), format="NATIVE"),
     "rounds-legacy-ttl-checkpoint-2.3-rocksdb": Golden("2.3.0", _legacy_in_rounds(), format="CHECKPOINT"),
+    "rounds-merged-2.3-rocksdb": Golden(
+        "2.3.0", _rounds(3, settings={**_IN_PLACE, **_MERGED_FILES}), format="CHECKPOINT"
+    ),
+    "rounds-merged-heap-timers-1.20-rocksdb": Golden(
+        "1.20.0", _rounds(3, settings={**_IN_PLACE, **_MERGED_FILES, **TIMERS_ON_THE_HEAP}), format="CHECKPOINT"
+    ),
+    "rounds-heap-timers-2.3-rocksdb": Golden(
+        "2.3.0", _rounds(2, settings={**_IN_PLACE, **TIMERS_ON_THE_HEAP}), format="CHECKPOINT"
+    ),
+    "rounds-full-1.20-rocksdb": Golden(
+        "1.20.0",
+        _rounds(2, settings={**_IN_PLACE, "execution.checkpointing.incremental": "false"}),
+        format="CHECKPOINT",
+    ),
     "rounds-2-to-3-2.3-rocksdb": Golden("2.3.0", _rounds(3), format="CHECKPOINT", carried_to=3),
     "rounds-3-to-2-1.20-rocksdb": Golden("1.20.0", _rounds(3, parallelism=3), format="CHECKPOINT", carried_to=2),
 }
@@ -135,12 +188,13 @@ CASES: Mapping[str, Golden] = {
 
 def make(names: list[str]) -> None:
     """Replace the named cases, each by a fresh savepoint."""
-    for version in sorted({CASES[name].version for name in names}):
-        with FlinkHarness(version) as flink:
+    for version, other in sorted({(CASES[name].version, CASES[name].other_backend) for name in names}):
+        class_path = jars.with_other_backends(version).class_path() if other else None
+        with FlinkHarness(version, class_path) as flink:
             for name in names:
                 case = CASES[name]
-                if case.version == version:
-                    target = (ROUNDS if case.job.rounds else SAVEPOINTS) / name
+                if (case.version, case.other_backend) == (version, other):
+                    target = case.folder / name
                     shutil.rmtree(target, ignore_errors=True)
                     made = _made(flink, case, target)
                     if case.metadata_version is not None:

@@ -16,7 +16,7 @@ from stateferry.savepoint.reader import Savepoint
 from tests.flink.harness import FlinkError, FlinkHarness, by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Timers
-from tests.flink.judge import Make, all_dumped, dumped, inspected, refusal
+from tests.flink.judge import Make, all_dumped, inspected, keyed_names, refusal
 from tests.flink.scenarios import BACKENDS, SCENARIOS
 
 pytestmark = pytest.mark.flink
@@ -68,6 +68,7 @@ SETTINGS: dict[str, dict[str, str]] = {
         "state.backend.rocksdb.writebuffer.size": "64kb",
     },
     "large max parallelism": {},
+    "merged files": {"execution.checkpointing.file-merging.enabled": "true"},
 }
 
 
@@ -105,18 +106,30 @@ def test_after_a_rescale(
     assert by_state(all_dumped(carried, job)) == by_state(made.lines)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_timers_on_the_heap_are_raw_state_of_a_checkpoint(version: str, flink: Callable[[str], FlinkHarness]) -> None:
+_MERGED = {"execution.checkpointing.file-merging.enabled": "true"}
+
+
+@pytest.mark.parametrize(("version", "settings"), [("2.3.0", _INCREMENTAL), ("1.20.0", {**_INCREMENTAL, **_MERGED})])
+def test_timers_on_the_heap_are_states_of_a_checkpoint(
+    version: str, settings: Mapping[str, str], flink: Callable[[str], FlinkHarness]
+) -> None:
     job = replace(SCENARIOS["kinds-with-timers-on-the-heap"])
-    job = replace(job, settings={**job.settings, **_INCREMENTAL})
+    job = replace(job, settings={**job.settings, **settings})
     made = flink(version).make_in_place(job, format_="CHECKPOINT")
     (facts,) = (facts for facts in inspected(made.path).values() if facts["keyed"])
-    assert facts["raw_bytes"] > 0
-    states = [state.name for state in job.operators[0].states]
-    assert sorted(state["name"] for state in facts["keyed"]["states"]) == sorted(states)
-    found = [line for state in states for line in dumped(made.path, "kinds", state)]
-    assert by_state(found) == by_state(line for line in made.lines if line["state"] in states)
+    assert facts["raw_bytes"] == 0
+    assert sorted(state["name"] for state in facts["keyed"]["states"]) == sorted(keyed_names(job.operators[0]))
+    assert by_state(all_dumped(made.path, job)) == by_state(made.lines)
     assert not list(lost_timers(Savepoint.open(str(made.path))))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_operators_own_raw_state_is_not_timers(version: str, flink: Callable[[str], FlinkHarness]) -> None:
+    job = replace(SCENARIOS["raw-state"], settings=_INCREMENTAL, inline_threshold=0)
+    made = flink(version).make_in_place(job, format_="CHECKPOINT")
+    savepoint = Savepoint.open(str(made.path))
+    operator = savepoint.operator("keyed")
+    assert all(task.raw_keyed and task.native_keyed and not task.native_keyed.timers for task in operator.subtasks)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

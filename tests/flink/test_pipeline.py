@@ -206,17 +206,38 @@ def _mixed(plain: FlinkOperator, packed: FlinkOperator) -> FlinkOperator:
     return replace(plain, subtasks=tuple(packed.subtasks[i] if i else task for i, task in enumerate(plain.subtasks)))
 
 
-@pytest.mark.parametrize(("version", "format_"), [("2.3.0", "CHECKPOINT"), ("1.20.0", "NATIVE")])
+_MERGED_FILES = {"execution.checkpointing.file-merging.enabled": "true"}
+_TIMERS_ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
+
+
+@pytest.mark.parametrize(
+    ("version", "format_", "more", "max_parallelism"),
+    [
+        ("2.3.0", "CHECKPOINT", {}, None),
+        ("1.20.0", "NATIVE", {}, None),
+        ("2.3.0", "CHECKPOINT", {**_MERGED_FILES, **_TIMERS_ON_THE_HEAP}, 256),
+        ("1.20.0", "CHECKPOINT", _TIMERS_ON_THE_HEAP, None),
+    ],
+    ids=["checkpoint", "native savepoint", "merged files, timers on the heap, rehashed", "timers on the heap"],
+)
 def test_rocksdbs_own_files_give_a_savepoint_that_flink_restores(
-    version: str, format_: str, flink: Flink, tmp_path: Path
+    version: str,
+    format_: str,
+    more: dict[str, str],
+    max_parallelism: int | None,
+    flink: Flink,
+    tmp_path: Path,
 ) -> None:
-    settings = {"execution.checkpointing.incremental": "true"}
+    settings = {"execution.checkpointing.incremental": "true", **more}
     job = replace(whole(128, ttl="stamped"), backend="rocksdb", settings=settings, inline_threshold=0)
     source = flink(version).make_in_place(job, format_=format_)
-    ferried(source.path, tmp_path / "new", "--parallelism", 2, *ttl_options(job))
+    wanted = () if max_parallelism is None else ("--max-parallelism", max_parallelism)
+    ferried(source.path, tmp_path / "new", "--parallelism", 2, *wanted, *ttl_options(job))
     found = Made(tmp_path / "new", expected(source.lines))
-    started = with_parallelism(of_new_shape(job), 2)
-    check_restored(flink(version), tmp_path / "new", started, found, moved=False)
+    started = of_new_shape(job)
+    if max_parallelism is not None:
+        started = Change(max_parallelism=max_parallelism).job(started)
+    check_restored(flink(version), tmp_path / "new", with_parallelism(started, 2), found, moved=bool(max_parallelism))
 
 
 TYPES = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import AbsoluteFile, Subtask
+from stateferry.savepoint.metadata import AbsoluteFile, FileSegment, Subtask, parse_metadata
 from stateferry.savepoint.reader import Savepoint
 
 SAVEPOINTS = Path(__file__).parent / "snapshots"
@@ -20,6 +21,10 @@ NATIVE = (
     "rounds-checkpoint-1.20-rocksdb",
     "rounds-2-to-3-2.3-rocksdb",
     "rounds-3-to-2-1.20-rocksdb",
+    "rounds-merged-2.3-rocksdb",
+    "rounds-merged-heap-timers-1.20-rocksdb",
+    "rounds-heap-timers-2.3-rocksdb",
+    "rounds-full-1.20-rocksdb",
 )
 
 Contents = Counter[tuple[str, bytes, bytes]]
@@ -32,15 +37,15 @@ def metadata_of(folder: Path) -> Path:
 
 def roots_of(folder: Path) -> dict[str, str]:
     """Where the absolute addresses in the metadata lead now."""
-    opened = Savepoint.open(str(metadata_of(folder)))
+    metadata = parse_metadata(metadata_of(folder).read_bytes(), "_metadata")
     uris = {
         stream.uri
-        for operator in opened.metadata.operators
+        for operator in metadata.operators
         for subtask in operator.subtasks
         for stream in subtask.streams()
-        if isinstance(stream, AbsoluteFile)
+        if isinstance(stream, AbsoluteFile | FileSegment)
     }
-    return {uri.partition("/shared/")[0]: str(folder) for uri in uris}
+    return {re.sub(r"/(shared|taskowned)/.*", "", uri): str(folder) for uri in uris}
 
 
 def opened(folder: Path) -> Savepoint:

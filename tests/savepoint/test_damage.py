@@ -78,7 +78,7 @@ def in_sight(metadata: Metadata) -> Metadata:
 
     def keyed_state(handle: KeyedHandle | None) -> KeyedHandle | None:
         """Savepoints from before Flink 1.13 have the same layout under another type."""
-        return handle and replace(handle, type=7 if handle.type == FULL_CHECKPOINT else handle.type)
+        return handle and replace(handle, type=7 if handle.type in FULL_CHECKPOINT else handle.type)
 
     def described(operator: Operator) -> Operator:
         keyed = any(subtask.managed_keyed or subtask.raw_keyed for subtask in operator.subtasks)

@@ -59,7 +59,7 @@ def known() -> list[str]:
 def test_rocksdbs_savepoints_of_flink_1_12_are_read(case: str, tmp_path: Path) -> None:
     savepoint = Savepoint.open(str(SAVEPOINTS / case))
     handles = [subtask.managed_keyed for subtask in savepoint.operator(UID).subtasks]
-    assert [handle and handle.type for handle in handles] == [FULL_CHECKPOINT] * 2
+    assert [handle and handle.type for handle in handles] == [FULL_CHECKPOINT[0]] * 2
     assert contents(savepoint) == known()
     # On another number of subtasks it is written as savepoints are since.
     layout = Layout(parallelism={savepoint.operator(UID).id: 3})

@@ -16,8 +16,11 @@ from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.metadata import (
     MAGIC,
     AbsoluteFile,
+    EmptySegment,
+    FileSegment,
     InlineBytes,
     KeyedHandle,
+    MergedFolders,
     Metadata,
     Operator,
     OperatorHandle,
@@ -27,6 +30,7 @@ from stateferry.savepoint.metadata import (
     Subtask,
     build_metadata,
     parse_metadata,
+    without_empty_handles,
 )
 from stateferry.savepoint.reader import operator_id
 
@@ -50,25 +54,27 @@ def test_what_flink_wrote_is_built_again_to_the_same_bytes(file: Path) -> None:
 
 
 names = st.text(st.characters(exclude_categories=()), max_size=8)
+sizes = st.integers(0, 2**63 - 1)
+segments = st.builds(FileSegment, names, sizes, sizes, st.sampled_from((0, 1)), names) | st.just(EmptySegment())
 streams: st.SearchStrategy[StreamHandle] = st.one_of(
+    segments,
     st.builds(InlineBytes, names, st.binary(max_size=20)),
     st.builds(AbsoluteFile, names, st.integers(0, 2**63 - 1)),
     st.builds(RelativeFile, names.filter(lambda name: "/" not in name and name != ".."), st.integers(0, 2**63 - 1)),
 )
 offsets = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple)
-operator_handles = st.builds(
-    OperatorHandle,
-    st.lists(st.builds(PartitionedState, names, st.sampled_from(DistributionMode), offsets), max_size=3).map(tuple),
-    streams,
+partitioned = st.lists(st.builds(PartitionedState, names, st.sampled_from(DistributionMode), offsets), max_size=3)
+operator_handles = st.builds(OperatorHandle, partitioned.map(tuple), streams) | st.builds(
+    OperatorHandle, partitioned.map(tuple), segments, st.builds(MergedFolders, names, names, st.booleans())
 )
 
 
 @st.composite
-def keyed_handles(draw: st.DrawFn, max_parallelism: int, raw: bool) -> KeyedHandle:
+def keyed_handles(draw: st.DrawFn, max_parallelism: int) -> KeyedHandle:
     start = draw(st.integers(0, max_parallelism - 1))
     end = draw(st.integers(start, min(start + 4, max_parallelism - 1)))
     places = tuple(draw(st.lists(st.integers(0, 2**63 - 1), min_size=end - start + 1, max_size=end - start + 1)))
-    kind = draw(st.sampled_from((7, 3, 12) if raw else (7, 3)))
+    kind = draw(st.sampled_from((7, 3, 12)))
     id_ = draw(names) if kind == 12 else None
     return KeyedHandle(KeyGroupRange(start, end), places, draw(streams), kind, id_)
 
@@ -88,8 +94,8 @@ def operators(draw: st.DrawFn, number: int, named: bool) -> Operator:
             index,
             managed_operator=draw(st.none() | operator_handles),
             raw_operator=draw(st.none() | operator_handles),
-            managed_keyed=draw(st.none() | keyed_handles(max_parallelism, raw=False)),
-            raw_keyed=draw(st.none() | keyed_handles(max_parallelism, raw=True)),
+            managed_keyed=draw(st.none() | keyed_handles(max_parallelism)),
+            raw_keyed=draw(st.none() | keyed_handles(max_parallelism)),
         )
         if draw(st.booleans())
         else Subtask(index, finished=True)
@@ -146,19 +152,44 @@ def keyed(kind: int, *, raw: bool = False) -> ByteWriter:
     return (writer.i8(0) if raw else writer).i8(kind).i32(0).i32(4)
 
 
-@pytest.mark.parametrize("kind", [8, 9, 10, 12, 13, 14])
-def test_other_keyed_handles_are_refused_with_the_way_to_a_canonical_savepoint(kind: int) -> None:
-    with pytest.raises(RefusedError, match=rf"\(type {kind}\).*flink savepoint --type canonical"):
-        parse_metadata(keyed(kind).bytes(), "_metadata")
-    if kind != 12:
-        with pytest.raises(RefusedError, match=rf"\(type {kind}\)"):
-            parse_metadata(keyed(kind, raw=True).bytes(), "_metadata")
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("kind", [8, 9, 10, 13, 14])
+def test_changelogs_are_refused_with_the_way_to_a_canonical_savepoint(kind: int, raw: bool) -> None:
+    with pytest.raises(RefusedError, match=rf"changelog handle \(type {kind}\).*flink savepoint --type canonical"):
+        parse_metadata(keyed(kind, raw=raw).bytes(), "_metadata")
 
 
 @pytest.mark.parametrize("kind", [5, 11])
 def test_raw_state_is_never_that_of_rocksdb(kind: int) -> None:
     with pytest.raises(RefusedError, match=rf"\(type {kind}\)"):
         parse_metadata(keyed(kind, raw=True).bytes(), "_metadata")
+
+
+def test_contradictions_in_segments_are_damage() -> None:
+    folders = MergedFolders("/task", "/shared", False)
+    good = FileSegment("/shared/one", 7, 9, 1, "id")
+    wrong = {
+        "where a segment of a merged file begins": replace(good, start=-1),
+        "a file's size": replace(good, size=-1),
+        "a scope": replace(good, scope=2),
+    }
+    for expected, segment in wrong.items():
+        handle = OperatorHandle((), segment, folders)
+        data = build_metadata(one(replace(GOOD, subtasks=(Subtask(0, managed_operator=handle),))))
+        with pytest.raises(DamagedError, match=expected):
+            parse_metadata(data, "_metadata")
+    data = build_metadata(one(replace(GOOD, subtasks=(Subtask(0, managed_operator=OperatorHandle((), FILE)),))))
+    merged = data.replace(b"\0\0\0\1\4", b"\0\0\0\1\x11").replace(b"\6\0\1f", b"\0\0\0\0\0\6\0\1f")
+    with pytest.raises(DamagedError, match="operator state in a merged file, found RelativeFile"):
+        parse_metadata(merged, "_metadata")
+
+
+def test_handles_of_no_state_are_left_out() -> None:
+    empty = OperatorHandle((), EmptySegment(), MergedFolders("/task", "/shared", True))
+    full = OperatorHandle((), FileSegment("/task/one", 7, 9, 0, "id"), MergedFolders("/task", "/shared", False))
+    with_both = one(replace(GOOD, subtasks=(Subtask(0, managed_operator=empty, raw_operator=full),)))
+    with_one = one(replace(GOOD, subtasks=(Subtask(0, raw_operator=full),)))
+    assert without_empty_handles(with_both) == with_one
 
 
 def one(operator: Operator) -> Metadata:

@@ -78,6 +78,8 @@ public final class Main {
                     path(command, "target"),
                     command.get("version").asInt(),
                     command.get("absolute").asBoolean());
+            case "database" -> Databases.write(
+                    command, path(command, "scratch"), path(command, "target"), path(command, "expected"));
             case "samples" -> SerializerSamples.of(command, answer);
             case "keys" -> KeyJudge.keys(command, path(command, "target"));
             case "key_group_ranges" -> KeyJudge.ranges(command, path(command, "target"));
