@@ -54,9 +54,11 @@ class Way:
 
 
 WAYS = (
-    Way("canonical, plain → plain", "CANONICAL", faster=7),
-    Way("native → canonical, plain", "NATIVE", ("--no-timers",), faster=4),
-    Way("State Processor API, canonical, plain → plain", "CANONICAL", by_peer=True),
+    Way("canonical plain → plain", "CANONICAL", ("--compression", "none"), faster=7),
+    Way("canonical plain → stored", "CANONICAL", ("--compression", "stored"), faster=7),
+    Way("canonical plain → snappy", "CANONICAL", ("--compression", "snappy"), faster=7),
+    Way("native → canonical snappy", "NATIVE", ("--compression", "snappy"), faster=4),
+    Way("canonical plain → plain, State Processor API", "CANONICAL", by_peer=True),
 )
 
 
