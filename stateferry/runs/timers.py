@@ -13,7 +13,7 @@ from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.metadata import Metadata, Subtask
 from stateferry.savepoint.savepoint_properties import is_savepoint
 
-_GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
+GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
 
 
 def shown_timers(metadata: Metadata) -> ShownTimers | None:
@@ -33,7 +33,7 @@ def _may_be_on_the_heap(subtask: Subtask) -> bool:
 def are_in_native_savepoints(home: str, job: str) -> bool:
     """Whether the newest green run of the job whose source shows it has shown that native savepoints lack no timers."""
     for one in runs_of(home, job):
-        if one.plan is not None and one.state in _GREEN:
+        if one.plan is not None and one.state in GREEN:
             shown = Run(one.plan, one.folder).facts_if_sound(ShownTimers)
             if shown is not None:
                 return shown.in_native_savepoints

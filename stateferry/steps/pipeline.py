@@ -44,6 +44,7 @@ from stateferry.runs.runs import Run
 from stateferry.runs.space import check_room, estimate
 from stateferry.runs.target_access import TargetAccess
 from stateferry.runs.target_metadata import TargetMetadata
+from stateferry.runs.timer_guard import check_timers
 from stateferry.runs.timers import shown_timers
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.file_names import drafts
@@ -219,6 +220,7 @@ class Pipeline:
     def snapshot(self) -> SnapshotFacts:
         """Does the snapshot step and returns its facts."""
         self._check_room()
+        check_timers(self.run.plan, self.resolved.source)
         inventory = snapshot.run(self.workers, self.resolved)
         ages = snapshot.ages(self.resolved, inventory)
         check_ages(self.run.plan, ages)
