@@ -126,7 +126,7 @@ def assemble(
         handles[file.operator][file.subtask] = file.handle
     operators = tuple(rewrite.finish(writer, handles[rewrite.old.id]) for rewrite in rewrites)
     writer.folder.sync_folder()
-    is_native = any(rewrite.native for rewrite in rewrites)
+    is_native = any(subtask.native_keyed is not None for operator in operators for subtask in operator.subtasks)
     properties = native_properties(source) if is_native else canonical_properties(source)
     return replace(source, operators=operators, properties=properties)
 

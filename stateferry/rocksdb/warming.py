@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from stateferry.rocksdb import kernels
+from stateferry.rocksdb.files import Bytes
 from stateferry.rocksdb.kernels import SLACK
+from stateferry.rocksdb.sorting import PendingRows
+from stateferry.rocksdb.write_manifest import manifest_bytes
+from stateferry.rocksdb.write_table import Buffers, TableWriter
 
 
 def use_kernels() -> None:
@@ -28,3 +32,30 @@ def use_kernels() -> None:
         data, rows, rows, rows, tags, numbers, numbers, numbers, data, numbers, np.zeros(0, np.uint64), 1, 1, data,
         data, data, SLACK, numbers, numbers, numbers, np.zeros(16, np.int64),
     )  # fmt: skip
+    _write()
+
+
+def _write() -> None:
+    """Writes two rows that aren't in order."""
+    pending = PendingRows()
+    for key in (b"\0b", b"\0a"):
+        pending.add(np.frombuffer(bytes([0, 0, 0, 2]) + key + bytes(4), np.uint8))
+    table = TableWriter(_Nowhere(), 2, 0, "", 1, Buffers())
+    table.append(pending.in_order(), 0)
+    table.finish()
+    manifest_bytes((), 3)
+
+
+class _Nowhere:
+    """A file that keeps nothing."""
+
+    position = 0
+
+    def write(self, data: Bytes | bytes) -> None:
+        self.position += len(data)
+
+    def finish(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

@@ -88,11 +88,24 @@ def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
     if plan.parallelism and all(one.operator.parallelism == plan.parallelism for one in resolved.operators):
         names = ", ".join(one.operator.label for one in resolved.operators)
         yield f"--parallelism {plan.parallelism} had no effect: it is that of {names} already"
+    if plan.output_format == "native":
+        yield from _of_the_format(resolved)
     operators = resolved.source.metadata.operators
     if plan.max_parallelism and all(one.max_parallelism == plan.max_parallelism for one in operators):
         yield f"--max-parallelism {plan.max_parallelism} had no effect: it is that of every operator already"
     if plan.compression not in ("auto", "source") and resolved.nothing_to_do:
         yield f"--compression {plan.compression} had no effect: nothing is written"
+
+
+def _of_the_format(resolved: ResolvedPlan) -> Iterator[str]:
+    left = [operator.label for operator in resolved.source.keyed_operators() if operator.id not in resolved.native]
+    if left:
+        yield (
+            f"--format native: the keyed state of {', '.join(left)} is canonical all the same. It has states of "
+            "timers, and a canonical savepoint doesn't say whether the job keeps timers in RocksDB or on the heap. A "
+            "job that keeps them on the heap would lose those in a native savepoint. From a native savepoint or a "
+            "checkpoint of RocksDB it becomes native"
+        )
 
 
 def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:

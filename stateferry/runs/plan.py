@@ -214,6 +214,19 @@ class MigrationPlan(PlanModel):
             new="auto",
         ),
     ] = "source"
+    output_format: Annotated[
+        Literal["canonical", "native"],
+        ADDED,
+        Option(
+            Kind.CHOICE,
+            "Format",
+            "how keyed state is written: canonical, which every state backend restores, or native, as RocksDB's own "
+            "files, which a job on RocksDB opens instead of reading each entry",
+            row=160,
+            section=RUN,
+            name="format",
+        ),
+    ] = "canonical"
     rehearse: StrictBool = False
     keep_expired: Annotated[
         StrictBool, Option(Kind.SWITCH, "Keep expired entries", "carry expired entries over too", row=90)

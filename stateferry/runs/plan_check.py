@@ -39,25 +39,34 @@ class ResolvedOperator:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPlan:
-    """A plan, its source, and what the plan asks of each operator."""
+    """A plan, its source, and what the plan asks of each operator.
+
+    `native` are the ids of the operators whose keyed state is written as RocksDB's own files.
+    """
 
     plan: MigrationPlan
     source: Savepoint
     operators: tuple[ResolvedOperator, ...]
+    native: frozenset[bytes] = frozenset()
 
     @property
     def layout(self) -> Layout:
         """The layout that the plan asks for."""
         parallelism = self.plan.parallelism
         touched = {one.operator.id: parallelism for one in self.operators} if parallelism is not None else {}
-        return Layout(touched, self.plan.max_parallelism, Compression(self.plan.compression))
+        return Layout(touched, self.plan.max_parallelism, Compression(self.plan.compression), self.native)
 
     @property
     def nothing_to_do(self) -> bool:
         """Whether the source is already migrated, and in the layout of the plan."""
         if any(one.rules for one in self.operators):
             return False
-        return all(self.layout.of(operator) == operator for operator in self.source.metadata.operators)
+        of_layout = all(self.layout.of(operator) == operator for operator in self.source.metadata.operators)
+        return of_layout and not any(
+            operator.id in self.native and subtask.managed_keyed is not None
+            for operator in self.source.metadata.operators
+            for subtask in operator.subtasks
+        )
 
     @property
     def what_was_done_before(self) -> str:
@@ -122,9 +131,25 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     problems += () if plan.no_timers else lost_timers(source)
     if problems:
         raise PlanError("\n".join(problems))
-    resolved = ResolvedPlan(plan, source, tuple(operators))
+    resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source))
     resolved.rewrites()
     return resolved
+
+
+def native_operators(plan: MigrationPlan, source: Savepoint) -> frozenset[bytes]:
+    """The ids of the operators whose keyed state becomes RocksDB's own files.
+
+    A canonical savepoint doesn't say whether timers lie in RocksDB or on the heap, and a job that has them on the heap
+    ignores those in RocksDB's files. So an operator with timers becomes native only if it is native in the source.
+    """
+    if plan.output_format != "native":
+        return frozenset()
+    return frozenset(
+        operator.id
+        for operator in source.keyed_operators()
+        if has_native_state(operator)
+        or not any(state.kind is StateKind.TIMERS for state in source.keyed_states(operator))
+    )
 
 
 def lost_timers(source: Savepoint) -> Iterator[str]:

@@ -1,7 +1,9 @@
 """Writes one subtask's keyed state as a RocksDB database, as a native savepoint has it.
 
-The database has a column family for each state of the header, in its order. All SST files are in the handle's shared
-list, so that a job that claims the savepoint can use them in its next incremental checkpoint.
+The database has a column family for each state of the header, in its order. All files are in the handle's private list.
+A job that claims a savepoint whose files are in the shared list uses them in its next incremental checkpoint, and Flink
+(seen in 1.20.0 and 2.3.0) then writes their relative addresses into the `_metadata` of that checkpoint, which lies in
+another folder: the checkpoint can't be restored.
 """
 
 from __future__ import annotations
@@ -123,7 +125,7 @@ class NativeFileWriter:
         self._flush(is_all=True)
         self._state = None
         families = [NewFamily(family.id, family.name, family.finish()) for family in self._families]
-        shared = [file.name for family in families for file in family.files]
+        tables = [file.name for family in families for file in family.files]
         self._write(NAME, manifest_bytes(families, self._next))
         self._write(_CURRENT, CURRENT)
         self._write(_META, build_header(self._header))
@@ -135,8 +137,8 @@ class NativeFileWriter:
             self._checkpoint_id,
             self._id("backend"),
             self._file(_META).stream,
-            tuple(self._file(name) for name in shared),
-            tuple(self._file(name) for name in (NAME, _CURRENT)),
+            (),
+            tuple(self._file(name) for name in (*tables, NAME, _CURRENT)),
             checkpointed_size=size,
             id=self._id("handle"),
         )

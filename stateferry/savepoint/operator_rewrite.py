@@ -35,13 +35,14 @@ from stateferry.serializers.types import OpaqueType, type_name
 class Layout:
     """The layout to write: parallelism by operator id, max parallelism and compression for all.
 
-    What isn't given stays as it is. With `native`, keyed state is written as RocksDB databases.
+    What isn't given stays as it is. The keyed state of the operators with the ids `native` is written as RocksDB
+    databases.
     """
 
     parallelism: Mapping[bytes, int] = field(default_factory=dict)
     max_parallelism: int | None = None
     compression: Compression = Compression.SOURCE
-    native: bool = False
+    native: frozenset[bytes] = frozenset()
 
     def of(self, operator: Operator) -> Operator:
         """Returns the operator with its new parallelism and max parallelism."""
@@ -103,7 +104,8 @@ class OperatorRewrite:
         """Prepares the rewrite. Refuses what can't be done before anything is written."""
         new = layout.of(operator)
         _check_layout(operator, new)
-        prepared = cls(source, operator, new, transform or Copy(), None, layout.compression, layout.native)
+        is_native = operator.id in layout.native
+        prepared = cls(source, operator, new, transform or Copy(), None, layout.compression, is_native)
         merged = source.keyed_header(operator)
         if merged is None:
             return prepared
@@ -145,7 +147,14 @@ class OperatorRewrite:
         return dict(enumerate(ranges(self.new.max_parallelism, self.new.parallelism)))
 
     def copy_keyed(self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange) -> KeyedHandle | NativeHandle:
-        """Writes one subtask's new keyed files, whose key groups stay the same."""
+        """Writes one subtask's new keyed files, whose key groups stay the same.
+
+        RocksDB's own files in which nothing changes are copied as they are.
+        """
+        if self.native and isinstance(self.transform, Copy) and not _moves(self.old, self.new):
+            for subtask in self.old.subtasks:
+                if subtask.index == index and subtask.native_keyed is not None:
+                    return writer.carry_native(self.source.folder, self.old.hex_id, index, subtask.native_keyed)
         with ExitStack() as opened:
             transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
             return self.write_keyed(writer, index, key_groups, transformed.entries)

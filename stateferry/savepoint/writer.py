@@ -7,7 +7,7 @@ A file's name follows from its content, so a step that is repeated writes the sa
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from stateferry.savepoint.metadata import (
     InlineBytes,
     KeyedHandle,
     Metadata,
+    NativeHandle,
     OperatorHandle,
     RelativeFile,
     StreamHandle,
@@ -124,9 +125,10 @@ class KeyedFileWriter:
 class PlainFileWriter:
     """A state file whose bytes come from the caller; it is on disk when the context ends without an error."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, hasher: Any = None) -> None:
+        """All bytes that are written go into `hasher`."""
         self._location = location
-        self._stream = WriteBehind(location)
+        self._stream = WriteBehind(location, hasher=hasher)
 
     def __enter__(self) -> PlainFileWriter:
         return self
@@ -187,6 +189,19 @@ class SavepointWriter:
         named = self._file(operator_id, "native", subtask).name
         return NativeFileWriter(self.folder, named, header, key_groups, prefix, snapshot, self._digests)
 
+    def carry_native(self, source: Location, operator_id: str, subtask: int, handle: NativeHandle) -> NativeHandle:
+        """Copies the files of a subtask's RocksDB database byte for byte and returns their handle.
+
+        No file of the copy is shared: see `native_writer`.
+        """
+        named = self._file(operator_id, "native", subtask).name
+
+        def copied(name: str, stream: StreamHandle) -> StreamHandle:
+            return self._copied(source, stream, self.folder.child(f"{named}-{name}"), self._digests)
+
+        files = tuple(replace(file, stream=copied(file.name, file.stream)) for file in handle.files)
+        return replace(handle, meta=copied("meta", handle.meta), shared=(), private=files)
+
     def _file(self, operator_id: str, what: str, subtask: int) -> Location:
         return self.folder.child(f"{operator_id}-{what}-{subtask:05d}")
 
@@ -215,14 +230,22 @@ class SavepointWriter:
         )
 
     def _copy(self, source: Location, stream: StreamHandle, operator_id: str, what: str, subtask: int) -> StreamHandle:
+        return self._copied(source, stream, self._file(operator_id, what, subtask))
+
+    def _copied(
+        self, source: Location, stream: StreamHandle, target: Location, digests: Digests | None = None
+    ) -> StreamHandle:
         if isinstance(stream, InlineBytes):
             return stream
+        hasher = new_hasher() if digests is not None else None
         file, name, size = open_stream(source, stream)
-        with file, PlainFileWriter(self._file(operator_id, what, subtask)) as out:
+        with file, PlainFileWriter(target, hasher) as out:
             while portion := file.read(_COPY):
                 out.write(portion)
-        if out.position != size:
-            raise DamagedError(f"{size} bytes", f"{out.position}", file=name)
+            if out.position != size:
+                raise DamagedError(f"{size} bytes", f"{out.position}", file=name)
+        if digests is not None:
+            digests[target.name] = size, digest_of(hasher)
         return out.written()
 
     def commit(self, metadata: Metadata) -> None:

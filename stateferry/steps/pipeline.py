@@ -294,13 +294,14 @@ class Pipeline:
         checks = validate.run(self.workers, self.resolved, self.run.staged.path, account_tasks, read, accounts)
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
+        staged = Savepoint.open(self.run.staged.path, native=True)
         report = Report(
             self.run.plan.job,
             self.run.plan.run_id,
             self.run.plan.fingerprint,
             now_ms(),
             cut_over.metadata_digest(self.resolved.source),
-            cut_over.digests_of(self.workers, Savepoint.open(self.run.staged.path), self._written()),
+            cut_over.digests_of(self.workers, staged, self._written()),
             tuple(checks),
             self._reported_facts(Step.VALIDATE.earlier(rehearses=rehearses)),
             predict(self.run),

@@ -20,7 +20,7 @@ from stateferry.savepoint.header import (
 from stateferry.savepoint.metadata import KeyedHandle, Metadata, NativeHandle, Operator
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import has_keyed_state
-from stateferry.savepoint.savepoint_properties import canonical_properties
+from stateferry.savepoint.savepoint_properties import canonical_properties, native_properties
 from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
 from stateferry.serializers.snapshots import map_snapshot, ttl_snapshot
 from stateferry.validation.conversion import OperatorConversion
@@ -46,8 +46,10 @@ def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iter
             yield Difference(what, f"{one}", f"{other}")
     if source.master_states != staged.master_states:
         yield Difference("master states", f"the source's {len(source.master_states)}", "other master states")
-    if canonical_properties(source) != staged.properties:
-        yield Difference("properties", "the source's, as of a canonical savepoint", "other properties")
+    properties = native_properties(source) if layout.native else canonical_properties(source)
+    if properties != staged.properties:
+        kind = "native" if layout.native else "canonical"
+        yield Difference("properties", f"the source's, as of a {kind} savepoint", "other properties")
     old, new = ({operator.id: operator for operator in metadata.operators} for metadata in (source, staged))
     for id_ in old.keys() - new.keys():
         yield Difference(f"operator {old[id_].label}", "an operator of this id", "none")
@@ -56,6 +58,7 @@ def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iter
     for id_, operator in old.items():
         if id_ in new:
             yield from _compare_operator(operator, layout.of(operator), new[id_])
+            yield from _compare_formats(operator, new[id_], is_native=id_ in layout.native)
 
 
 def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Iterator[Difference]:
@@ -69,6 +72,15 @@ def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Ite
     if same_layout and _finished(old) != _finished(found):
         yield Difference(f"operator {old.label}: finished subtasks", f"{_finished(old)}", f"{_finished(found)}")
     yield from _compare_ranges(old, expected, found, same_layout)
+
+
+def _compare_formats(old: Operator, found: Operator, *, is_native: bool) -> Iterator[Difference]:
+    expected, other = ("native", "canonical") if is_native else ("canonical", "native")
+    for index, handle in keyed_handles(found).items():
+        if isinstance(handle, NativeHandle) != is_native:
+            yield Difference(
+                f"operator {old.label}: keyed state of subtask {index}", expected, other, _ends(handle.range)
+            )
 
 
 def _finished(operator: Operator) -> list[int]:

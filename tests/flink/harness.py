@@ -101,10 +101,14 @@ class FlinkHarness:
         made = Path(unquote(urlparse(self.ask("make", **command)["savepoint"]).path))
         return Made(made, _lines(expected))
 
-    def carry(self, savepoint: Path, job: Job, *, format_: str) -> Path:
-        """Start the job from a snapshot and stop it with another one of the same contents, which stays in its place."""
+    def carry(self, savepoint: Path, job: Job, *, format_: str, claim: bool = False) -> Path:
+        """Start the job from a snapshot and stop it with another one of the same contents, which stays in its place.
+
+        With ``claim`` the snapshot belongs to the job from then on.
+        """
         scratch = tempfile.mkdtemp(dir=self._scratch)
-        command = {"job": dataclasses.asdict(job), "savepoint": str(savepoint), "format": format_, "target": scratch}
+        described = {"job": dataclasses.asdict(job), "savepoint": str(savepoint), "format": format_}
+        command = {**described, "claim": claim, "target": scratch}
         return Path(unquote(urlparse(self.ask("carry", **command)["savepoint"]).path))
 
     def restore(self, savepoint: Path, job: Job) -> Restored:

@@ -1,31 +1,133 @@
-"""Native savepoints that Stateferry wrote: real Flink restores them."""
+"""Native savepoints that Stateferry wrote: real Flink restores them, and goes on with them by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from stateferry.savepoint.metadata import NativeHandle, RelativeFile
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
-from tests.flink.harness import FlinkHarness, by_state
+from tests.flink.harness import FlinkError, FlinkHarness, Made
 from tests.flink.jars import VERSIONS
-from tests.flink.judge import Change, Make, all_dumped, check_restored
-from tests.flink.scenarios import SCENARIOS
+from tests.flink.jobs import Job, Timers
+from tests.flink.judge import Change, Make, all_dumped, check_restored, dealt, key_groups
+from tests.flink.scenarios import COVERING, SCENARIOS, Case
+from tests.flink.test_rewrite import has_pojo_keys
 from tests.support.rewriting import rewrite
 
 pytestmark = pytest.mark.flink
-
 Flink = Callable[[str], FlinkHarness]
 
+CHANGES: Mapping[str, Change] = {
+    "same": Change(),
+    "fewer-subtasks": Change(parallelism=2),
+    "more-subtasks": Change(parallelism=7),
+    "max-256": Change(max_parallelism=256),
+    "max-100-fewer-subtasks": Change(parallelism=2, max_parallelism=100),
+    "max-4096": Change(max_parallelism=4096),
+}
 
-@pytest.mark.parametrize("scenario", ["kinds", "legacy-string-long"])
+
+def _pairs() -> dict[str, tuple[Case, Change]]:
+    """Each case in one layout, taken in turn."""
+    out = {}
+    for i, (name, case) in enumerate(COVERING.items()):
+        # What has finished or is raw keeps its layout; a POJO's hash is its own code.
+        fixed = case.scenario in ("finished", "raw-state")
+        possible = [one for one in CHANGES if not (has_pojo_keys(case.job) and CHANGES[one].max_parallelism)]
+        layout = "same" if fixed else possible[i % len(possible)]
+        out[f"{name}-{layout}"] = case, CHANGES[layout]
+    return out
+
+
+PAIRS = _pairs()
+
+
+def written(made: Made, job: Job, change: Change, target: Path) -> Path:
+    source = Savepoint.open(str(made.path))
+    native = frozenset(operator.id for operator in source.metadata.operators)
+    rewrite(source, str(target), replace(change.layout(job), native=native))
+    return target
+
+
+def on_rocksdb(job: Job) -> Job:
+    """The job with RocksDB, in which its timers lie as well."""
+    settings = {name: value for name, value in job.settings.items() if "timer-service" not in name}
+    return replace(job, backend="rocksdb", settings=settings)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_running_job_finds_every_entry(name: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    case, change = PAIRS[name]
+    source = made(case.version, case.job)
+    target = written(source, case.job, change, tmp_path / "native")
+    _expect_native(target)
+    started = on_rocksdb(change.job(case.job))
+    moved = change.max_parallelism is not None
+    restored = check_restored(flink(case.version), target, started, source, moved=moved)
+    if moved and "kryo" not in case.scenario and "subclass" not in case.scenario:
+        assert key_groups(all_dumped(target, case.job)) == key_groups(restored.lines)
+    if any(operator.operator_states for operator in case.job.operators):
+        unchanged = on_rocksdb(replace(change, max_parallelism=None).job(case.job))
+        assert dealt(restored) == dealt(flink(case.version).restore(source.path, unchanged))
+
+
+def _expect_native(savepoint: Path) -> None:
+    """Every file is beside `_metadata`, and none is shared: a job that claimed such files couldn't be restored."""
+    opened = Savepoint.open(str(savepoint), native=True)
+    for operator in opened.keyed_operators():
+        for task in operator.subtasks:
+            assert task.managed_keyed is None
+            if isinstance(handle := task.native_keyed, NativeHandle):
+                assert handle.shared == ()
+                assert all(isinstance(file.stream, RelativeFile) for file in handle.private)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("claim", [True, False], ids=["claimed", "not-claimed"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_flink_restores_every_entry(version: str, scenario: str, made: Make, flink: Flink, tmp_path: Path) -> None:
-    job = SCENARIOS[scenario]
+def test_the_job_goes_on_and_rescales_by_itself(
+    version: str, claim: bool, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    job = SCENARIOS["kinds-ttl"]
+    # Timers that are due would fire on the way.
+    operators = tuple(replace(o, timers=o.timers and Timers(event=2, far=1)) for o in job.operators)
+    job = replace(job, operators=operators)
     source = made(version, job)
-    change = Change()
-    rewrite(Savepoint.open(str(source.path)), str(tmp_path / "new"), replace(change.layout(job), native=True))
-    assert by_state(all_dumped(tmp_path / "new", job)) == by_state(source.lines)
-    check_restored(flink(version), tmp_path / "new", change.job(job), source, moved=False)
+    target = written(source, job, Change(parallelism=2), tmp_path / "native")
+    settings = {"execution.checkpointing.incremental": "true"}
+    going_on = Change(parallelism=2).job(replace(job, settings=settings, inline_threshold=0))
+    path = target
+    for parallelism, ingest in ((2, "false"), (3, "false"), (1, "true"), (2, "false")):
+        changed = replace(
+            Change(parallelism=parallelism).job(going_on),
+            settings={**settings, "state.backend.rocksdb.use-ingest-db-restore-mode": ingest},
+        )
+        path = flink(version).carry(path, changed, format_="CHECKPOINT", claim=claim)
+        opened = Savepoint.open(str(path), native=True)
+        assert opened.format == "native"
+    check_restored(flink(version), path, Change(parallelism=2).job(job), source, moved=False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_operators_may_differ(version: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    job = replace(SCENARIOS["several-operators"], backend="rocksdb")
+    source = made(version, job)
+    opened = Savepoint.open(str(source.path))
+    first, *others = opened.keyed_operators()
+    assert others
+    rewrite(opened, str(tmp_path / "mixed"), Layout(native=frozenset([first.id])))
+    check_restored(flink(version), tmp_path / "mixed", job, source, moved=False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_on_the_heap_says_that_it_cant_restore_it(version: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    job = SCENARIOS["legacy-string-long"]
+    target = written(made(version, job), job, Change(), tmp_path / "native")
+    with pytest.raises(FlinkError, match="Unexpected state handle type"):
+        flink(version).restore(target, replace(job, backend="hashmap"))

@@ -72,6 +72,10 @@ def ferried(source: Path, target: Path, *options: object) -> None:
     assert main([str(part) for part in command]) == 0
 
 
+def inspected_format(savepoint: Path) -> str:
+    return Savepoint.open(str(savepoint), native=True).format
+
+
 def expected(lines: Sequence[Line], *, live: Callable[[Line], bool] = lambda _: True) -> list[Line]:
     """What the job of the new shape is to find."""
     found = []
@@ -210,6 +214,7 @@ _MERGED_FILES = {"execution.checkpointing.file-merging.enabled": "true"}
 _TIMERS_ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 
 
+@pytest.mark.parametrize("into", ["canonical", "native"])
 @pytest.mark.parametrize(
     ("version", "format_", "more", "max_parallelism"),
     [
@@ -223,6 +228,7 @@ _TIMERS_ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 def test_rocksdbs_own_files_give_a_savepoint_that_flink_restores(
     version: str,
     format_: str,
+    into: str,
     more: dict[str, str],
     max_parallelism: int | None,
     flink: Flink,
@@ -232,7 +238,8 @@ def test_rocksdbs_own_files_give_a_savepoint_that_flink_restores(
     job = replace(whole(128, ttl="stamped"), backend="rocksdb", settings=settings, inline_threshold=0)
     source = flink(version).make_in_place(job, format_=format_)
     wanted = () if max_parallelism is None else ("--max-parallelism", max_parallelism)
-    ferried(source.path, tmp_path / "new", "--parallelism", 2, *wanted, *ttl_options(job))
+    ferried(source.path, tmp_path / "new", "--parallelism", 2, "--format", into, *wanted, *ttl_options(job))
+    assert inspected_format(tmp_path / "new") == into
     found = Made(tmp_path / "new", expected(source.lines))
     started = of_new_shape(job)
     if max_parallelism is not None:

@@ -59,6 +59,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--operator", "--legacy-state", "--new-state", "--flag-state", "--no-flag-state", "--ttl", "--job"),
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
         *("--keep-legacy", "--drop-unrepresentable-nulls", "--on-contradiction", "--no-timers", "--compression"),
+        "--format",
     }
 
 

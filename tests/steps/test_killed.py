@@ -208,6 +208,17 @@ def test_first_run_killed_before_any_of_its_effects(
         first_night.check_killed_at(picture, number, capsys)
 
 
+@pytest.mark.timeout(600)
+def test_run_with_a_native_result_killed_before_any_of_its_effects(
+    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night = Night.undisturbed(World.of(tmp_path, ("--parallelism", "3", "--format", "native")))
+    assert any(name.endswith(".sst") for name in night.after["savepoint"])
+    for number, picture in night.points.chosen(every * 2):
+        if not in_the_middle_of_a_file(picture):
+            night.check_killed_at(picture, number, capsys)
+
+
 def _second_nights(tmp_path: Path) -> Iterator[World]:
     world = World.of(tmp_path)
     assert main(world.command) == 0

@@ -172,6 +172,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "keep_legacy": (True, True),
     "drop_unrepresentable_nulls": (True, True),
     "no_timers": (True, True),
+    "format": ("native", "native"),
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),
     "compression": ("snappy", "snappy"),

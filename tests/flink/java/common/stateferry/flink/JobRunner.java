@@ -14,7 +14,6 @@ import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.runtime.execution.ExecutionState;
 import org.apache.flink.runtime.executiongraph.AccessExecutionVertex;
 import org.apache.flink.runtime.jobgraph.JobGraph;
-import org.apache.flink.runtime.jobgraph.SavepointRestoreSettings;
 import org.apache.flink.runtime.jobmaster.JobResult;
 import org.apache.flink.runtime.minicluster.MiniCluster;
 import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
@@ -37,7 +36,7 @@ final class JobRunner {
     /** Runs a job that writes its contents; answers with the savepoint's path. */
     String make(Spec.Job job, String format, Path target, Path expected) throws Exception {
         try (Board board = new Board(UUID.randomUUID().toString(), true, expected)) {
-            JobID id = start(board, job, null);
+            JobID id = start(board, job, null, false);
             try {
                 return savepoint(id, job, format, target, board);
             } catch (ExecutionException e) {
@@ -78,9 +77,9 @@ final class JobRunner {
     }
 
     /** Restores a job and stops it with another snapshot of the same contents; answers with its path. */
-    String carry(Spec.Job job, Path savepoint, String format, Path target) throws Exception {
+    String carry(Spec.Job job, Path savepoint, boolean claim, String format, Path target) throws Exception {
         try (Board board = new Board(UUID.randomUUID().toString(), false, target.resolve("observed"))) {
-            JobID id = start(board, job, savepoint);
+            JobID id = start(board, job, savepoint, claim);
             awaitExecution(id, job);
             return snapshot(id, format, target);
         }
@@ -89,7 +88,7 @@ final class JobRunner {
     /** Restores a job and has it show all it holds; answers with the number of timers that were due but didn't fire. */
     int restore(Spec.Job job, Path savepoint, Path observed) throws Exception {
         try (Board board = new Board(UUID.randomUUID().toString(), false, observed)) {
-            JobID id = start(board, job, savepoint);
+            JobID id = start(board, job, savepoint, false);
             board.watermarkWanted = true;
             long end = System.nanoTime() + TIMERS_PATIENCE.toNanos();
             await(id, "its timers", () -> board.timersDue.get() <= 0 || System.nanoTime() > end);
@@ -98,12 +97,12 @@ final class JobRunner {
         }
     }
 
-    private JobID start(Board board, Spec.Job job, Path savepoint) throws Exception {
+    private JobID start(Board board, Spec.Job job, Path savepoint, boolean claim) throws Exception {
         Topology topology = new Topology(board.id(), job);
         JobGraph graph = topology.graph(configuration(job));
         if (savepoint != null) {
             String path = savepoint.toUri().toString();
-            graph.setSavepointRestoreSettings(SavepointRestoreSettings.forPath(path, false));
+            graph.setSavepointRestoreSettings(ClaimMode.of(path, claim));
         }
         JobID id = cluster().submitJob(graph).get(patience.toSeconds(), TimeUnit.SECONDS).getJobID();
         Set<String> reports = topology.reports(savepoint != null);

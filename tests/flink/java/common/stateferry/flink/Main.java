@@ -67,6 +67,7 @@ public final class Main {
             case "carry" -> answer.put("savepoint", jobs.carry(
                     Json.bind(command.get("job"), Spec.Job.class),
                     path(command, "savepoint"),
+                    command.get("claim").asBoolean(),
                     command.get("format").asText(),
                     path(command, "target")));
             case "restore" -> answer.put("timers_missed", jobs.restore(
