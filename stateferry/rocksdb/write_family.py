@@ -98,7 +98,9 @@ class FamilyWriter:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="stateferry-")
         number = len(self._waiting)
-        table = TableWriter(_Temporary(self._path(number)), number, 0, self.name, self.id, self._buffers, largest=None)
+        table = TableWriter(
+            _Temporary(self._path(number)), number, 0, self.name, self.id, self._buffers, is_limited=False
+        )
         table.append(rows, 0)
         self._waiting.append(table.finish())
 

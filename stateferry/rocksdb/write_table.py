@@ -96,11 +96,10 @@ class TableWriter:
         family_id: int,
         buffers: Buffers,
         *,
-        block: int = BLOCK,
-        largest: int | None = FILE,
+        is_limited: bool = True,
     ) -> None:
-        """The file is full when it has `largest` bytes or somewhat more."""
-        self._largest = largest or 1 << 62
+        """The file is full when it has `FILE` bytes or somewhat more, unless it isn't limited."""
+        self._largest, block = FILE if is_limited else 1 << 62, BLOCK
         self._sink, self.number, self._level = sink, number, level
         self._family, self._family_id, self._buffers, self._block = family, family_id, buffers, block
         self._raw = np.zeros(_RAW + 2 * block + SLACK, np.uint8)
