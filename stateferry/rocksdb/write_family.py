@@ -45,9 +45,12 @@ class FamilyWriter:
         stored: Callable[[LiveFile], StoredFile],
         remove: Callable[[LiveFile], None],
         buffers: Buffers,
+        *,
+        is_compressed: bool,
     ) -> None:
         """`create` begins the database's next file, and returns its number; `stored` is how to read a finished one."""
         self.id, self.name, self._prefix, self._buffers = id_, name, prefix, buffers
+        self._is_compressed = is_compressed
         self._create, self._stored, self._remove = create, stored, remove
         self.files: list[LiveFile] = []
         self._open: TableWriter | None = None
@@ -80,7 +83,9 @@ class FamilyWriter:
         while done < rows.count:
             if self._open is None:
                 number, sink = self._create()
-                self._open = TableWriter(sink, number, LEVEL, self.name, self.id, self._buffers)
+                self._open = TableWriter(
+                    sink, number, LEVEL, self.name, self.id, self._buffers, is_compressed=self._is_compressed
+                )
             done = self._open.append(rows, done)
             if done < rows.count:
                 self._finish_file()

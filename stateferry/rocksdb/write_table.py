@@ -96,9 +96,11 @@ class TableWriter:
         family_id: int,
         buffers: Buffers,
         *,
+        is_compressed: bool = True,
         is_limited: bool = True,
     ) -> None:
         """The file is full when it has `FILE` bytes or somewhat more, unless it isn't limited."""
+        self._is_compressed = is_compressed
         self._largest, block = FILE if is_limited else 1 << 62, BLOCK
         self._sink, self.number, self._level = sink, number, level
         self._family, self._family_id, self._buffers, self._block = family, family_id, buffers, block
@@ -172,7 +174,7 @@ class TableWriter:
 
     def _store(self, raw: Bytes, starts: Positions, ends: Positions) -> None:
         """Compresses blocks, and writes them with their checksums."""
-        begins, sizes, stored, end = _stored(raw, starts, ends, self._buffers)
+        begins, sizes, stored, end = _stored(raw, starts, ends, self._buffers, is_compressed=self._is_compressed)
         self._begins.append(begins + self._sink.position)
         self._sizes.append(sizes)
         self._sink.write(stored[:end])
@@ -258,7 +260,7 @@ class TableWriter:
             "block.based.table.whole.key.filtering": "1",
             "column.family.name": self._family,
             "comparator": COMPARATOR,
-            "compression": "Snappy",
+            "compression": "Snappy" if self._is_compressed else "NoCompression",
             "merge.operator": "StringAppendTESTOperator",
             "prefix.extractor.name": "nullptr",
             "property.collectors": "[]",
@@ -274,7 +276,7 @@ class TableWriter:
 
 
 def _stored(
-    raw: Bytes, starts: Positions, ends: Positions, buffers: Buffers
+    raw: Bytes, starts: Positions, ends: Positions, buffers: Buffers, *, is_compressed: bool
 ) -> tuple[Positions, Positions, Bytes, int]:
     """Returns blocks as they are stored, one behind the other: where each begins, its size, the bytes and their end."""
     contents = ends - starts
@@ -285,7 +287,7 @@ def _stored(
     compress: Callable[[Any, Any], int] = cramjam.snappy.compress_raw_into
     at = 0
     for block, (start, end, most) in enumerate(zip(starts.tolist(), ends.tolist(), room.tolist(), strict=True)):
-        size = compress(source[start:end], target[at : at + most])
+        size = compress(source[start:end], target[at : at + most]) if is_compressed else most
         # As RocksDB does: what saves less than an eighth isn't worth the time to read it.
         if size < end - start - (end - start) // 8:
             kinds[block] = _SNAPPY

@@ -53,6 +53,8 @@ class NativeFileWriter:
         prefix: int,
         checkpoint_id: int,
         digests: Digests | None = None,
+        *,
+        is_compressed: bool = True,
     ) -> None:
         """The names of the files in `folder` begin with `named`, which tells this subtask from others."""
         self._folder, self._named, self._checkpoint_id = folder, named, checkpoint_id
@@ -65,7 +67,16 @@ class NativeFileWriter:
         self._written_states: set[int] = set()
         buffers = Buffers()
         self._families = [
-            FamilyWriter(id_ + 1, meta.name, prefix, self._next_file, self._stored, self._remove, buffers)
+            FamilyWriter(
+                id_ + 1,
+                meta.name,
+                prefix,
+                self._next_file,
+                self._stored,
+                self._remove,
+                buffers,
+                is_compressed=is_compressed,
+            )
             for id_, meta in enumerate(header.states)
         ]
 

@@ -177,8 +177,9 @@ class OperatorRewrite:
         if not self.native:
             return writer.keyed_file(self.old.hex_id, index, header, key_groups, self.compression)
         return writer.native_files(
-            self.old.hex_id, index, header, key_groups, self.destination.prefix, self.source.metadata.checkpoint_id
-        )
+            self.old.hex_id, index, header, key_groups, self.destination.prefix, self.source.metadata.checkpoint_id,
+            is_compressed=self.compression not in (Compression.NONE, Compression.STORED),
+        )  # fmt: skip
 
     def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
         """Yields the entries of old key groups, grouped by the key groups that they go to."""

@@ -183,11 +183,21 @@ class SavepointWriter:
         return KeyedFileWriter(file, header, key_groups, self._digests, compression)
 
     def native_files(
-        self, operator_id: str, subtask: int, header: KeyedHeader, key_groups: KeyGroupRange, prefix: int, snapshot: int
+        self,
+        operator_id: str,
+        subtask: int,
+        header: KeyedHeader,
+        key_groups: KeyGroupRange,
+        prefix: int,
+        snapshot: int,
+        *,
+        is_compressed: bool,
     ) -> NativeFileWriter:
         """Opens a subtask's new RocksDB database; `snapshot` is the id of the checkpoint that it belongs to."""
         named = self._file(operator_id, "native", subtask).name
-        return NativeFileWriter(self.folder, named, header, key_groups, prefix, snapshot, self._digests)
+        return NativeFileWriter(
+            self.folder, named, header, key_groups, prefix, snapshot, self._digests, is_compressed=is_compressed
+        )
 
     def carry_native(self, source: Location, operator_id: str, subtask: int, handle: NativeHandle) -> NativeHandle:
         """Copies the files of a subtask's RocksDB database byte for byte and returns their handle.

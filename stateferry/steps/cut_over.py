@@ -60,7 +60,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     if not report.is_green:
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
     check_apart(run.plan)
-    staged = Savepoint.open(run.staged.path, native=True)
+    staged = Savepoint.open(run.staged.path)
     if not report.holds_for(digests_of(workers, staged), run.plan.fingerprint):
         run.forget(RescaleFacts, ValidateFacts)
         raise RejectedError(
@@ -71,7 +71,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     check_apart(run.plan)
     target_metadata = TargetMetadata(run)
     metadata = target_metadata.read()
-    parse_metadata(metadata, run.folder.shown, native=True)
+    parse_metadata(metadata, run.folder.shown)
     standing = control.standing(run.plan.job)
     record = Record(
         run_id=run.plan.run_id,

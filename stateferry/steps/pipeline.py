@@ -294,7 +294,7 @@ class Pipeline:
         checks = validate.run(self.workers, self.resolved, self.run.staged.path, account_tasks, read, accounts)
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
-        staged = Savepoint.open(self.run.staged.path, native=True)
+        staged = Savepoint.open(self.run.staged.path)
         report = Report(
             self.run.plan.job,
             self.run.plan.run_id,

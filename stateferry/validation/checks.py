@@ -62,12 +62,12 @@ def open_staged(name: str) -> Savepoint | Check:
     """The staged savepoint, or a failed check if it can't be read."""
     try:
         try:
-            return Savepoint.open(name, native=True)
+            return Savepoint.open(name)
         except DamagedError:
             # Contradictions inside `_metadata` are found by later checks, which name them.
             folder = Location.of(name)
             file = folder.child(METADATA)
-            return Savepoint(folder, parse_metadata(file.read(), file.shown, native=True))
+            return Savepoint(folder, parse_metadata(file.read(), file.shown))
     except (DamagedError, RefusedError) as error:
         return Check("readable", Outcome.FAILED, "a savepoint", f"{error}")
 

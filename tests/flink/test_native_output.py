@@ -79,7 +79,7 @@ def test_a_running_job_finds_every_entry(name: str, made: Make, flink: Flink, tm
 
 def _expect_native(savepoint: Path) -> None:
     """Every file is beside `_metadata`, and none is shared: a job that claimed such files couldn't be restored."""
-    opened = Savepoint.open(str(savepoint), native=True)
+    opened = Savepoint.open(str(savepoint))
     for operator in opened.keyed_operators():
         for task in operator.subtasks:
             assert task.managed_keyed is None
@@ -109,7 +109,7 @@ def test_the_job_goes_on_and_rescales_by_itself(
             settings={**settings, "state.backend.rocksdb.use-ingest-db-restore-mode": ingest},
         )
         path = flink(version).carry(path, changed, format_="CHECKPOINT", claim=claim)
-        opened = Savepoint.open(str(path), native=True)
+        opened = Savepoint.open(str(path))
         assert opened.format == "native"
     check_restored(flink(version), path, Change(parallelism=2).job(job), source, moved=False)
 

@@ -73,7 +73,7 @@ def ferried(source: Path, target: Path, *options: object) -> None:
 
 
 def inspected_format(savepoint: Path) -> str:
-    return Savepoint.open(str(savepoint), native=True).format
+    return Savepoint.open(str(savepoint)).format
 
 
 def expected(lines: Sequence[Line], *, live: Callable[[Line], bool] = lambda _: True) -> list[Line]:

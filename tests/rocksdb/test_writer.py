@@ -52,10 +52,10 @@ def section(rows: Sequence[Row]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 Given = Sequence[tuple[int, int, Sequence[Row]]]
 
 
-def written(folder: Path, given: Given, groups: KeyGroupRange) -> NativeHandle:
+def written(folder: Path, given: Given, groups: KeyGroupRange, *, is_compressed: bool = True) -> NativeHandle:
     """A database of the rows of key groups and states, in the order given."""
     folder.mkdir(exist_ok=True)
-    with NativeFileWriter(Location.of(str(folder)), "x", header(), groups, 1, 7) as out:
+    with NativeFileWriter(Location.of(str(folder)), "x", header(), groups, 1, 7, is_compressed=is_compressed) as out:
         for key_group, state, rows in given:
             out.entries(key_group, state, section(rows), 0)
         return out.close()
@@ -173,6 +173,16 @@ def test_files_end_at_their_size_and_do_not_overlap(tmp_path: Path, monkeypatch:
     sizes = [file.stream.size for file in handle.private if file.name.endswith(".sst")]
     assert len(sizes) > 3
     assert all(size > 1 << 20 for size in sizes[:-1])
+
+
+def test_blocks_that_are_not_to_be_compressed(tmp_path: Path) -> None:
+    given = [(1, 0, [(b"\x01" + number.to_bytes(4, "big"), bytes(50)) for number in range(1000)])]
+    sizes = {}
+    for is_compressed in (True, False):
+        handle = written(tmp_path / f"{is_compressed}", given, KeyGroupRange(1, 1), is_compressed=is_compressed)
+        check(tmp_path / f"{is_compressed}", handle, given)
+        sizes[is_compressed] = handle.size
+    assert sizes[False] > 50_000 > 2 * sizes[True]
 
 
 @pytest.mark.parametrize("portion", [write_family.PORTION, 100])

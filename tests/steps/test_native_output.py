@@ -46,7 +46,7 @@ def test_the_state_of_a_canonical_result(source: str, layout: str, tmp_path: Pat
     for format_ in ("canonical", "native"):
         report, _ = run(placed_at, tmp_path / format_, output_format=format_, **LAYOUTS[layout])
         assert report.is_green
-        results[format_] = Savepoint.open(str(tmp_path / format_ / "target"), native=True)
+        results[format_] = Savepoint.open(str(tmp_path / format_ / "target"))
         assert results[format_].format == format_
     assert contents(results["native"]) == contents(results["canonical"])
     assert results["native"].metadata.properties == NATIVE_SAVEPOINT
@@ -65,10 +65,10 @@ def test_a_rehearsal_leaves_a_whole_native_savepoint_in_its_folder(tmp_path: Pat
 
 @pytest.mark.parametrize("golden", ["rounds-2-to-3-2.3-rocksdb", "rounds-checkpoint-1.20-rocksdb"])
 def test_an_untouched_operator_travels_as_its_files_are(golden: str, tmp_path: Path) -> None:
-    source = Savepoint.open(str(metadata_of(placed(SNAPSHOTS / golden, tmp_path / "source"))), native=True)
+    source = Savepoint.open(str(metadata_of(placed(SNAPSHOTS / golden, tmp_path / "source"))))
     ids = frozenset(operator.id for operator in source.keyed_operators())
     staged = rewrite(source, str(tmp_path / "target"), Layout(native=ids))
-    target = Savepoint.open(str(tmp_path / "target"), native=True)
+    target = Savepoint.open(str(tmp_path / "target"))
     count = 0
     for operator in source.keyed_operators():
         for old, new in zip(operator.subtasks, target.operator(operator.hex_id).subtasks, strict=True):
@@ -154,4 +154,4 @@ def test_a_staged_file_that_is_damaged_is_never_published(
     assert not (tmp_path / "target" / METADATA).exists()
     for step in ("rescale", "validate", "cut_over"):
         assert do(step) == 0
-    assert Savepoint.open(str(tmp_path / "target"), native=True).format == "native"
+    assert Savepoint.open(str(tmp_path / "target")).format == "native"
