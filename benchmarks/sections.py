@@ -12,6 +12,7 @@ from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoS
 from stateferry.migration.counts import ConversionCounts
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rules import Rules
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.entries import read_entries
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
@@ -31,21 +32,27 @@ def demo(scale: Scale, *, migrated: float = 0) -> DemoState:
     return DemoState(keys, ENTRIES_PER_KEY, migrated, None, NOW, parallelism=4, max_parallelism=128, seed=1)
 
 
-def variants(scale: Scale) -> Iterator[tuple[str, DemoState, float | None]]:
-    """The name, savepoint and goal of each variant."""
-    plain = demo(scale)
-    yield "Map<String,Long>", plain, GOAL
-    yield "with timestamps, expired ones left out", replace(plain, ttl=TTL), GOAL
-    yield "30 % of the keys moved by the job before", replace(plain, migrated=0.3), None
-    yield "compressed, as it was", replace(plain, compressed=True), None
+def variants(scale: Scale) -> Iterator[tuple[str, DemoState, Compression, float | None]]:
+    """The name, savepoint, compression and goal of each variant."""
+    plain, none = demo(scale), Compression.NONE
+    yield "Map<String,Long>", plain, none, GOAL
+    yield "the same, into stored key groups", plain, Compression.STORED, None
+    yield "the same, into snappy", plain, Compression.SNAPPY, None
+    yield "with timestamps, expired ones left out", replace(plain, ttl=TTL), none, GOAL
+    yield "30 % of the keys moved by the job before", replace(plain, migrated=0.3), none, None
+    yield "compressed, as it was", replace(plain, compressed=True), Compression.SOURCE, None
 
 
-def migrate(source: Savepoint, target: Path, ttl: int | None) -> ConversionCounts:
+def migrate(
+    source: Savepoint, target: Path, ttl: int | None, compression: Compression = Compression.NONE
+) -> ConversionCounts:
     """Writes the migrated savepoint and returns the counts."""
     (operator,) = source.keyed_operators()
     states = {state.name: state for state in source.keyed_states(operator)}
     rules = Rules(states[MAIN_STATE], NEW_MAIN_STATE, IS_MIGRATED_STATE, ttl, NOW)
-    staged = rewrite(source, str(target), Layout(), transforms={operator.id: MigrateMaps([rules], states)})
+    staged = rewrite(
+        source, str(target), Layout(compression=compression), transforms={operator.id: MigrateMaps([rules], states)}
+    )
     return staged.counts[MAIN_STATE]
 
 
@@ -79,16 +86,17 @@ def _row(key: bytes, stamp: bytes, value: int) -> bytes:
 
 def measure(scale: Scale) -> Iterator[Rate]:
     """One rate for each variant."""
-    for number, (name, state, goal) in enumerate(variants(scale)):
-        timing = _fast(scale, f"blobs-{number}", state)
-        yield Rate(name, "entries", timing, goal, _plain(scale, state) if not state.migrated else None)
+    for number, (name, state, compression, goal) in enumerate(variants(scale)):
+        timing = _fast(scale, f"blobs-{number}", state, compression)
+        has_twin = not state.migrated and (goal is not None or state.compressed)
+        yield Rate(name, "entries", timing, goal, _plain(scale, state) if has_twin else None)
 
 
-def _fast(scale: Scale, name: str, state: DemoState) -> Timing:
+def _fast(scale: Scale, name: str, state: DemoState, compression: Compression) -> Timing:
     source, target = made_up(scale, name, state), scale.folder / "migrated"
     timing = timed(
         state.keys * state.entries,
-        lambda: entries_done(migrate(source, target, state.ttl)),
+        lambda: entries_done(migrate(source, target, state.ttl, compression)),
         scale.rounds,
         before=lambda: shutil.rmtree(target, ignore_errors=True),
     )

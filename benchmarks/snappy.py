@@ -15,12 +15,14 @@ from stateferry.savepoint.compression import Buffer, Compression, SnappyContent,
 _AT_ONCE = 1 << 20
 
 
-def content(scale: Scale) -> Buffer:
-    """The bytes of a legacy savepoint's first file."""
-    savepoint = made_up(scale, "blobs-0", demo(scale))
-    file = min(path for path in (scale.folder / "blobs-0").iterdir() if path.name != "_metadata")
-    expect(savepoint.folder.child(file.name).is_file(), True, "file")
-    return np.fromfile(file, np.uint8)
+def content(scale: Scale) -> tuple[Buffer, float]:
+    """The bytes of a file whose entries are rows, and how many there are for each entry."""
+    state = demo(scale, migrated=1)
+    savepoint = made_up(scale, "rows", state)
+    files = sorted(path for path in (scale.folder / "rows").iterdir() if path.name != "_metadata")
+    expect(savepoint.folder.child(files[0].name).is_file(), True, "file")
+    size = sum(path.stat().st_size for path in files)
+    return np.fromfile(files[0], np.uint8), size / (state.keys * state.entries)
 
 
 def write(data: Buffer, compression: Compression) -> bytes:
@@ -44,41 +46,39 @@ def read(framed: bytes, buffer: Buffer) -> int:
 
 def measure(scale: Scale) -> Iterator[Rate]:
     """A rate for writing and one for reading, of either kind; and snappy's own."""
-    data = content(scale)
+    data, per_entry = content(scale)
+    entries = int(len(data) / per_entry)
     buffer = np.empty(4 << 20, np.uint8)
     for compression in (Compression.SNAPPY, Compression.STORED):
         framed = write(data, compression)
-        ratio = len(data) / len(framed)
 
         def written(compression: Compression = compression) -> int:
-            return len(write(data, compression)) and len(data)
+            return entries if write(data, compression) else 0
 
         def was_read(framed: bytes = framed) -> int:
-            return read(framed, buffer)
+            return entries if read(framed, buffer) == len(data) else 0
 
-        named = f"{compression}, content per byte {ratio:.1f}"
-        yield Rate(f"write {named}", "bytes", timed(len(data), written, scale.rounds))
-        yield Rate(f"read {named}", "bytes", timed(len(data), was_read, scale.rounds))
-    yield from _of_snappy_itself(data, scale)
+        sizes = f"{per_entry:.0f} bytes an entry, {per_entry * len(framed) / len(data):.0f} written"
+        yield Rate(f"write {compression}, {sizes}", "entries", timed(entries, written, scale.rounds))
+        yield Rate(f"read {compression}", "entries", timed(entries, was_read, scale.rounds))
+    yield from _of_snappy_itself(data, entries, scale)
 
 
-def _of_snappy_itself(data: Buffer, scale: Scale) -> Iterator[Rate]:
+def _of_snappy_itself(data: Buffer, entries: int, scale: Scale) -> Iterator[Rate]:
     """The rates of the library alone, with a buffer for its result, and without our reader and writer."""
     pieces = [data[first : first + _AT_ONCE] for first in range(0, len(data), _AT_ONCE)]
     out = np.empty(2 * _AT_ONCE, np.uint8)
 
     def compress() -> int:
-        for piece in pieces:
-            cramjam.snappy.compress_into(piece.data, out.data)
-        return len(data)
+        return entries if all(cramjam.snappy.compress_into(piece.data, out.data) for piece in pieces) else 0
 
-    yield Rate("the library alone: compress", "bytes", timed(len(data), compress, scale.rounds))
+    yield Rate("compress, the library alone", "entries", timed(entries, compress, scale.rounds))
     framed = [bytes(cramjam.snappy.compress(piece.data)) for piece in pieces]
 
     def decompress() -> int:
-        return sum(int(cramjam.snappy.decompress_into(one, out.data)) for one in framed)
+        return entries if all(cramjam.snappy.decompress_into(one, out.data) for one in framed) else 0
 
-    yield Rate("the library alone: decompress", "bytes", timed(len(data), decompress, scale.rounds))
+    yield Rate("decompress, the library alone", "entries", timed(entries, decompress, scale.rounds))
 
 
-SUBJECT = Subject("Framed streams, bytes of content", measure)
+SUBJECT = Subject("Framed streams, map entries", measure)
