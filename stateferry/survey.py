@@ -68,7 +68,7 @@ class StateSurvey:
 class KeyedSurvey:
     """Counts of all keyed states of an operator, and how its files have key groups: `none`, `stored` or `snappy`.
 
-    A framed file counts as stored if its first chunk is.
+    A framed file counts as stored if its largest key groups begin so.
     """
 
     key: FlinkType

@@ -214,10 +214,10 @@ class SnappyContent:
         return DamagedError(expected, found, file=self._name, offset=offset)
 
 
-def framed_kind(file: Any, start: int) -> Compression:
-    """Returns what the first chunk is of the framed stream that begins at `start`."""
+def begins_stored(file: Any, start: int) -> bool:
+    """Whether the first chunk is stored of the framed stream that begins at `start`."""
     file.seek(start + len(STREAM_START))
-    return Compression.STORED if bytes(file.read(1)) == b"\1" else Compression.SNAPPY
+    return bytes(file.read(1)) == b"\1"
 
 
 class Stream(Protocol):

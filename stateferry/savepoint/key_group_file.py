@@ -21,7 +21,7 @@ from stateferry.digests import new_hasher
 from stateferry.errors import DamagedError
 from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import HEADER, BytesRead
-from stateferry.savepoint.compression import Buffer, Compression, Content, PlainContent, SnappyContent, framed_kind
+from stateferry.savepoint.compression import Buffer, Compression, Content, PlainContent, SnappyContent, begins_stored
 from stateferry.savepoint.full_checkpoint import expect_canonical
 from stateferry.savepoint.header import KeyedHeader, parse_header
 from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
@@ -31,6 +31,9 @@ from stateferry.savepoint.metadata import FULL_CHECKPOINT, KeyedHandle
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream
 from stateferry.serializers.walker import Positions, failed, new_failure
+
+# In so many key groups `compression` looks at the first chunk.
+_LOOKED_AT = 8
 
 
 class KeyGroupFile(KeyedFile):
@@ -76,8 +79,12 @@ class KeyGroupFile(KeyedFile):
     def compression(self) -> Compression | None:
         if not self.extents:
             return None
-        first = min(extent.start for extent in self.extents.values())
-        return framed_kind(self.file, first) if self.header.compressed else Compression.NONE
+        if not self.header.compressed:
+            return Compression.NONE
+        # Snappy stores what it can't compress, which may be every small key group.
+        largest = sorted(self.extents.values(), key=lambda extent: extent.start - extent.end)[:_LOOKED_AT]
+        is_stored = all(begins_stored(self.file, extent.start) for extent in largest)
+        return Compression.STORED if is_stored else Compression.SNAPPY
 
     def expect_known_layout(self) -> None:
         """Raises if the file may have the layout of another backend.

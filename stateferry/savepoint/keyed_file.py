@@ -136,9 +136,10 @@ class KeyedFile(ABC):
 
     @property
     def compression(self) -> Compression | None:
-        """How a canonical file has its key groups, None if it has none; a framed file is stored if its first chunk is.
+        """How a canonical file has its key groups, None if it has none.
 
-        Also None for RocksDB's own files: there each block says how it is compressed.
+        A framed file counts as stored if its largest key groups begin so. RocksDB's own files have None: there each
+        block says how it is compressed.
         """
         return None
 
