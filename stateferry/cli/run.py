@@ -149,8 +149,7 @@ def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
-        reads_source = resolved is not None and resolved.source.format == "canonical"
-        comes_first = resolved if reads_source and not run.has_done(Step.SNAPSHOT) else None
+        comes_first = None if run.has_done(Step.SNAPSHOT) else resolved
         opened = engine.local_workers(f"stateferry {run.plan.run_id}", ProgressLines(sys.stderr), comes_first)
         # The import runs while the engine starts.
         threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
