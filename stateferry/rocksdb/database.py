@@ -15,6 +15,10 @@ from stateferry.rocksdb.table import Positions, Table
 
 _CURRENT = "CURRENT"
 _SST = ".sst"
+# So many files of a run are searched for rows that must not be there.
+_MOST_SEARCHED = 4
+# What so many files say of themselves is read once.
+_MOST_KEPT = 1 << 10
 
 
 class Database:
@@ -22,6 +26,7 @@ class Database:
 
     def __init__(self, files: Mapping[str, StoredFile], shown: str) -> None:
         self._files, self.shown = files, shown
+        self._tables: dict[tuple[int, int], Table] = {}
         current = self._file(_CURRENT)
         self.manifest = self._file(manifest_name(current))
         self.families = read_manifest(self.manifest)
@@ -62,7 +67,7 @@ class Database:
         changes = np.zeros(high - low + 1)
         for family in self.families.values():
             for file in family.files.values():
-                first, last = (int.from_bytes(key[:-8][:prefix], "big") for key in (file.smallest, file.largest))
+                first, last = (_group(key, prefix) for key in (file.smallest, file.largest))
                 begin, end = max(first, low), min(max(last, first) + 1, high)
                 if begin < end:
                     each = file.size / (max(last, first) + 1 - first)
@@ -73,8 +78,16 @@ class Database:
     def has_rows(self, family: str, prefix: int, low: int, high: int, buffer: Bytes, positions: Positions) -> bool:
         """Whether key groups from `low` up to, but without, `high` are found to have a row.
 
-        The search ends after some megabytes of rows that were deleted.
+        The search ends behind some files, or some megabytes of rows that were deleted.
         """
+        found = self.families.get(family)
+        runs = _runs(found, prefix, low, high) if found else []
+        if not runs:
+            return False
+        low = max(low, min(_group(run[0].smallest, prefix) for run in runs))
+        for run in runs:
+            if len(run) > _MOST_SEARCHED:
+                high = min(high, max(_group(run[_MOST_SEARCHED].smallest, prefix), low + 1))
         with self.scan(family, prefix, low, high) as scan:
             return scan.has_rows(high, buffer, positions)
 
@@ -97,10 +110,19 @@ class Database:
             return Scan(runs, opened.pop_all(), prefix, low, high, portion, keep_open=keep_open)
 
     def _open(self, file: LiveFile, family: ColumnFamily) -> Table:
-        table = Table(self._file(file.name), file, family.name, family.id)
-        # A large state has more files than a process may have open.
-        table.close()
+        table = self._tables.get((family.id, file.number))
+        if table is None:
+            table = Table(self._file(file.name), file, family.name, family.id)
+            # A large state has more files than a process may have open.
+            table.close()
+            if len(self._tables) < _MOST_KEPT:
+                self._tables[family.id, file.number] = table
         return table
+
+
+def _group(key: bytes, prefix: int) -> int:
+    """Returns the key group of an internal key."""
+    return int.from_bytes(key[:-8][:prefix], "big")
 
 
 def _runs(family: ColumnFamily, prefix: int, low: int, high: int) -> list[list[LiveFile]]:

@@ -244,15 +244,21 @@ class NativeFile(KeyedFile):
         if scan is None or scan.next_group != key_group:
             if scan is not None:
                 scan.close()
-            after = key_group + 1
-            while after in self._wanted:
-                after += 1
+            after = self._afters.get(key_group, key_group + 1)
             opened = self.database.scan(
                 self.header.states[state].name, self.prefix, key_group, after, self._portion,
                 keep_open=self._runs <= _MOST_OPEN,
             )  # fmt: skip
             scan = self._scans[state] = _StateScan(opened, key_group, after)
         return scan
+
+    @cached_property
+    def _afters(self) -> dict[int, int]:
+        """For each wanted key group the first one behind it that isn't wanted."""
+        afters: dict[int, int] = {}
+        for key_group in sorted(self._wanted, reverse=True):
+            afters[key_group] = afters.get(key_group + 1, key_group + 1)
+        return afters
 
     @cached_property
     def _runs(self) -> int:

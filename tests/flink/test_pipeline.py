@@ -251,6 +251,35 @@ def test_rocksdbs_own_files_give_a_savepoint_that_flink_restores(
     check_restored(flink(version), tmp_path / "new", with_parallelism(started, 2), found, moved=bool(max_parallelism))
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("version", "change", "format_", "options"),
+    [
+        ("2.3.0", (2, 3), "CHECKPOINT", ("--max-parallelism", 300)),
+        ("1.20.0", (3, 2), "CHECKPOINT", ("--parallelism", 4)),
+        ("2.3.0", (3, 2), "NATIVE", ()),
+        ("1.20.0", (2, 3), "NATIVE", ("--max-parallelism", 64)),
+    ],
+    ids=str,
+)
+def test_rocksdbs_own_files_after_a_rescale(
+    version: str, change: tuple[int, int], format_: str, options: tuple[object, ...], flink: Flink, tmp_path: Path
+) -> None:
+    """They have key groups of other subtasks, which Flink has deleted."""
+    settings = {"execution.checkpointing.incremental": "true"}
+    job = replace(whole(128, ttl="stamped"), backend="rocksdb", settings=settings, inline_threshold=0)
+    before, after = (with_parallelism(job, parallelism) for parallelism in change)
+    source = flink(version).make_in_place(before, format_="CHECKPOINT")
+    carried = flink(version).carry(source.path, after, format_=format_)
+    ferried(carried, tmp_path / "new", *options, *ttl_options(job))
+    to_max = options[1] if "--max-parallelism" in options else None
+    started = (
+        of_new_shape(after) if to_max is None else Change(max_parallelism=int(f"{to_max}")).job(of_new_shape(after))
+    )
+    found = Made(tmp_path / "new", expected(source.lines))
+    check_restored(flink(version), tmp_path / "new", started, found, moved=to_max is not None)
+
+
 TYPES = {
     "legacy-untouched": ("2.3.0", "hashmap"),
     "legacy-string-long": ("1.20.0", "rocksdb"),
