@@ -75,6 +75,16 @@ class Database:
                     changes[end - low] -= each
         return [int(share) for share in np.cumsum(changes)[:-1]]
 
+    def content_sizes(self, most: int) -> tuple[int, int]:
+        """Returns the bytes of the rows of some files, the largest ones, as in a canonical file, and of the files.
+
+        Each version of a row counts.
+        """
+        files = [(file, family) for family in self.families.values() for file in family.files.values()]
+        largest = sorted(files, key=lambda one: -one[0].size)[:most]
+        # A row's lengths take as many bytes as the sequence number behind its key.
+        return sum(self._open(*one).raw_bytes for one in largest), sum(file.size for file, _ in largest)
+
     def has_rows(self, family: str, prefix: int, low: int, high: int, buffer: Bytes, positions: Positions) -> bool:
         """Whether key groups from `low` up to, but without, `high` are found to have a row.
 

@@ -9,8 +9,7 @@ not, as nothing is known of its rows.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +22,20 @@ from stateferry.migration.rules import Rules
 from stateferry.migration.sections import parse_blobs
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.savepoint.compression import Compression
+from stateferry.savepoint.key_group_extents import PlacedState, key_group_extents
 from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
+from stateferry.savepoint.keyed_files import open_keyed
 from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.native_file import NativeFile
+from stateferry.savepoint.reader import has_native_state
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
 _SAMPLED_GROUPS = 6
 _PACKED_AT_ONCE = 1 << 20
+# Of RocksDB's own files, so many of each of so many subtasks.
+_SAMPLED_FILES = 4
+_SAMPLED_SUBTASKS = 3
 _LENGTHS = 8
 _STAMP = 8
 
@@ -73,6 +79,8 @@ def _growth(resolved: ResolvedPlan, one: ResolvedOperator) -> float:
 
 def _unpacked(resolved: ResolvedPlan, operator: Operator) -> float:
     """The factor by which the operator's keyed state grows because it is no longer compressed."""
+    if has_native_state(operator):
+        return _unpacked_rows(resolved, operator)
     if resolved.layout.compression.of(True) is Compression.SNAPPY:
         return 1.0
     content = packed = 0
@@ -84,6 +92,17 @@ def _unpacked(resolved: ResolvedPlan, operator: Operator) -> float:
     return content / packed if packed else 1.0
 
 
+def _unpacked_rows(resolved: ResolvedPlan, operator: Operator) -> float:
+    """The same for RocksDB's own files, by what some of them say of their rows."""
+    content = stored = 0
+    placed = resolved.source.placed(operator)
+    for one in placed[:: max(len(placed) // _SAMPLED_SUBTASKS, 1)][:_SAMPLED_SUBTASKS]:
+        with _opened(resolved, operator, one) as file:
+            sizes = file.database.content_sizes(_SAMPLED_FILES) if isinstance(file, NativeFile) else (0, 0)
+            content, stored = content + sizes[0], stored + sizes[1]
+    return content / stored if stored else 1.0
+
+
 def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
     blobs = parse_blobs(section, rules)
     per_row = _LENGTHS + key_group_prefix_bytes(new_max) + (_STAMP if rules.legacy.ttl else 0)
@@ -93,14 +112,24 @@ def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
 
 def _sample(resolved: ResolvedPlan, operator: Operator) -> Iterator[Section]:
     """Sections from key groups spread over the operator; reads each key group from its start, only as far as needed."""
-    with ExitStack() as opened:
-        files = resolved.source.open_all(operator, opened)
-        groups: list[tuple[KeyedFile, int]] = [(file, group) for file in files for group in file.extents]
-        window = np.empty(WINDOW, np.uint8)
-        each = max(_SAMPLED_SECTIONS // _SAMPLED_GROUPS, 1)
-        for file, group in groups[:: max(len(groups) // _SAMPLED_GROUPS, 1)][:_SAMPLED_GROUPS]:
+    groups = [
+        (placed, extent.key_group)
+        for placed in resolved.source.placed(operator)
+        for extent in key_group_extents(placed.file)
+    ]
+    window = np.empty(WINDOW, np.uint8)
+    each = max(_SAMPLED_SECTIONS // _SAMPLED_GROUPS, 1)
+    for placed, group in groups[:: max(len(groups) // _SAMPLED_GROUPS, 1)][:_SAMPLED_GROUPS]:
+        with _opened(resolved, operator, placed, [group]) as file:
             for _, section in zip(range(each), file.sections(group, window), strict=False):
                 yield section
+
+
+def _opened(
+    resolved: ResolvedPlan, operator: Operator, placed: PlacedState, wanted: Sequence[int] | None = None
+) -> KeyedFile:
+    folder, max_parallelism = resolved.source.folder, operator.max_parallelism
+    return open_keyed(folder, placed.handle, max_parallelism, placed.file.subtask, wanted=wanted)
 
 
 def free_bytes(place: str) -> int | None:

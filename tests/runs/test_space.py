@@ -12,6 +12,7 @@ from stateferry.errors import PlanError
 from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import ResolvedPlan, resolve
 from stateferry.runs.space import check_room, estimate, free_bytes
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
 from tests.support.rewriting import rewrite
 
@@ -82,3 +83,14 @@ def test_too_little_room_is_refused_for_all_of_a_disk_together(tmp_path: Path, m
     ) as caught:
         check_room({one: 500, two: 501}, "guesses")
     assert str(caught.value).endswith("estimated from guesses")
+
+
+def test_the_estimate_knows_how_far_rocksdb_has_compressed_its_rows(tmp_path: Path) -> None:
+    state = DemoState(20_000, 20, 0.5, None, 10**12, 3, 128, 7)
+    write_demo_savepoint(str(tmp_path / "demo"), state)
+    demo = Savepoint.open(str(tmp_path / "demo"))
+    operators = frozenset(operator.id for operator in demo.keyed_operators())
+    rewrite(demo, str(tmp_path / "native"), Layout(native=operators))
+    assert size_of(tmp_path / "native") < 0.8 * size_of(tmp_path / "demo")
+    canonical, native = (estimate(resolved(tmp_path / name, no_timers=True)).bytes for name in ("demo", "native"))
+    assert 0.9 * canonical < native < 1.2 * canonical
