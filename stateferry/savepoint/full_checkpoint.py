@@ -21,13 +21,14 @@ from typing import Any
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.savepoint.compression import STREAM_START
 from stateferry.savepoint.key_group_extents import KeyGroupExtent
+from stateferry.savepoint.metadata import HOW_TO_TAKE_A_CANONICAL_ONE
 
 _HEAD = 4 + len(STREAM_START)
 _END_OF_GROUP = b"\xff\xff"
 _LAST_ENTRY = 0x80
 _INSTEAD = (
-    "take a canonical savepoint: flink savepoint --type canonical JOB DIR. If the job's Flink is older than 1.15, "
-    "start the job from this one with Flink 1.13 or newer, and take a savepoint there"
+    f"{HOW_TO_TAKE_A_CANONICAL_ONE}. If the job's Flink is older than 1.15, start the job from this one with Flink "
+    "1.13 or newer, and take a savepoint there"
 )
 
 

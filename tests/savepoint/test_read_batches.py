@@ -42,8 +42,9 @@ from tests.columns.test_columns import NotRepresentableError, expected
 from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, rows_of, unordered
 
 CASES = sorted(folder.parent.name for folder in SAVEPOINTS.glob("*/expected.jsonl"))
-NOT_CANONICAL = [case for case in CASES if case.startswith(("native-", "checkpoint-"))]
-CANONICAL = [case for case in CASES if case not in NOT_CANONICAL]
+# The HashMap backend's own layout, and a checkpoint whose files aren't where they were.
+UNREADABLE = ["native-2.3-hashmap", "checkpoint-2.3-rocksdb"]
+READABLE = [case for case in CASES if case not in UNREADABLE]
 KRYO = OpaqueType("com.acme.Reading", "written by Kryo")
 
 
@@ -58,7 +59,7 @@ def states_of(case: str) -> Iterator[tuple[Savepoint, str, KeyedState]]:
 
 
 @pytest.mark.part
-@pytest.mark.parametrize("case", CANONICAL)
+@pytest.mark.parametrize("case", READABLE)
 def test_golden_savepoints_hold_what_flink_put_into_them(case: str) -> None:
     seen = 0
     for savepoint, uid, state in states_of(case):
@@ -79,7 +80,7 @@ def test_golden_savepoints_hold_what_flink_put_into_them(case: str) -> None:
     assert seen > 0
 
 
-@pytest.mark.parametrize("case", NOT_CANONICAL)
+@pytest.mark.parametrize("case", UNREADABLE)
 def test_other_formats_are_refused(case: str) -> None:
     def read_all() -> list[pa.RecordBatch]:
         return [
@@ -91,7 +92,7 @@ def test_other_formats_are_refused(case: str) -> None:
 
 
 @pytest.mark.part
-@pytest.mark.parametrize("case", CANONICAL)
+@pytest.mark.parametrize("case", READABLE)
 def test_raw_columns_hold_the_bytes_that_decode_to_the_others(case: str) -> None:
     for savepoint, uid, state in states_of(case):
         raw = [row for batch in read_batches(savepoint, uid, state.name, raw=True) for row in rows_of(batch)]
