@@ -352,7 +352,8 @@ class Pipeline:
             self.check_may_become(RunState.PUBLISHED)
             self.run.forget(TablesProblem)
             try:
-                self._bring_tables()
+                with reaching():
+                    self._bring_tables()
             except (MissingHereError, PassingError):
                 raise
             except StateferryError as error:

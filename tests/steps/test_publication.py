@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stateferry.cli import main
-from stateferry.runs.facts import Advance
+from stateferry.runs.facts import Advance, TablesProblem
 from stateferry.runs.publications import Control, Record
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -117,6 +117,13 @@ def test_tables_that_fail_after_the_publication_are_told_and_go_on_later(
     for step in (*BEFORE_PUBLICATION, "cut_over"):
         assert do_step(step, "--plan", plan) == 0
     (tmp_path / "source").rename(tmp_path / "away")
+    assert do_step("tables", "--plan", plan) == 1
+    shutil.copytree(tmp_path / "away", tmp_path / "source", ignore=shutil.ignore_patterns("*-keyed-*"))
+    assert do_step("tables", "--plan", plan) == 1
+    problem = the_run(tmp_path, "one").facts(TablesProblem)
+    assert problem is not None
+    assert "-keyed-" in problem.reason
+    shutil.rmtree(tmp_path / "source")
     for step, code in (("tables", 1), ("cut_over", 0)):
         assert do_step(step, "--plan", plan) == code
     said = capsys.readouterr()
