@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from stateferry.blob_sizes import BlobCount, BlobSizes
 from stateferry.errors import DamagedError
 from stateferry.operator_state import DistributionMode
 from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.operator_file import broadcast_entries
-from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.reader import Savepoint, has_native_state
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import FlinkType
 
@@ -41,6 +42,8 @@ class StateSurvey:
     state: KeyedState
     entries_of_group: Counts
     bytes_of_group: Counts
+    # Of a state that can be migrated, if it has blobs.
+    blobs: BlobSizes | None
 
     @property
     def entries(self) -> int:
@@ -132,6 +135,11 @@ def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: Calla
         if keyed is None:
             states = {state.name: state for state in savepoint.keyed_states(operator)}
             keyed = _KeyedCount(file.header.key_serializer.type, operator.max_parallelism, states)
+            keyed.blobs = {
+                name: BlobCount(state, has_native_state(operator))
+                for name, state in states.items()
+                if state.why_not_migratable is None
+            }
         keyed.count(file, bytes_read)
     return OperatorSurvey(operator, keyed.survey() if keyed else None, _operator_states(savepoint, operator))
 
@@ -145,6 +153,7 @@ class _KeyedCount:
     counts: dict[str, Counts] = field(default_factory=dict)
     subtasks: dict[int, int] = field(default_factory=dict)
     compressions: set[Compression] = field(default_factory=set)
+    blobs: dict[str, BlobCount] = field(default_factory=dict)
 
     def count(self, file: KeyedFile, bytes_read: Callable[[int], None]) -> None:
         for name in self.states:
@@ -158,7 +167,10 @@ class _KeyedCount:
             self._once(key_group, file)
             read = 0
             for section in file.sections(key_group, window):
-                self.counts[names[section.state]][:, key_group] += (len(section), len(section.raw))
+                name = names[section.state]
+                self.counts[name][:, key_group] += (len(section), len(section.raw))
+                if name in self.blobs:
+                    self.blobs[name].add(section)
                 if file.has_places:
                     read += (step := _end(section) - read)
                     bytes_read(step)
@@ -172,8 +184,12 @@ class _KeyedCount:
             raise DamagedError("each key group in one subtask", found, file=file.name, key_group=key_group)
 
     def survey(self) -> KeyedSurvey:
-        states = tuple(StateSurvey(state, *self.counts[name]) for name, state in self.states.items())
-        return KeyedSurvey(self.key, states, frozenset(self.compressions))
+        blobs = {name: count.sizes() for name, count in self.blobs.items()}
+        surveys = [
+            StateSurvey(state, self.counts[name][0], self.counts[name][1], blobs.get(name))
+            for name, state in self.states.items()
+        ]
+        return KeyedSurvey(self.key, tuple(surveys), frozenset(self.compressions))
 
 
 def _end(section: Section) -> int:

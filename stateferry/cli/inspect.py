@@ -11,6 +11,7 @@ from stateferry.cli import files_from
 from stateferry.cli.progress import progress_bar
 
 if TYPE_CHECKING:
+    from stateferry.blob_sizes import BlobSizes, Spread
     from stateferry.savepoint.reader import Savepoint
     from stateferry.survey import OperatorSurvey, StateSurvey
 
@@ -19,8 +20,9 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "inspect",
         help="say what a savepoint holds",
-        description="Say what a savepoint holds: operators, states, their types and sizes, and which states are a "
-        "ValueState of a map that can be migrated. All keyed state is read once, so damage is found as well.",
+        description="Say what a savepoint holds: operators, states, their types and sizes, which states are a "
+        "ValueState of a map that can be migrated, and whether that is worth it. All keyed state is read once, so "
+        "damage is found as well.",
     )
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
@@ -99,4 +101,22 @@ def _state_facts(survey: StateSurvey) -> dict[str, Any]:
         },
         "migratable": state.why_not_migratable is None,
         "reason": state.why_not_migratable,
+        "worth": survey.blobs and _worth(survey.blobs),
+    }
+
+
+def _worth(blobs: BlobSizes) -> dict[str, Any]:
+    def spread(of: Spread) -> dict[str, int]:
+        return {"median": of.median, "p90": of.ninety, "p99": of.ninety_nine, "largest": of.largest}
+
+    return {
+        "blobs": blobs.blobs,
+        "entries": spread(blobs.entries),
+        "bytes": spread(blobs.bytes),
+        "backend": blobs.backend.value,
+        "bytes_per_access_before": blobs.access_before,
+        "bytes_per_access_after": blobs.access_after,
+        "extra_key_bytes": blobs.extra_key_bytes,
+        "worth_it": blobs.why_not_worth_it is None,
+        "reason": blobs.why_not_worth_it,
     }

@@ -7,6 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from stateferry.blob_sizes import Backend, BlobSizes
 from stateferry.people_text import console_on, plain
 from stateferry.quantities import noun
 from stateferry.savepoint.compression import Compression
@@ -48,6 +49,9 @@ def _show_operator(console: Console, survey: OperatorSurvey) -> None:
     if survey.keyed is not None:
         console.print(plain(f"keyed state by {type_name(survey.keyed.key)}{_compression(survey)}"))
         console.print(_keyed_table(survey.keyed))
+        if any(state.blobs for state in survey.keyed.states):
+            console.print("is a migration to MapState worth it?")
+            console.print(_worth_table(survey.keyed))
     if survey.operator_states:
         console.print("operator state")
         console.print(_operator_table(survey))
@@ -80,6 +84,36 @@ def _compression(survey: OperatorSurvey) -> str:
     """Says how key groups are compressed, if they are framed."""
     framed = sorted(survey.keyed.compressions - {Compression.NONE}) if survey.keyed else []
     return f" (compression: {', '.join(framed)})" if framed else ""
+
+
+def _worth_table(keyed: KeyedSurvey) -> Table:
+    table = Table("legacy state")
+    for heading in (
+        *("maps", "entries: median", "90 %", "99 %", "largest", "bytes: median", "90 %", "99 %", "largest"),
+        *("bytes an access now", "after", "extra bytes of keys"),
+    ):
+        table.add_column(heading, justify="right")
+    table.add_column("worth it")
+    for state in keyed.states:
+        if (blobs := state.blobs) is None:
+            continue
+        spreads = [[one.median, one.ninety, one.ninety_nine, one.largest] for one in (blobs.entries, blobs.bytes)]
+        counts = [blobs.blobs, *spreads[0], *spreads[1]]
+        reason = blobs.why_not_worth_it
+        table.add_row(
+            plain(state.state.name, "bold"),
+            *(f"{count:,}" for count in counts),
+            *(f"{round(size):,}" for size in (blobs.access_before, blobs.access_after)),
+            _size(blobs.extra_key_bytes),
+            plain(_worth_it(blobs), "green") if reason is None else plain(f"no: {reason}"),
+        )
+    return table
+
+
+def _worth_it(blobs: BlobSizes) -> str:
+    if blobs.backend is Backend.UNKNOWN:
+        return "yes, if the backend is RocksDB"
+    return "yes"
 
 
 def _type(survey: StateSurvey) -> str:
