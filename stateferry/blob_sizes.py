@@ -24,6 +24,7 @@ _EXACT, _STEPS, _BITS = 128, 64, 6
 _BUCKETS = _EXACT + _STEPS * 57
 # So many neighbours are compared to tell by the order of the keys which backend wrote them.
 _MOST_PAIRS, _PAIRS_OF_SECTION, _ENOUGH_PAIRS = 4096, 64, 16
+_ROWS_AT_ONCE = 1 << 14
 # What counts as small maps, long values, and a gain.
 _FEW_ENTRIES, _FEW_OF_MOST, _LONG_ENTRY, _LEAST_GAIN = 4, 32, 4096, 2
 
@@ -117,14 +118,27 @@ class BlobCount:
     sorted_pairs: int = 0
     by_entries: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BUCKETS, np.int64))
     by_bytes: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BUCKETS, np.int64))
+    # Entries, bytes and key bytes of the rows of sections that aren't counted yet.
+    _waiting: list[tuple[Positions, Positions, Positions]] = field(default_factory=list)
+    _rows: int = 0
 
     def add(self, section: Section) -> None:
         starts = section.value_starts + (_TIMESTAMP if self.state.ttl else 0)
         with section.locating():
             entries = read_counts(section.data, starts, section.ends, _NULL_FLAG)
-        sizes = section.ends - section.value_starts
-        keys = section.key_ends - section.key_starts
-        self.blobs += len(section)
+        self._waiting.append((entries, section.ends - section.value_starts, section.key_ends - section.key_starts))
+        self._rows += len(section)
+        if self._rows >= _ROWS_AT_ONCE:
+            self._count()
+        if not self.is_native and self.pairs < _MOST_PAIRS:
+            self._compare(section)
+
+    def _count(self) -> None:
+        """Counts the sections that wait: at a large max parallelism they are small, and a call costs more than rows."""
+        if not self._waiting:
+            return
+        entries, sizes, keys = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
+        self.blobs += len(entries)
         self.entries += int(entries.sum())
         self.bytes += int(sizes.sum())
         self.key_bytes += int(keys.sum())
@@ -133,8 +147,7 @@ class BlobCount:
         self.most_bytes = max(self.most_bytes, int(sizes.max()))
         self.by_entries += np.bincount(_buckets(entries), minlength=_BUCKETS)
         self.by_bytes += np.bincount(_buckets(sizes), minlength=_BUCKETS)
-        if not self.is_native and self.pairs < _MOST_PAIRS:
-            self._compare(section)
+        self._waiting, self._rows = [], 0
 
     def _compare(self, section: Section) -> None:
         bounds = zip(section.key_starts[:_PAIRS_OF_SECTION].tolist(), section.key_ends.tolist(), strict=False)
@@ -144,6 +157,7 @@ class BlobCount:
 
     def sizes(self) -> BlobSizes | None:
         """Returns the sizes, or None if there are no blobs."""
+        self._count()
         if not self.blobs:
             return None
         return BlobSizes(
