@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from stateferry.balance.advice import Span, advise
+from stateferry.balance.key_weights import measure_keys
 from stateferry.columns import columns
 from stateferry.compiled import kernels
 from stateferry.demo import (
@@ -98,6 +100,7 @@ def warm() -> None:
         write_demo_savepoint(larger, replace(_DEMO, max_parallelism=256))
         for name in (source, larger):
             read_all(Savepoint.open(name))
+        _advise(Savepoint.open(source))
         # Only strings that aren't ASCII reach the loop for strings of all kinds.
         for key, pair in ((Scalar.INTEGER, (1, 2)), (Scalar.LONG, (1, 2)), (Scalar.STRING, ("日", "本"))):
             _write_pair(f"{folder}/{key.name}", key, pair)
@@ -158,6 +161,12 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
             control.release(lease)
     keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
     validate.run(workers, keeping, plan.target)
+
+
+def _advise(savepoint: Savepoint) -> None:
+    weights = measure_keys(savepoint, savepoint.keyed_operators()[0], "bytes")
+    if weights is not None:
+        advise(weights, Span(2, 3), Span(128, 131))
 
 
 def _hash_pairs() -> None:
