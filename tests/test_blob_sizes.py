@@ -24,7 +24,7 @@ __all__ = ["terminal"]
 
 
 def sizes_of(path: Path, state: str = "mainState") -> BlobSizes:
-    surveys = survey(Savepoint.open(str(path), native=True))
+    surveys = survey(Savepoint.open(str(path)))
     (found,) = [
         one for operator in surveys if operator.keyed for one in operator.keyed.states if one.state.name == state
     ]

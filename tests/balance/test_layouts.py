@@ -149,6 +149,7 @@ def test_what_few_keys_gain_is_luck(tmp_path: Path) -> None:
     assert parts == pytest.approx(chance.before - chance.after)
 
 
+@pytest.mark.slow
 def test_what_even_ranges_gain_is_systematic(tmp_path: Path) -> None:
     # 128 key groups on 48 subtasks: some have 3, some 2. 144 are 3 for each.
     path = write_blobs(tmp_path / "many", dict.fromkeys(range(60_000), 0), 48, 128)
@@ -196,6 +197,7 @@ def test_a_range_of_parallelisms_has_a_choice_each(tmp_path: Path) -> None:
     assert advice.proposal.flattest.worst_over_mean == min(enough)
 
 
+@pytest.mark.slow
 def test_a_key_above_its_fair_share_is_told(tmp_path: Path) -> None:
     path = write_blobs(tmp_path / "hot", {0: 1000, **dict.fromkeys(range(1, 50), 5)}, 4, 128)
     advice = advise(measured(path))
@@ -206,6 +208,7 @@ def test_a_key_above_its_fair_share_is_told(tmp_path: Path) -> None:
     assert not advise(measured(path, "keys")).one_key_is_too_heavy
 
 
+@pytest.mark.slow
 def test_the_curve_counts_empty_key_groups_and_what_they_cost(uneven: Path) -> None:
     advice = advise(measured(uneven))
     points = {point.layout.max_parallelism: point for point in advice.curve}

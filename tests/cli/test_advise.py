@@ -24,6 +24,7 @@ def advised(terminal: Terminal, savepoint: Path, *arguments: str) -> dict[str, A
     return found
 
 
+@pytest.mark.slow
 def test_the_command_that_is_given_makes_the_layout(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
