@@ -14,7 +14,7 @@ from stateferry.runs.apart import check_apart
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, new_plan_values, plan_of
 from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.file_names import METADATA, is_state_file
-from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.metadata import NativeHandle, Operator
 from stateferry.savepoint.operator_rewrite import Layout, OperatorRewrite
 from stateferry.savepoint.reader import Savepoint, has_native_state
 from stateferry.savepoint.savepoint_properties import is_savepoint
@@ -139,17 +139,23 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
 def native_operators(plan: MigrationPlan, source: Savepoint) -> frozenset[bytes]:
     """The ids of the operators whose keyed state becomes RocksDB's own files.
 
-    A canonical savepoint doesn't say whether timers lie in RocksDB or on the heap, and a job that has them on the heap
-    ignores those in RocksDB's files. So an operator with timers becomes native only if it is native in the source.
+    A job that has timers on the heap ignores those in RocksDB's files, and a canonical savepoint doesn't say where they
+    were. So an operator with timers becomes native only if the source has them in RocksDB's files.
     """
     if plan.output_format != "native":
         return frozenset()
     return frozenset(
         operator.id
         for operator in source.keyed_operators()
-        if has_native_state(operator)
+        if _has_all_in_rocksdb(operator)
         or not any(state.kind is StateKind.TIMERS for state in source.keyed_states(operator))
     )
+
+
+def _has_all_in_rocksdb(operator: Operator) -> bool:
+    """Whether all keyed state of the operator, timers included, is in RocksDB's own files."""
+    handles = [subtask.keyed for subtask in operator.subtasks if subtask.keyed is not None]
+    return all(isinstance(handle, NativeHandle) and handle.timers is None for handle in handles)
 
 
 def lost_timers(source: Savepoint) -> Iterator[str]:

@@ -152,9 +152,9 @@ class OperatorRewrite:
         RocksDB's own files in which nothing changes are copied as they are.
         """
         if self.native and isinstance(self.transform, Copy) and not _moves(self.old, self.new):
-            for subtask in self.old.subtasks:
-                if subtask.index == index and subtask.native_keyed is not None:
-                    return writer.carry_native(self.source.folder, self.old.hex_id, index, subtask.native_keyed)
+            found = next((subtask.native_keyed for subtask in self.old.subtasks if subtask.index == index), None)
+            if found is not None and found.timers is None:
+                return writer.carry_native(self.source.folder, self.old.hex_id, index, found)
         with ExitStack() as opened:
             transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
             return self.write_keyed(writer, index, key_groups, transformed.entries)
