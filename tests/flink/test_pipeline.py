@@ -218,7 +218,7 @@ _MERGED_FILES = {"execution.checkpointing.file-merging.enabled": "true"}
 _TIMERS_ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 
 
-@pytest.mark.parametrize("into", ["canonical", "native"])
+@pytest.mark.parametrize("into", ["canonical", pytest.param("native", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("version", "format_", "more", "max_parallelism"),
     [

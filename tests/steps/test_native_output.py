@@ -48,6 +48,8 @@ def test_the_state_of_a_canonical_result(source: str, layout: str, tmp_path: Pat
         assert report.is_green
         results[format_] = Savepoint.open(str(tmp_path / format_ / "target"))
         assert results[format_].format == format_
+        read_plainly = any("RocksDB's files of the result read plainly" in check.name for check in report.checks)
+        assert read_plainly == (format_ == "native")
     assert contents(results["native"]) == contents(results["canonical"])
     assert results["native"].metadata.properties == NATIVE_SAVEPOINT
 
