@@ -178,3 +178,47 @@ def is_whole(content, checksum):
     for index in range(4):
         found |= np.uint64(checksum[index]) << np.uint64(8 * index)
     return crc == found
+
+
+@_kernel
+def unframe_groups(data, begins, limits, start):
+    """Puts the content of framed key groups in the place of their streams, each from its `begins` to its `limits`.
+
+    A stream begins with the bytes `start`. This sets `limits` to the ends of the contents. It stops at a stream that
+    has other than stored chunks, or isn't sound, and returns how many come before it.
+    """
+    for group in range(len(begins)):
+        end = _unframe(data, begins[group], limits[group], start)
+        if end < 0:
+            return group
+        limits[group] = end
+    return len(begins)
+
+
+@_njit(error_model="numpy", _nrt=False)
+def _unframe(data, begin, limit, start):
+    """Returns the end of the content, or -1 if the stream is to be read by other code."""
+    if limit - begin < len(start):
+        return np.int64(-1)
+    for index in range(len(start)):
+        if data[begin + index] != start[index]:
+            return np.int64(-1)
+    position, out = begin + len(start), begin
+    while position < limit:
+        if limit - position < HEAD or data[position] != 1:
+            return np.int64(-1)
+        size = np.int64(data[position + 1]) | np.int64(data[position + 2]) << 8 | np.int64(data[position + 3]) << 16
+        size -= 4
+        content = position + HEAD
+        if size < 0 or size > BLOCK or size > limit - content:
+            return np.int64(-1)
+        found = np.uint64(0)
+        for index in range(4):
+            found |= np.uint64(data[position + 4 + index]) << np.uint64(8 * index)
+        if found != _masked_crc32c(data, content, content + size):
+            return np.int64(-1)
+        for index in range(size):
+            data[out + index] = data[content + index]
+        out += size
+        position = content + size
+    return np.int64(out)

@@ -104,8 +104,12 @@ class Rows:
             position = error.offset or 0
             origin = [origin for origin in self.origins if origin.begin <= position][-1]
             moved = DamagedError(error.expected, error.found, offset=position + origin.shift)
-            extent = origin.extent or origin.file.extent_at(origin.base + position + origin.shift)
-            raise origin.file.locate(moved, extent, origin.base) from None
+            extent, base = origin.extent, origin.base
+            if extent is None:
+                extent = origin.file.extent_at(base + position + origin.shift)
+                # The content of a framed key group is where its stream was.
+                base -= 0 if origin.file.has_places else extent.start
+            raise origin.file.locate(moved, extent, base) from None
 
 
 def gather(found: Iterable[Rows], most_rows: int, most_bytes: int) -> Iterator[Rows]:

@@ -3,6 +3,7 @@
 At a large max parallelism key groups are small, and the fixed cost of each is higher than the cost of its entries. A
 key group is read alone if it is compressed, too large for the buffer, or damaged (this finds what is wrong with it),
 and if it lies in RocksDB's own files; of these, only the states that are wanted are read.
+Stored key groups are read together like plain ones: each content is put in the place of its stream.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stateferry.errors import DamagedError
-from stateferry.savepoint import kernels
-from stateferry.savepoint.compression import Buffer, PlainContent
+from stateferry.savepoint import frame_kernels, kernels
+from stateferry.savepoint.compression import STREAM_START, Buffer, PlainContent, begins_stored
 from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.keyed_file import KeyedFile
 from stateferry.savepoint.rows import Rows
@@ -22,6 +23,7 @@ from stateferry.serializers.walker import Positions, new_failure
 # So many bytes usually have no more entries than a file has room for positions.
 _MOST_BYTES = 2 << 20
 _MOST_SECTIONS = 1 << 14
+_START = np.frombuffer(STREAM_START, np.uint8)
 
 
 def read_rows(file: KeyedFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> Iterator[Rows]:
@@ -56,6 +58,8 @@ class _RunReader:
             .reshape(-1, 3)
             .T.copy()
         )
+        # Whether the key groups still to be read are likely to be in stored chunks.
+        self._stored = bool(extents) and file.header.compressed and begins_stored(file.file, extents[0].start)
         self._sections = np.empty((min(len(extents) * len(file.header.states), _MOST_SECTIONS), 5), np.int64)
         self.at = 0
 
@@ -65,12 +69,17 @@ class _RunReader:
         if after == self.at or not self._fill(int(self._begins[self.at]), int(self._ends[after - 1])):
             return None
         base, run = int(self._begins[self.at]), slice(self.at, after)
+        begins, limits = self._begins[run] - base, self._ends[run] - base
+        if self._stored:
+            count = frame_kernels.unframe_groups(self._buffer, begins, limits, _START)
+            self._stored = count > 0
+            begins, limits = begins[:count], limits[:count]
         starts, key_ends, ends = self._file.positions
         done, failure, result = np.zeros(2, np.int64), new_failure(), np.zeros(4, np.int64)
         seen = np.zeros(len(self._file.header.states), np.int64)
         membership = self._file.membership
         kernels.scan_groups(
-            self._buffer, self._begins[run] - base, self._ends[run] - base, self.groups[run], self._file.prefix,
+            self._buffer, begins, limits, self.groups[run], self._file.prefix,
             membership.keys, membership.max_parallelism, starts, key_ends, ends, self._sections, seen, done, result,
             failure,
         )  # fmt: skip
@@ -82,7 +91,7 @@ class _RunReader:
 
     def _after(self) -> int:
         """Returns the index behind the last key group that fits into the buffer together with those before it."""
-        if self._file.header.compressed:
+        if self._file.header.compressed and not self._stored:
             return self.at
         begin = self._begins[self.at]
         fitting = self.at + int(np.searchsorted(self._ends[self.at :], begin + len(self._buffer), "right"))

@@ -9,6 +9,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from stateferry.key_groups import KeyGroupRange, assign_to_key_group, ranges
 from stateferry.savepoint import batches
 from stateferry.savepoint.batches import read_batches, read_chunk, schema
 from stateferry.savepoint.chunks import plan_chunks
+from stateferry.savepoint.compression import STREAM_START, Compression
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
@@ -26,6 +28,7 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
+from stateferry.savepoint.key_group_file import KeyGroupFile
 from stateferry.savepoint.metadata import Metadata, Operator, Subtask
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState, StateKind
@@ -116,7 +119,14 @@ def test_raw_columns_hold_the_bytes_that_decode_to_the_others(case: str) -> None
 UID = "00" * 16
 
 
-def write(folder: Path, per_group: int, max_parallelism: int, *, compressed: bool = False, gap: int = 1) -> Savepoint:
+def write(
+    folder: Path,
+    per_group: int,
+    max_parallelism: int,
+    *,
+    compression: Compression = Compression.NONE,
+    gap: int = 1,
+) -> Savepoint:
     """A MapState<String, Long> with `per_group` entries in every `gap`-th key group, and a flag in each beside it."""
     string, long, boolean = (simple_snapshot(part) for part in (Scalar.STRING, Scalar.LONG, Scalar.BOOLEAN))
     void = (NAMESPACE_SERIALIZER, simple_snapshot(Scalar.VOID_NAMESPACE))
@@ -131,7 +141,7 @@ def write(folder: Path, per_group: int, max_parallelism: int, *, compressed: boo
     )
     writer, subtasks = SavepointWriter(str(folder)), []
     for subtask, groups in enumerate(ranges(max_parallelism, 3)):
-        with writer.keyed_file(UID, subtask, KeyedHeader(compressed, string, metas), groups) as file:
+        with writer.keyed_file(UID, subtask, KeyedHeader(False, string, metas), groups, compression) as file:
             for group in groups:
                 if group % gap == 0:
                     file.entries(group, 0, *together([row_bytes(group, b"", b"\x01", max_parallelism)]))
@@ -195,12 +205,12 @@ def found(savepoint: Savepoint, **options: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.STORED, Compression.SNAPPY])
 @pytest.mark.parametrize(("per_group", "max_parallelism"), [(100, 7), (3, 128), (2, 300)])
 def test_portions_of_any_size_hold_the_same(
-    tmp_path: Path, per_group: int, max_parallelism: int, compressed: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, per_group: int, max_parallelism: int, compression: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    savepoint = write(tmp_path / "s", per_group, max_parallelism, compressed=compressed)
+    savepoint = write(tmp_path / "s", per_group, max_parallelism, compression=compression)
     wanted = content(range(max_parallelism), per_group, max_parallelism)
     for rows_per_batch in (1 << 16, 500, 100, 7, 1):
         assert found(savepoint, rows_per_batch=rows_per_batch) == wanted
@@ -241,6 +251,45 @@ def test_damage_is_told_by_its_place_in_the_file(tmp_path: Path) -> None:
         found(savepoint)
     error = caught.value
     assert (error.file, error.key_group, error.offset) == (str(path), 17, at + len(needle) - 9)
+
+
+def test_stored_key_groups_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    savepoint = write(tmp_path / "s", 3, 40, compression=Compression.STORED)
+    monkeypatch.setattr(KeyGroupFile, "sections_of", None)
+    assert found(savepoint) == content(range(40), 3, 40)
+
+
+def test_every_flip_in_stored_key_groups_is_found_with_its_key_group(tmp_path: Path) -> None:
+    savepoint = write(tmp_path / "s", 3, 7, compression=Compression.STORED)
+    (path,) = [file for file in (tmp_path / "s").iterdir() if file.name.endswith("00001")]
+    whole = path.read_bytes()
+    extents = [extent for file in savepoint.open_files(savepoint.operator(UID)) for extent in file.extents.values()]
+    of_file = [extent for extent in extents if extent.key_group in ranges(7, 3)[1]]
+    for extent in of_file:
+        for at in range(extent.start, extent.end):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+            with pytest.raises(DamagedError) as caught:
+                found(savepoint)
+            assert (caught.value.file, caught.value.key_group) == (str(path), extent.key_group)
+
+
+def test_a_wrong_value_in_a_stored_key_group_is_told_by_its_place_in_the_content(tmp_path: Path) -> None:
+    """The chunk's checksum is right: the value was wrong before the chunk was written."""
+    savepoint = write(tmp_path / "s", 3, 40, compression=Compression.STORED)
+    needle = map_row(17, 1, 40)
+    (path,) = [file for file in (tmp_path / "s").iterdir() if file.name.endswith("00001")]
+    data = bytearray(path.read_bytes())
+    at = data.index(needle) + len(needle) - 9
+    data[at] = 2  # the flag that says null
+    start = data.rindex(STREAM_START, 0, at)
+    chunk = start + len(STREAM_START)
+    size = int.from_bytes(data[chunk + 1 : chunk + 4], "little") - 4
+    framed = cramjam.snappy.compress(bytes(data[chunk + 8 : chunk + 8 + size]))
+    data[chunk + 4 : chunk + 8] = bytes(framed)[len(STREAM_START) + 4 :][:4]
+    path.write_bytes(data)
+    with pytest.raises(DamagedError, match=rf"byte {at - chunk - 8} of the uncompressed key group") as caught:
+        found(savepoint)
+    assert (caught.value.file, caught.value.key_group, caught.value.offset) == (str(path), 17, start)
 
 
 def test_damage_behind_the_state_is_found(tmp_path: Path) -> None:
