@@ -217,8 +217,17 @@ def _unframe(data, begin, limit, start):
             found |= np.uint64(data[position + 4 + index]) << np.uint64(8 * index)
         if found != _masked_crc32c(data, content, content + size):
             return np.int64(-1)
-        for index in range(size):
-            data[out + index] = data[content + index]
+        # The content lies far enough behind its new place to be moved by whole words.
+        moved = np.int64(0)
+        while size - moved >= 8:
+            word = _word(data, content + moved)
+            for offset in range(8):
+                to = np.uint64(out + moved + offset)
+                data[to] = np.uint8(word >> np.uint64(8 * offset) & _BYTE)
+            moved += 8
+        while moved < size:
+            data[np.uint64(out + moved)] = data[np.uint64(content + moved)]
+            moved += 1
         out += size
         position = content + size
     return np.int64(out)

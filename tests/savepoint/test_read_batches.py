@@ -253,10 +253,14 @@ def test_damage_is_told_by_its_place_in_the_file(tmp_path: Path) -> None:
     assert (error.file, error.key_group, error.offset) == (str(path), 17, at + len(needle) - 9)
 
 
-def test_stored_key_groups_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    savepoint = write(tmp_path / "s", 3, 40, compression=Compression.STORED)
+# The larger ones have three chunks.
+@pytest.mark.parametrize(("per_group", "max_parallelism"), [(3, 40), (6000, 3)])
+def test_stored_key_groups_are_read_together(
+    tmp_path: Path, per_group: int, max_parallelism: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savepoint = write(tmp_path / "s", per_group, max_parallelism, compression=Compression.STORED)
     monkeypatch.setattr(KeyGroupFile, "sections_of", None)
-    assert found(savepoint) == content(range(40), 3, 40)
+    assert found(savepoint) == content(range(max_parallelism), per_group, max_parallelism)
 
 
 def test_every_flip_in_stored_key_groups_is_found_with_its_key_group(tmp_path: Path) -> None:
