@@ -58,6 +58,7 @@ WAYS = (
     Way("canonical plain → stored", "CANONICAL", ("--compression", "stored"), faster=7),
     Way("canonical plain → snappy", "CANONICAL", ("--compression", "snappy"), faster=7),
     Way("native → canonical snappy", "NATIVE", ("--compression", "snappy"), faster=4),
+    Way("native → native", "NATIVE", ("--format", "native"), faster=4, shorter=3),
     Way("canonical plain → plain, State Processor API", "CANONICAL", by_peer=True),
 )
 
