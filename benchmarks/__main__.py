@@ -36,7 +36,9 @@ Each figure is the median of several rounds on one core, after a first round tha
 counts only the processor time of the measured process, without waiting for the disk. "plain Python" does the same work
 value by value, on fewer entries. "faster by" compares both by processor time. When the clock stops, all output is on
 disk. All input is in memory before the clock starts, unless a title says otherwise. Whole runs use all cores, every
-round counts, and each step reads from disk what an earlier step wrote. Variants of a whole run are measured once."""
+round counts, and each step reads from disk what an earlier step wrote. Variants of a whole run are measured once.
+Outages are measured once each, on all cores: the new job starts as soon as its savepoint is published, and a part that
+takes over 15 minutes is stopped."""
 
 
 def main(argv: list[str] | None = None) -> int:
