@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from flink_provider.hook import FlinkHook
-
 from state_migration.request import MigrationRequest, migration_request
 from state_migration.sources import (
     check_operators,
@@ -102,6 +100,9 @@ def _checkpoint(request: MigrationRequest, occasion: Occasion) -> str:
     as_of = occasion.as_of if occasion.is_backfill else None
     if request.checkpoint_folder is not None:
         return newest_checkpoint_in(request.checkpoint_folder, as_of)
+    # A plan is also made where Airflow isn't installed; then it has another source.
+    from flink_provider.hook import FlinkHook
+
     job = str(request.flink_job)
     return newest_checkpoint_of_job(FlinkHook(request.flink_conn_id).completed_checkpoints(job), job, as_of)
 

@@ -6,8 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-
-from flink_provider.checkpoints import Checkpoint
+from typing import TYPE_CHECKING
 
 from stateferry.errors import RefusedError, UsageError
 from stateferry.runs.plan import default_home
@@ -15,6 +14,9 @@ from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import Metadata, parse_metadata
 from stateferry.savepoint.newest_timestamp import newest_timestamp
 from stateferry.savepoint.storage import Location
+
+if TYPE_CHECKING:
+    from flink_provider.checkpoints import Checkpoint
 
 DEMO = "demo/legacy"
 _CHECKPOINT = re.compile(r"chk-([0-9]+)", re.ASCII)
