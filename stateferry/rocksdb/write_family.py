@@ -19,6 +19,7 @@ import pyarrow as pa
 from stateferry.errors import DamagedError
 from stateferry.rocksdb.files import Bytes, StoredFile
 from stateferry.rocksdb.manifest import LiveFile
+from stateferry.rocksdb.scan import PORTION as READ
 from stateferry.rocksdb.scan import Scan
 from stateferry.rocksdb.sorting import PendingRows
 from stateferry.rocksdb.table import Table
@@ -31,6 +32,10 @@ LEVEL = 6
 PORTION = 32 << 20
 _MERGED = 4 << 20
 _MERGED_ROWS = 1 << 16
+# About so many bytes are read at a time of all files that are merged; of more files than `_MOST_OPEN` none stays open.
+_READ_AT_ONCE = 12 << 20
+_LEAST_READ = 1 << 12
+_MOST_OPEN = 128
 
 
 class FamilyWriter:
@@ -101,7 +106,7 @@ class FamilyWriter:
         if self._first_own is None:
             raise DamagedError("key groups in ascending order, each key of a state once", f"{rows.key(0).hex()} again")
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="stateferry-")
+            self._folder = tempfile.TemporaryDirectory(prefix="stateferry-", dir=_place())
         number = len(self._waiting)
         table = TableWriter(
             _Temporary(self._path(number)), number, 0, self.name, self.id, self._buffers, is_limited=False
@@ -130,7 +135,13 @@ class FamilyWriter:
                 for table in run:
                     table.close()
             merged = 0
-            scan = opened.enter_context(Scan(tables, opened.pop_all(), self._prefix, key_group, key_group + 1))
+            scan = opened.enter_context(
+                Scan(
+                    tables, opened.pop_all(), self._prefix, key_group, key_group + 1,
+                    min(max(_READ_AT_ONCE // len(tables), _LEAST_READ), READ),
+                    keep_open=len(tables) <= _MOST_OPEN,
+                )
+            )  # fmt: skip
             for rows in _read(scan, key_group):
                 merged += rows.count
                 self._append(rows)
@@ -168,6 +179,12 @@ def _read(scan: Scan, key_group: int) -> Iterator[Rows]:
         needed = found.needed
         if found.rows:
             yield Rows(buffer, starts, key_ends, ends, order, found.rows)
+
+
+def _place() -> str | None:
+    """The folder for temporary files: Spark's own in its workers, which is removed even if a worker is killed."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return folder if os.path.isdir(folder) else None
 
 
 class _Temporary:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.rocksdb import write_family, write_table
+from stateferry.rocksdb.scan import Found, Scan
 from stateferry.savepoint import native_writer
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
@@ -193,6 +196,38 @@ def test_a_key_that_is_there_twice_is_damage(portion: int, tmp_path: Path, monke
         written(tmp_path / "db", [(1, 0, [row]) for row in rows], KeyGroupRange(1, 1))
     # What isn't complete has no name of its own.
     assert not [file for file in (tmp_path / "db").iterdir() if file.name.endswith("CURRENT")]
+
+
+def test_portions_of_a_large_key_group_wait_in_few_open_files_of_sparks_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PORTION", "_MOST_OPEN"):
+        monkeypatch.setattr(write_family, name, 4)
+    monkeypatch.setattr(native_writer, "PORTION", 4)
+    (tmp_path / "spark").mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'spark'},/nowhere")
+    rows = [(b"\0" + bytes([255 - number]), b"value") for number in range(200)]
+    most_open = 0
+
+    class Watched(Scan):
+        def read(self, *args: Any) -> Found:
+            nonlocal most_open
+            found = super().read(*args)
+            names = [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
+            most_open = max(most_open, sum(name.startswith(f"{tmp_path / 'spark'}/") for name in names))
+            return found
+
+    monkeypatch.setattr(write_family, "Scan", Watched)
+    (tmp_path / "target").mkdir()
+    with NativeFileWriter(Location.of(str(tmp_path / "target")), "x", header(), KeyGroupRange(0, 0), 1, 7) as out:
+        for row in rows:
+            out.entries(0, 0, section([row]), 0)
+        assert len(list((tmp_path / "spark").glob("stateferry-*/*.sst"))) > 100
+        handle = out.close()
+    assert most_open <= 1
+    assert not list((tmp_path / "spark").iterdir())
+    database = PlainDatabase(stored_files(Location.of(str(tmp_path / "target")), handle))
+    assert database.rows("one", EVERYTHING) == dict(rows)
 
 
 def test_states_and_key_groups_out_of_turn(tmp_path: Path) -> None:
