@@ -26,7 +26,7 @@ from state_migration.dag_run import (
 )
 from stateferry.exit_codes import DAMAGED_OR_REFUSED, REJECTED, USAGE
 from stateferry.printable import printable
-from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step, TablesProblem, TimedFacts
+from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step, TablesFacts, TablesProblem, TimedFacts
 from stateferry.runs.lease import BEING_WORKED_ON
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
@@ -120,6 +120,9 @@ class StepOperator(SparkSubmitOperator):
         with fail_if_refused():
             facts = run.facts(FACTS_OF[Step(self.step)])
             advance = run.facts(Advance) if self.step == Step.VALIDATE else None
+        if facts is None and self.step == Step.TABLES:
+            # An earlier version brought them before the publication, or the step was killed before it kept its facts.
+            facts = TablesFacts()
         if facts is None:
             self._nothing_to_do(context)
         assert facts is not None

@@ -6,9 +6,11 @@ import gc
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from airflow.sdk.exceptions import (
     AirflowRescheduleException,
     AirflowSkipException,
 )
+from state_migration import steps
 from state_migration.dag_run import fail_if_refused
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
@@ -211,6 +214,25 @@ def test_tables_that_fail_say_why_and_are_not_tried_again(run: Run, submits: Sub
     with pytest.raises(AirflowException) as raised:
         execute("tables", run)
     assert not isinstance(raised.value, AirflowFailException)
+
+
+def test_tables_that_were_there_already_leave_no_facts_and_are_no_failure(
+    run: Run, submits: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version brought them before the publication, or the step was killed before it kept its facts."""
+    submits("")
+    run = Run.create(run.plan.model_copy(update={"rehearse": False, "run_id": "cut-over"}), 1)
+    monkeypatch.setattr(steps, "_publication", lambda _: {"publication": 1})
+    events: defaultdict[Any, SimpleNamespace] = defaultdict(SimpleNamespace)
+    flink = {"source": "flink", "flink_job": "orders", "savepoint_directory": "/s"}
+    request = MigrationRequest.model_validate(flink | {"operator": "main", "legacy_state": "a", "new_state": "b"})
+    assert request.stops_job
+    operator = StepOperator(task_id="tables", step="tables")
+    said = {"folder": run.folder.path, "request": request.model_dump()}
+    context: Any = {"ti": TaskInstance(said), "task": operator, "outlet_events": events}
+    operator.render_template_fields(context)
+    assert operator.execute(context) == {"step": "tables", "seconds": 0.0}
+    assert events[steps.STATE_TABLES].extra == {"publication": 1}
 
 
 def test_after_the_old_job_was_started_again_no_task_goes_on(run: Run, submits: Submit) -> None:
