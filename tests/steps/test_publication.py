@@ -144,3 +144,25 @@ def test_tables_that_fail_after_the_publication_are_told_and_go_on_later(
     assert len(standing.record.tables) == 2
     assert do_step("tables", "--plan", plan) == 0
     assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_tables_of_a_publication_that_was_replaced_stay_as_they_are(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    first, second = plan_of("one"), plan_of("two")
+    for step in (*BEFORE_PUBLICATION, "cut_over"):
+        assert do_step(step, "--plan", first) == 0
+    for step in (*BEFORE_PUBLICATION, "cut_over", "tables"):
+        assert do_step(step, "--plan", second) == 0
+    capsys.readouterr()
+    assert do_step("tables", "--plan", first) == 0
+    assert "the publication of run one doesn't stand any more" in capsys.readouterr().out
+    assert the_run(tmp_path, "one").facts(Advance) is None
+    with control_of(tmp_path) as control:
+        assert control.are_tables_pending("orders", "one")
+    # After a rollback the first publication stands again, and its tables are due.
+    assert main(["rollback", "--job", "orders"]) == 0
+    assert do_step("tables", "--plan", first) == 0
+    assert the_run(tmp_path, "one").facts(Advance) == Advance(moved=True)
