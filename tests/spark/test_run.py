@@ -429,7 +429,7 @@ def test_a_kill_after_the_commit_point_is_made_good(ferry: Ferry, monkeypatch: p
 
 def flip(file: Path) -> None:
     data = bytearray(file.read_bytes())
-    # The last byte before the end mark of the last key group: part of a value.
+    # The last byte before the end mark of the last key group: part of a value, in a chunk with a checksum.
     data[-3] ^= 1
     file.write_bytes(data)
 
@@ -449,7 +449,7 @@ def test_red_validation_publishes_nothing(ferry: Ferry, monkeypatch: pytest.Monk
         patch.setattr(rescale, "run", flipping(rescale.run, target))
         said = ferry.run(source, target)
     assert said.code == 1
-    assert "the staged savepoint failed its checks, so nothing is published: main/newMainState: content" in said.error
+    assert "the staged savepoint failed its checks, so nothing is published: main: readable" in said.error
     assert "nothing may be published" in said.out
     assert not (target / "_metadata").exists()
     run = ferry.only_run()

@@ -199,7 +199,7 @@ def test_without_a_state_it_lists_what_there_is(spark: SparkSession) -> None:
         (LEGACY, {"operator": "main", "state": "mainState", "targetBytes": "0"}, "option targetBytes: expected"),
         ("nowhere", {"operator": "main", "state": "mainState"}, "no savepoint at .*nowhere"),
         ("kryo-2.3-rocksdb", {"operator": "kryo", "state": "opaque"}, r"its value Opaque.*Kryo.*raw=true"),
-        ("native-2.3-rocksdb", {"operator": "main", "state": "mainState"}, "take a canonical one"),
+        ("native-2.3-hashmap", {"operator": "main", "state": "mainState"}, "take a canonical one"),
     ],
 )
 def test_what_can_not_be_loaded_says_why(spark: SparkSession, case: str, options: dict[str, str], message: str) -> None:

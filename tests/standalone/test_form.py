@@ -14,7 +14,10 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3000)]
 @pytest.mark.parametrize(
     ("params", "problem"),
     [
-        ({"source": "nowhere"}, "param source: 'nowhere' is not one of ['demo', 'path', 'folder', 'flink']"),
+        (
+            {"source": "nowhere"},
+            "param source: 'nowhere' is not one of ['demo', 'path', 'folder', 'flink', 'checkpoint']",
+        ),
         ({"parallelism": 0}, "param parallelism: 0 is less than the minimum of 1"),
         ({"approval_timeout": "soon"}, "param approval_timeout: 'soon' does not match"),
         ({"approval": "perhaps"}, "param approval: 'perhaps' is not of type 'boolean'"),
