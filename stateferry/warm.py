@@ -159,6 +159,8 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
             pipeline.carry_out()
             pipeline.bring_tables()
             control.release(lease)
+    # The result's key groups are framed, those of the source aren't.
+    read_all(Savepoint.open(plan.target))
     keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
     validate.run(workers, keeping, plan.target)
 
