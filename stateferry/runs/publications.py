@@ -131,9 +131,12 @@ class Control(Leases):
             return published
 
     def are_tables_pending(self, job: str, run_id: str) -> bool:
-        """Whether the run has a publication that its tables haven't followed yet."""
-        with self._engine.begin() as connection:
-            return any(one.record.tables_pending for one in self._publications_of(connection, job, run_id))
+        """Whether the run's publication stands, and its tables haven't followed it yet.
+
+        The tables of a publication that doesn't stand stay as they are: they belong to the one that does.
+        """
+        standing = self.standing(job)
+        return standing is not None and standing.record.run_id == run_id and standing.record.tables_pending
 
     def complete(self, held: Lease, run_id: str, tables: dict[str, int]) -> None:
         """Records that the tables of the run's publication have followed; to repeat this is no error."""

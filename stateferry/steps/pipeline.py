@@ -343,17 +343,12 @@ class Pipeline:
     def bring_tables(self) -> None:
         """Brings the tables to what the run has published, compares them, and moves their `main`.
 
-        What fails here changes nothing of the publication. The run keeps the reason, and the next try goes on. Nothing
-        is done while the publication doesn't stand, because the tables belong to the one that does.
+        What fails here changes nothing of the publication. The run keeps the reason, and the next try goes on.
         """
         run_id = self.run.plan.run_id
         check_not_ended(self.run, self.control)
         if self.run.state is not RunState.PUBLISHED:
             raise RejectedError(f"run {run_id}: {Step.TABLES} comes after {Step.CUT_OVER}: do that first")
-        standing = self.control.standing(self.run.plan.job)
-        if standing is None or standing.record.run_id != run_id:
-            self.say(f"the tables stay as they are: the publication of run {run_id} doesn't stand any more")
-            return
         with self._at_work():
             self.check_may_become(RunState.PUBLISHED)
             self.run.forget(TablesProblem)
