@@ -160,7 +160,7 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
             pipeline.bring_tables()
             control.release(lease)
     # The result's key groups are framed, those of the source aren't.
-    read_all(Savepoint.open(plan.target))
+    read_all(Savepoint.open(plan.target), decoded=False)
     keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
     validate.run(workers, keeping, plan.target)
 
@@ -207,11 +207,11 @@ def _write_pair(folder: str, key: Scalar, pair: tuple[object, object]) -> None:
     writer.commit(Metadata(6, 1, (operator,), properties=b"\xac\xed\x00\x05\x70"))
 
 
-def read_all(savepoint: Savepoint) -> None:
-    """Reads all batches of all states, decoded and raw."""
+def read_all(savepoint: Savepoint, *, decoded: bool = True) -> None:
+    """Reads all batches of all states, raw and, unless told otherwise, decoded."""
     for operator in survey(savepoint):
         for found in operator.keyed.states if operator.keyed else ():
-            for raw in (False, True):
+            for raw in (False, True) if decoded else (True,):
                 for _ in read_batches(savepoint, operator.operator.hex_id, found.state.name, raw=raw):
                     pass
 

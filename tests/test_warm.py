@@ -55,6 +55,8 @@ print(all(kernel.signatures and not kernel.stats.cache_misses for _, kernel in c
 """
 
 
+# It compiles every kernel anew.
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_after_it_reading_and_migrating_compile_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
