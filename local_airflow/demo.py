@@ -11,6 +11,7 @@ from local_airflow.api import Api
 from local_airflow.server import Server
 from local_airflow.settings import Settings
 from stateferry.printable import say
+from stateferry.runs.facts import Step
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report
 from stateferry.savepoint.storage import Location
@@ -71,11 +72,14 @@ def _why(api: Api, run_id: str) -> str:
 
 def _show(settings: Settings, conclusion: Mapping[str, Any], published: Mapping[str, Any]) -> None:
     say("")
-    show_report(Report.read(Location.of(conclusion["report"])), sys.stdout)
+    report = Report.read(Location.of(conclusion["report"]))
+    show_report(report, sys.stdout)
+    # They have followed after the publication, which names none of them.
+    tables = [name for state in report.facts[Step.MIGRATE]["tables"] for name in state["snapshots"]]
     target = published["target"]
     say("")
     say(f"the new savepoint:  {target}")
-    say(f"the tables:         {', '.join(published['tables'])}")
+    say(f"the tables:         {', '.join(tables)}")
     say(f"                    in {settings.stateferry_home / 'warehouse'}")
     say("")
     say("to look on:")
