@@ -18,6 +18,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from stateferry.crc32c import MASK_DELTA, TABLES, with_word
+
 SLACK = 16
 
 # The types of entries.
@@ -50,7 +52,6 @@ _COLLECT = 1
 _SKIP = 2
 
 _FAILED = -1
-_MASK_DELTA = 0xA282EAD8
 _LAST_BYTE = 0x6B9083D9
 # The longest key, value or row that Java can have.
 _LARGEST = 2**31 - 64
@@ -60,17 +61,6 @@ _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 
 
-def _crc_tables() -> Any:
-    first = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        first = np.where(first & 1, first >> 1 ^ np.uint32(0x82F63B78), first >> 1).astype(np.uint32)
-    tables = [first]
-    for _ in range(7):
-        tables.append((tables[-1] >> 8 ^ first[tables[-1] & 0xFF]).astype(np.uint32))
-    return np.array(tables, np.uint32).astype(np.uint64)
-
-
-_CRC = _crc_tables()
 _SECRET_BYTES = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248e"
     "e03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8fa763fe39c343ff9dcbbc7c70b4f1d8a"
@@ -148,20 +138,10 @@ def _crc32c(data, start, end):
     crc = _LOW
     position = start
     while end - position >= 8:
-        word = _word(data, position) ^ crc
-        crc = (
-            _CRC[7, word & np.uint64(0xFF)]
-            ^ _CRC[6, word >> np.uint64(8) & np.uint64(0xFF)]
-            ^ _CRC[5, word >> np.uint64(16) & np.uint64(0xFF)]
-            ^ _CRC[4, word >> np.uint64(24) & np.uint64(0xFF)]
-            ^ _CRC[3, word >> np.uint64(32) & np.uint64(0xFF)]
-            ^ _CRC[2, word >> np.uint64(40) & np.uint64(0xFF)]
-            ^ _CRC[1, word >> np.uint64(48) & np.uint64(0xFF)]
-            ^ _CRC[0, word >> np.uint64(56)]
-        )
+        crc = with_word(crc, _word(data, position))
         position += 8
     while position < end:
-        crc = crc >> np.uint64(8) ^ _CRC[0, (crc ^ np.uint64(data[np.uint64(position)])) & np.uint64(0xFF)]
+        crc = crc >> np.uint64(8) ^ TABLES[0, (crc ^ np.uint64(data[np.uint64(position)])) & np.uint64(0xFF)]
         position += 1
     return crc ^ _LOW
 
@@ -292,7 +272,7 @@ def crc_mismatch(data, begins, sizes):
     for block in range(len(begins)):
         end = begins[block] + sizes[block] + 1
         crc = _crc32c(data, begins[block], end)
-        masked = ((crc >> np.uint64(15) | crc << np.uint64(17)) + np.uint64(_MASK_DELTA)) & _LOW
+        masked = ((crc >> np.uint64(15) | crc << np.uint64(17)) + MASK_DELTA) & _LOW
         if masked != _half(data, end):
             return block
     return -1
@@ -302,7 +282,7 @@ def crc_mismatch(data, begins, sizes):
 def record_mismatch(data, position, length):
     """Whether the masked crc32c at the position isn't that of a log record's type and data, behind u16 length."""
     crc = _crc32c(data, position + 6, position + 7 + length)
-    masked = ((crc >> np.uint64(15) | crc << np.uint64(17)) + np.uint64(_MASK_DELTA)) & _LOW
+    masked = ((crc >> np.uint64(15) | crc << np.uint64(17)) + MASK_DELTA) & _LOW
     return masked != _half(data, position)
 
 

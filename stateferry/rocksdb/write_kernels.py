@@ -10,14 +10,14 @@ read or write needs `SLACK` more bytes than are used.
 
 from __future__ import annotations
 
-import platform
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import core, njit, types
+from numba import njit, types
 from numba.extending import intrinsic
+
+from stateferry.crc32c import MASK_DELTA, TABLES, with_word
 
 _njit: Any = njit
 _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
@@ -34,54 +34,7 @@ STATE = 9
 _INSERTED = 32
 _RUN = 16
 _VALUE = np.uint64(1)
-_MASK_DELTA = np.uint64(0xA282EAD8)
 _LOW = np.uint64(0xFFFFFFFF)
-
-
-def _crc_tables() -> Any:
-    first = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        first = np.where(first & 1, first >> 1 ^ np.uint32(0x82F63B78), first >> 1).astype(np.uint32)
-    tables = [first]
-    for _ in range(7):
-        tables.append((tables[-1] >> 8 ^ first[tables[-1] & 0xFF]).astype(np.uint32))
-    return np.array(tables, np.uint32).astype(np.uint64)
-
-
-_CRC = _crc_tables()
-
-
-def has_crc_instruction() -> bool:
-    """Whether the kernels are compiled for a processor with an instruction for CRC-32C, that of x86.
-
-    numba caches what it has compiled under the processor's name, so the choice may be made at the import.
-    """
-    config: Any = core.config
-    is_for_this_one = config.CPU_NAME is None and config.CPU_FEATURES is None
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return is_for_this_one and is_x86 and bool(llvmlite.binding.get_host_cpu_features().get("sse4.2"))
-
-
-@_intrinsic
-def _crc_by_instruction(_context, crc, word):
-    def generate(context, builder, signature, arguments):
-        i64 = ir.IntType(64)
-        function = ir.FunctionType(i64, [i64, i64])
-        return builder.call(builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", (), function), arguments)
-
-    return types.uint64(types.uint64, types.uint64), generate
-
-
-@_inlined
-def _crc_by_tables(crc, word):
-    word = word ^ crc
-    result = np.uint64(0)
-    for byte in range(8):
-        result ^= _CRC[7 - byte, word >> np.uint64(8 * byte) & np.uint64(0xFF)]
-    return result
-
-
-_crc_of_word = _crc_by_instruction if has_crc_instruction() else _crc_by_tables
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any, type_: Any) -> Any:
@@ -441,17 +394,17 @@ def _crc32c(data, start, end):
     crc = _LOW
     at = start
     while end - at >= 8:
-        crc = _crc_of_word(crc, _load64(data, at))
+        crc = with_word(crc, _load64(data, at))
         at += 8
     while at < end:
-        crc = crc >> np.uint64(8) ^ _CRC[0, (crc ^ np.uint64(data[at])) & np.uint64(0xFF)]
+        crc = crc >> np.uint64(8) ^ TABLES[0, (crc ^ np.uint64(data[at])) & np.uint64(0xFF)]
         at += 1
     return crc ^ _LOW
 
 
 @_inlined
 def _masked(crc):
-    return ((crc >> np.uint64(15) | crc << np.uint64(17)) + _MASK_DELTA) & _LOW
+    return ((crc >> np.uint64(15) | crc << np.uint64(17)) + MASK_DELTA) & _LOW
 
 
 @_kernel

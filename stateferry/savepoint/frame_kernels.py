@@ -1,32 +1,25 @@
 """Compiled loops over the blocks of a framed stream; `compression.py` has their layout.
 
-A block has a CRC-32C. It is computed by the processor's own instruction, or by tables where there is none; the two give
-the same. numba compiles for the processor that it runs on, and caches what it has compiled under that processor's name.
-So the choice may be made when this module is imported.
+A block has a CRC-32C, of which `crc32c.py` computes a word at a time.
 
 The instruction takes three cycles, but the processor can begin one in each. So a whole block of 64 KiB is computed in
 four lanes at once, which are put together at the end.
 """
 
-# mypy: disable-error-code="untyped-decorator,no-untyped-def,no-any-return,call-arg"
+# mypy: disable-error-code="untyped-decorator,no-untyped-def,no-any-return"
 
 from __future__ import annotations
 
-import platform
 from typing import Any
 
-import llvmlite.binding
 import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import core, types
-from numba.extending import intrinsic
 
-_POLYNOMIAL = 0x82F63B78
+from stateferry.crc32c import MASK_DELTA, TABLES, with_word
+
 _ALL_ONES = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
-_MASK_DELTA = np.uint64(0xA282EAD8)
 _LANE = np.int64(1 << 14)
 _LANES = 4
 
@@ -38,21 +31,11 @@ _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 
 
-def _tables() -> npt.NDArray[np.uint64]:
-    first = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        first = np.where(first & 1, first >> 1 ^ np.uint32(_POLYNOMIAL), first >> 1).astype(np.uint32)
-    tables = [first]
-    for _ in range(7):
-        tables.append((tables[-1] >> 8 ^ first[tables[-1] & 0xFF]).astype(np.uint32))
-    return np.array(tables, np.uint32).astype(np.uint64)
-
-
 def _lane_tables() -> npt.NDArray[np.uint64]:
     """Tables, for each byte of a CRC, of what it becomes behind a lane of zeros."""
     # What each of its bits becomes behind one byte of zeros, then behind 2, 4 and so on.
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    becomes = bits >> 8 ^ _TABLES[0].astype(np.uint32)[bits & 0xFF]
+    becomes = bits >> 8 ^ TABLES[0].astype(np.uint32)[bits & 0xFF]
     for _ in range(int(_LANE).bit_length() - 1):
         becomes = _added_up(becomes, becomes)
     numbers = np.arange(256, dtype=np.uint32)
@@ -65,44 +48,7 @@ def _added_up(becomes: npt.NDArray[np.uint32], crcs: npt.NDArray[np.uint32]) -> 
     return np.asarray(np.bitwise_xor.reduce(np.where(is_set, becomes, np.uint32(0)), axis=1), np.uint32)
 
 
-_TABLES = _tables()
 _BEHIND_LANE = _lane_tables()
-
-
-def has_instruction() -> bool:
-    """Whether the kernels are compiled for a processor with an instruction for CRC-32C, that of x86."""
-    config: Any = core.config
-    is_for_this_one = config.CPU_NAME is None and config.CPU_FEATURES is None
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return is_for_this_one and is_x86 and bool(llvmlite.binding.get_host_cpu_features().get("sse4.2"))
-
-
-@intrinsic
-def _word_by_instruction(context: Any, crc: Any, word: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        i64 = ir.IntType(64)
-        function = ir.FunctionType(i64, [i64, i64])
-        return builder.call(builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", (), function), arguments)
-
-    return types.uint64(types.uint64, types.uint64), generate
-
-
-@_inlined
-def _word_by_tables(crc, word):
-    word = word ^ crc
-    return (
-        _TABLES[7, word & _BYTE]
-        ^ _TABLES[6, word >> np.uint64(8) & _BYTE]
-        ^ _TABLES[5, word >> np.uint64(16) & _BYTE]
-        ^ _TABLES[4, word >> np.uint64(24) & _BYTE]
-        ^ _TABLES[3, word >> np.uint64(32) & _BYTE]
-        ^ _TABLES[2, word >> np.uint64(40) & _BYTE]
-        ^ _TABLES[1, word >> np.uint64(48) & _BYTE]
-        ^ _TABLES[0, word >> np.uint64(56)]
-    )
-
-
-_with_word = _word_by_instruction if has_instruction() else _word_by_tables
 
 
 @_inlined
@@ -133,21 +79,21 @@ def _masked_crc32c(data, start, end):
         second = third = fourth = np.uint64(0)
         behind = position + _LANE
         while position < behind:
-            crc = _with_word(crc, _word(data, position))
-            second = _with_word(second, _word(data, position + _LANE))
-            third = _with_word(third, _word(data, position + 2 * _LANE))
-            fourth = _with_word(fourth, _word(data, position + 3 * _LANE))
+            crc = with_word(crc, _word(data, position))
+            second = with_word(second, _word(data, position + _LANE))
+            third = with_word(third, _word(data, position + 2 * _LANE))
+            fourth = with_word(fourth, _word(data, position + 3 * _LANE))
             position += 8
         crc = _behind_lane(_behind_lane(_behind_lane(crc) ^ second) ^ third) ^ fourth
         position += (_LANES - 1) * _LANE
     while end - position >= 8:
-        crc = _with_word(crc, _word(data, position))
+        crc = with_word(crc, _word(data, position))
         position += 8
     while position < end:
-        crc = crc >> np.uint64(8) ^ _TABLES[0, (crc ^ np.uint64(data[np.uint64(position)])) & _BYTE]
+        crc = crc >> np.uint64(8) ^ TABLES[0, (crc ^ np.uint64(data[np.uint64(position)])) & _BYTE]
         position += 1
     crc = crc ^ _ALL_ONES
-    return ((crc >> np.uint64(15) | crc << np.uint64(17)) + _MASK_DELTA) & _ALL_ONES
+    return ((crc >> np.uint64(15) | crc << np.uint64(17)) + MASK_DELTA) & _ALL_ONES
 
 
 @_kernel

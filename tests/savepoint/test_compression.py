@@ -148,7 +148,7 @@ def test_a_processor_without_the_instruction_computes_the_same_checksums(tmp_pat
     """numba compiles for a processor of this name, which has none; in a cache of its own."""
     program = (
         "import sys, numpy\n"
-        "from stateferry.savepoint.frame_kernels import has_instruction\n"
+        "from stateferry.crc32c import has_instruction\n"
         "from stateferry.savepoint.compression import StoredStream\n"
         "out = bytearray()\n"
         "stream = StoredStream(out.extend)\n"
