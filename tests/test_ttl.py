@@ -7,9 +7,6 @@ from stateferry.errors import UsageError
 from stateferry.ttl import (
     MAX_LONG,
     MIN_LONG,
-    CleanupStrategies,
-    CompactionFilterCleanup,
-    IncrementalCleanup,
     StateTtlConfig,
     StateVisibility,
     UpdateType,
@@ -69,48 +66,15 @@ def test_defaults_are_those_of_flink() -> None:
     config = StateTtlConfig(1000)
     assert config.update_type is UpdateType.ON_CREATE_AND_WRITE
     assert config.visibility is StateVisibility.NEVER_RETURN_EXPIRED
-    assert config.cleanup == CleanupStrategies(False, None, None, True)
-    assert config.cleanup.effective_incremental == IncrementalCleanup(5, False)
-    assert config.cleanup.in_compaction_filter
-    assert CompactionFilterCleanup() == CompactionFilterCleanup(1000, 2_592_000_000)
+    assert not config.cleanup_full_snapshot
 
 
-def test_without_background_only_named_strategies_clean_up() -> None:
-    assert CleanupStrategies(in_background=False).effective_incremental is None
-    assert not CleanupStrategies(in_background=False).in_compaction_filter
-    named = CleanupStrategies(
-        incremental=IncrementalCleanup(9, True), compaction_filter=CompactionFilterCleanup(7), in_background=False
-    )
-    assert named.effective_incremental == IncrementalCleanup(9, True)
-    assert named.in_compaction_filter
-
-
-def test_disabled_never_expires() -> None:
-    assert not StateTtlConfig.DISABLED.is_enabled
-    assert not StateTtlConfig.DISABLED.has_expired(MIN_LONG, MAX_LONG)
-    assert StateTtlConfig.DISABLED.have_expired(np.array([MIN_LONG]), MAX_LONG).tolist() == [False]
-
-
-@pytest.mark.parametrize("update_type", [UpdateType.ON_CREATE_AND_WRITE, UpdateType.ON_READ_AND_WRITE])
-def test_enabled_expires(update_type: UpdateType) -> None:
-    config = StateTtlConfig(100, update_type)
-    assert [config.has_expired(timestamp, 1000) for timestamp in (900, 901)] == [True, False]
+def test_settings_say_what_has_expired() -> None:
+    config = StateTtlConfig(100)
     assert config.have_expired(np.array([900, 901]), 1000).tolist() == [True, False]
 
 
 def test_settings_are_checked() -> None:
-    for make in (
-        lambda: StateTtlConfig(0),
-        lambda: StateTtlConfig(MAX_LONG + 1),
-        lambda: IncrementalCleanup(0),
-        lambda: IncrementalCleanup(2**31),
-        lambda: CompactionFilterCleanup(-1),
-        lambda: CompactionFilterCleanup(1, -1),
-    ):
+    for ttl in (0, MAX_LONG + 1):
         with pytest.raises(UsageError, match="expected a"):
-            make()
-
-
-def test_names_are_those_of_flink() -> None:
-    assert [kind.value for kind in UpdateType] == ["Disabled", "OnCreateAndWrite", "OnReadAndWrite"]
-    assert [kind.value for kind in StateVisibility] == ["ReturnExpiredIfNotCleanedUp", "NeverReturnExpired"]
+            StateTtlConfig(ttl)

@@ -122,6 +122,19 @@ class Ages:
         age = _EDGES[place] + inside * (_EDGES[place + 1] - _EDGES[place])
         return max(self.youngest, min(self.oldest, int(age)))
 
+    def older_than(self, age: int) -> int:
+        """Returns about how many entries are at least as old as this age (in milliseconds, above 0)."""
+        if not self.entries or age > self.oldest:
+            return 0
+        if age <= self.youngest:
+            return self.entries
+        edges = _EDGES.copy()
+        last = int(np.flatnonzero(self.bins[0])[-1])
+        # The last bin reaches to the oldest entry.
+        edges[last + 1] = self.oldest + 1
+        younger = np.interp(age, edges[: last + 2], np.append(0, np.cumsum(self.bins[0][: last + 1])))
+        return max(self.entries - round(float(younger)), 1)
+
     def sharp_end(self) -> int | None:
         """Returns the age at which the entries suddenly end, or None.
 

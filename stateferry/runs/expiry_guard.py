@@ -89,8 +89,6 @@ def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
     green = _GreenRuns(plan)
     for contradiction in _contradicted(plan, found, green):
         raise ClockContradictedError(contradiction)
-    if plan.keep_expired:
-        return
     too_many = {one: reason for one in found.states if (reason := _why_too_many(plan, one, green))}
     if too_many:
         raise TooManyExpireError(_words(plan, found, too_many))
@@ -101,7 +99,7 @@ def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
     green = _GreenRuns(plan)
     if plan.accept_expired is not None:
         without = plan.model_copy(update={"accept_expired": None})
-        if plan.keep_expired or not any(_why_too_many(without, one, green) for one in found.states):
+        if not any(_why_too_many(without, one, green) for one in found.states):
             yield "--accept-expired"
     if plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS:
         usual = plan.model_copy(update={"clock_tolerance_ms": DEFAULT_CLOCK_TOLERANCE_MS})
@@ -111,7 +109,8 @@ def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
 
 def _why_too_many(plan: MigrationPlan, one: StateAges, green: _GreenRuns) -> str:
     """Says why too many of the state's entries would expire; empty if they wouldn't."""
-    if one.holds is Holds.FLAGS or one.expired < _FEW:
+    kept = one.kept or (plan.keep_expired and one.holds is not Holds.OTHERS)
+    if kept or one.holds is Holds.FLAGS or one.expired < _FEW:
         return ""
     return _reason(plan.accept_expired, one, _before(one, green))
 
@@ -156,10 +155,12 @@ def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, s
             f"The youngest of all is {rough_duration(youngest)} old: if the savepoint was taken then, "
             f"--now {plan.now - youngest} counts ages from there."
         )
+    options = {"--state-ttl" if one.holds is Holds.OTHERS else "--ttl" for one in too_many}
+    given = " or ".join(sorted(options, reverse=True))
     meant = percent_at_least(max(one.share for one in too_many))
     lines.append(
-        "Nothing has been written. Give the time to live of the job's StateTtlConfig (--ttl). If so many entries are "
-        f"meant to expire, allow it: --accept-expired {meant}"
+        f"Nothing has been written. Give the time to live of the job's StateTtlConfig ({given}). If so many entries "
+        f"are meant to expire, allow it: --accept-expired {meant}"
     )
     return " ".join(lines)
 

@@ -11,11 +11,12 @@ from stateferry.quantities import percent
 
 
 class Holds(StrEnum):
-    """What a state holds: blobs of the legacy state, rows of the new state, or flags."""
+    """What a state holds: blobs of the legacy state, rows of the new state, flags, or what no migration touches."""
 
     BLOBS = "blobs"
     ROWS = "rows"
     FLAGS = "flags"
+    OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class StateAges:
     """The ages of the entries in one state; times and ages are in milliseconds.
 
     An age is negative if its timestamp is later than `now`; `future` counts these. `legacy` is the state that is
-    migrated together with this one. `sharp_end` and `suggested_ttl` are set if the ages end abruptly.
+    migrated together with this one, or itself if no migration touches it. The time to live is 0 if nobody told it.
+    `sharp_end` and `suggested_ttl` are set if the ages end abruptly. `kept` says that expired entries stay.
     """
 
     operator: str
@@ -39,6 +41,7 @@ class StateAges:
     oldest: int
     sharp_end: int | None = None
     suggested_ttl: int | None = None
+    kept: bool = False
 
     @property
     def share(self) -> float:
@@ -59,22 +62,31 @@ class StateAges:
 
 @dataclass(frozen=True, slots=True)
 class FoundAges:
-    """The ages that a snapshot found, at the `now` of its run."""
+    """The ages that a snapshot found, at the `now` of its run.
+
+    `untold` are states with a time to live that neither a migration nor an option tells; earlier versions had none.
+    """
 
     now: int
     keeps_expired: bool
     states: tuple[StateAges, ...]
+    untold: tuple[StateAges, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """The ages as lines of text."""
-        if self.states:
+        if self.states or self.untold:
             yield f"ages at {moment(self.now)}:"
         for one in self.states:
-            kept = ", kept all the same" if self.keeps_expired and one.expired else ""
+            stays = one.kept or (self.keeps_expired and one.holds is not Holds.OTHERS)
+            kept = ", kept all the same" if stays and one.expired else ""
             yield (
                 f"  {one.operator}/{one.state}: {one.expired:,} of {one.counted:,} {_counted(one)} expired "
                 f"({percent(one.share)}) under a time to live of {format_duration(one.ttl)}{kept}; {one.ages}"
             )
+        for one in self.untold:
+            suggests = f"; they suggest {format_duration(one.suggested_ttl)}" if one.suggested_ttl is not None else ""
+            what = f"{one.counted:,} entries of an untold time to live"
+            yield f"  {one.operator}/{one.state}: {what}; {one.ages}{suggests}"
 
 
 def _counted(one: StateAges) -> str:

@@ -49,7 +49,7 @@ def reads_that_see(config: StateTtlConfig, written: int, reads: list[int]) -> li
     for now in reads:
         if timestamp is None:
             seen.append(False)
-        elif config.has_expired(timestamp, now):
+        elif expired(timestamp, config.time_to_live, now):
             timestamp = None
             seen.append(config.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
         else:

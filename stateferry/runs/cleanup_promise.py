@@ -1,0 +1,66 @@
+"""Holds a savepoint to what a job's cleanup in full snapshots promises.
+
+Under `cleanupFullSnapshot` Flink leaves out of a canonical savepoint what has expired while it writes it. It writes all
+of it after the youngest timestamp. So an entry that had expired at the youngest timestamp shows that the time to live
+that was told is too short, or that the job has no such cleanup. Native savepoints and checkpoints hold expired entries
+in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stateferry.durations import format_duration, rough_duration
+from stateferry.errors import RejectedError
+from stateferry.migration.rules import ToldTtl
+from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.runs.state_ages import FoundAges
+from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.reader import has_native_state
+from stateferry.savepoint.savepoint_properties import is_savepoint
+
+
+class BrokenPromiseError(RejectedError):
+    """A savepoint holds what a cleanup in full snapshots would have left out."""
+
+
+def check_promises(resolved: ResolvedPlan, found: FoundAges, oldest: Mapping[tuple[str, str], int]) -> None:
+    """Raises an error if an entry is there that such a cleanup would have left out.
+
+    `oldest` are the greatest ages of the entries that it covers, by operator id and state.
+    """
+    youngest = min((one.youngest for one in (*found.states, *found.untold)), default=0)
+    for operator, told in _promises(resolved):
+        age = oldest.get((operator.hex_id, told.state.name))
+        beyond = told.config.time_to_live + resolved.plan.clock_tolerance_ms
+        if age is not None and is_kept(resolved, operator) and age - youngest >= beyond:
+            raise BrokenPromiseError(
+                f"state {told.state.name} of operator {operator.label} is said to be cleaned up in full snapshots "
+                f"(cleanupFullSnapshot), but it has an entry that is {rough_duration(age - youngest)} older than the "
+                f"youngest timestamp of this canonical savepoint, so under a time to live of "
+                f"{format_duration(told.config.time_to_live)} it had expired before the savepoint was written. Nothing "
+                "has been written. Either the time to live is longer, or the job has no such cleanup: correct the "
+                "--state-ttl"
+            )
+
+
+def unkept_promises(resolved: ResolvedPlan) -> Iterator[str]:
+    """Yields a note for each state whose cleanup says nothing about this savepoint."""
+    for operator, told in _promises(resolved):
+        if not is_kept(resolved, operator):
+            yield (
+                f"cleanupFullSnapshot of {told.state.name} of {operator.label} had no effect: native savepoints and "
+                "checkpoints hold expired entries in any case"
+            )
+
+
+def is_kept(resolved: ResolvedPlan, operator: Operator) -> bool:
+    """Whether the operator's state was written as a full snapshot."""
+    return is_savepoint(resolved.source.metadata) and not has_native_state(operator)
+
+
+def _promises(resolved: ResolvedPlan) -> Iterator[tuple[Operator, ToldTtl]]:
+    for operator in resolved.source.keyed_operators():
+        for told in resolved.told.get(operator.id, ()):
+            if told.config.cleanup_full_snapshot:
+                yield operator, told
