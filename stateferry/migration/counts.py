@@ -11,12 +11,14 @@ from stateferry.counts import Counts
 class StateCounts(Counts):
     """What was met, and what was decided, in the blobs and rows of one state.
 
-    `empty_maps` are blobs that are alive and have no entries.
+    `empty_maps` are blobs that are alive and have no entries. `blobs_left` are those that a lazy run doesn't move.
     """
 
     blobs: int = 0
     blobs_expired: int = 0
+    blobs_left: int = 0
     blob_entries: int = 0
+    blob_entries_left: int = 0
     blob_entries_expired: int = 0
     blob_entries_superseded: int = 0
     blob_entries_dropped_for_rows: int = 0
@@ -38,10 +40,19 @@ class InventoryCounts(StateCounts):
 
 @dataclass(slots=True)
 class ConversionCounts(StateCounts):
-    """The counts of a state whose blobs were written as rows."""
+    """The counts of a state whose blobs were written as rows, or in reverse whose rows were written as blobs.
+
+    `entries_that_live_longer` are those that are older than the newest entry of their blob, whose timestamp the blob
+    has; `milliseconds_longer` is the sum of the times by which they are older.
+    """
 
     rows_written: int = 0
+    flags_written: int = 0
     unrepresentable_nulls_dropped: int = 0
+    blobs_written: int = 0
+    entries_written: int = 0
+    entries_that_live_longer: int = 0
+    milliseconds_longer: int = 0
 
 
 @dataclass(slots=True)

@@ -16,11 +16,16 @@ import numpy as np
 
 from stateferry.digests import hasher_of
 from stateferry.migration.ages import Ages, Integers
+from stateferry.migration.aging_states import AgingState, aging_states
+from stateferry.migration.chosen import Order, RankCounts
 from stateferry.migration.counts import FlagCounts, InventoryCounts
-from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
-from stateferry.migration.sections import parse_blobs, parse_rows, read_timestamps
+from stateferry.migration.heavy_key import HeavyKey, heavier
+from stateferry.migration.heavy_keys import KeysOfGroup, heavy_groups
+from stateferry.migration.key_hashes import members
+from stateferry.migration.rules import Contradiction, Rules, ToldTtl, null_under_ttl
+from stateferry.migration.sections import keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
-from stateferry.migration.who_wins import KeySets, kept_entries, kept_rows, key_sets_of
+from stateferry.migration.who_wins import NO_KEYS, KeySets, kept_entries, kept_rows, key_sets_of
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.chunks import Chunk, plan_chunks
 from stateferry.savepoint.group_sections import GroupSections
@@ -39,8 +44,11 @@ class Inventory:
 
     `entries` and `sizes` (in bytes) are by operator id, state and key group. `met` counts by operator and legacy state
     what a migration meets, `flag_signs` by operator, legacy state and possible flag what suggests a flag. `ages` are by
-    operator, legacy state and state (the legacy state itself, the new state, the flag) under time to live. `read` has
-    the digests of the bytes.
+    operator, legacy state and state (the legacy state itself, the new state, the flag) under time to live; a state that
+    isn't migrated is in the place of its legacy state. `promised` are the greatest ages of entries that a cleanup in
+    full snapshots would have left out, had they expired; `unread` are states whose timestamps couldn't be read. `ranks`
+    count the keys by operator and legacy state for a lazy run. `heavy_keys` are by operator id. `read` has the digests
+    of the bytes.
     """
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -48,6 +56,10 @@ class Inventory:
     met: dict[tuple[str, str], InventoryCounts] = field(default_factory=dict)
     flag_signs: dict[tuple[str, str, str], FlagCounts] = field(default_factory=dict)
     ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
+    ranks: dict[tuple[str, str], RankCounts] = field(default_factory=dict)
+    promised: dict[tuple[str, str], int] = field(default_factory=dict)
+    unread: set[tuple[str, str]] = field(default_factory=set)
+    heavy_keys: dict[str, HeavyKey | None] = field(default_factory=dict)
     read: BytesRead = field(default_factory=BytesRead)
 
     def add(self, other: Inventory) -> None:
@@ -60,6 +72,13 @@ class Inventory:
             self.flag_signs.setdefault(flag, FlagCounts()).add(signs)
         for aged, ages in other.ages.items():
             self.ages.setdefault(aged, Ages()).add(ages)
+        for state, ranks in other.ranks.items():
+            self.ranks.setdefault(state, RankCounts()).add(ranks)
+        for state, oldest in other.promised.items():
+            self.promised[state] = max(oldest, self.promised.get(state, oldest))
+        self.unread |= other.unread
+        for operator, key in other.heavy_keys.items():
+            self.heavy_keys[operator] = heavier(self.heavy_keys.get(operator), key)
         self.read.take(other.read)
 
 
@@ -68,7 +87,8 @@ class InventoryTask:
     """The inventory of one chunk of one operator.
 
     `states` are all states of the operator by name. `possible_flags` are the names of the states that may be an unnamed
-    flag, by legacy state.
+    flag, by legacy state. With an `order`, keys are counted by their ranks in it. `aging` are the states with time to
+    live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for.
     """
 
     folder: Location
@@ -77,6 +97,9 @@ class InventoryTask:
     rules: Sequence[Rules]
     states: dict[str, KeyedState]
     possible_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    order: Order | None = None
+    aging: Mapping[str, AgingState] = field(default_factory=dict)
+    heavy_groups: frozenset[int] = frozenset()
 
     def take(self) -> Inventory:
         """Reads the chunk and counts."""
@@ -91,11 +114,18 @@ class InventoryTask:
         return inventory
 
     def _count(self, group: GroupSections, inventory: Inventory) -> None:
-        sets = {rules.legacy.name: key_sets_of(group, rules, self.states) for rules in self.rules}
+        sets = {
+            # In reverse no blob counts.
+            rules.legacy.name: NO_KEYS if rules.reverse else key_sets_of(group, rules, self.states)
+            for rules in self.rules
+        }
         signs = [
             FlagSigns(rules, flags) for rules in self.rules if (flags := self.possible_flags.get(rules.legacy.name))
         ]
+        keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
         for state, section in group:
+            if keys is not None:
+                keys.meet(section)
             key = (self.operator, state.name, group.key_group)
             inventory.entries[key] += len(section)
             inventory.sizes[key] += len(section.raw)
@@ -104,8 +134,12 @@ class InventoryTask:
                 aged = partial(self._count_ages, inventory, rules, state.name)
                 if state.name == rules.legacy.name:
                     _examine(section, rules, sets[rules.legacy.name], met, aged)
+                    if self.order is not None:
+                        _rank(section, rules, sets[rules.legacy.name], self.order, self._ranks(inventory, rules))
                 elif state.name == rules.new_name:
                     rows = parse_rows(section, rules)
+                    if self.order is not None:
+                        self._ranks(inventory, rules).migrated += len(rows.live_keys())
                     aged(rows.timestamps)
                     kept_rows(rows, rules, sets[rules.legacy.name], met)
                 elif state.name == rules.flag_name and state.ttl:
@@ -113,10 +147,21 @@ class InventoryTask:
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
             for one in signs:
                 one.meet(state, section)
+            if state.name in self.aging:
+                self.aging[state.name].count(section, self.operator, inventory)
+        if keys is not None:
+            heaviest = keys.heaviest(group.key_group)
+            inventory.heavy_keys[self.operator] = heavier(inventory.heavy_keys.get(self.operator), heaviest)
+        if self.order is not None:
+            for rules in self.rules:
+                self._ranks(inventory, rules).migrated -= len(sets[rules.legacy.name].both)
         for one in signs:
             for flag, found in one.counts().items():
                 key_of_flag = (self.operator, one.rules.legacy.name, flag)
                 inventory.flag_signs.setdefault(key_of_flag, FlagCounts()).add(found)
+
+    def _ranks(self, inventory: Inventory, rules: Rules) -> RankCounts:
+        return inventory.ranks.setdefault((self.operator, rules.legacy.name), RankCounts())
 
     def _count_ages(
         self, inventory: Inventory, rules: Rules, state: str, timestamps: Integers, counts: Integers | None = None
@@ -174,6 +219,16 @@ def _examine(
         met.unrepresentable_nulls += int((keep & blobs.nulls()).sum())
 
 
+def _rank(section: Section, rules: Rules, sets: KeySets, order: Order, ranks: RankCounts) -> None:
+    """Counts the keys that a lazy run may move: those with a living blob, and no contradiction."""
+    left = live_blobs(section, rules)
+    if len(sets.contradictory):
+        left &= ~members(keys_of(section, np.ones(len(section), np.bool_)), sets.contradictory)
+    starts, ends = (section.key_starts + section.file.prefix)[left], section.key_ends[left]
+    sizes = (section.ends - section.value_starts)[left]
+    ranks.count(order, order.ranks(section.data, starts, ends, sizes), sizes)
+
+
 def inventory_tasks(
     source: Savepoint,
     operator: Operator,
@@ -181,12 +236,29 @@ def inventory_tasks(
     *,
     target_bytes: int,
     at_least: int = 1,
+    order: Order | None = None,
+    told: Sequence[ToldTtl] = (),
+    now: int = 0,
+    parallelism: int = 1,
 ) -> list[InventoryTask]:
-    """Returns the tasks for the keyed state of one operator."""
+    """Returns the tasks for the keyed state of one operator; `told` are times to live of states without rules.
+
+    Keys of more than a fair share of a subtask are looked for, at the operator's parallelism or this one if it is
+    higher.
+    """
     states = {state.name: state for state in source.keyed_states(operator)}
     flags = {one.legacy.name: found for one in rules if (found := flags_to_watch(one, states))}
-    chunks = plan_chunks(operator, source.placed(operator), target_bytes=target_bytes, at_least=at_least)
-    return [InventoryTask(source.folder, operator.hex_id, chunk, rules, states, flags) for chunk in chunks]
+    placed = source.placed(operator)
+    chunks = plan_chunks(operator, placed, target_bytes=target_bytes, at_least=at_least)
+    aging = aging_states(states, rules, told, now)
+    heavy = heavy_groups(placed, max(parallelism, operator.parallelism))
+    return [
+        InventoryTask(
+            source.folder, operator.hex_id, chunk, rules, states, flags, order, aging,
+            heavy.intersection(chunk.key_groups),
+        )
+        for chunk in chunks
+    ]  # fmt: skip
 
 
 def total(inventories: Iterable[Inventory]) -> Inventory:

@@ -148,6 +148,55 @@ def write_rows(  # type: ignore[no-untyped-def]
     return rows
 
 
+@_kernel
+def find_equal(data, starts, ends, wanted, out):  # type: ignore[no-untyped-def]
+    """Finds out which ranges have exactly the wanted bytes."""
+    for index in range(len(starts)):
+        same = ends[index] - starts[index] == len(wanted)
+        place = 0
+        while same and place < len(wanted):
+            same = data[starts[index] + place] == wanted[place]
+            place += 1
+        out[index] = same
+
+
+@_kernel
+def write_blobs(  # type: ignore[no-untyped-def]
+    data, key_starts, key_ends, user_ends, ends, nulls, order, counts, targets, sizes, stamps, prefix, stamped, out,
+    ends_of_blobs,
+):  # fmt: skip
+    """Writes rows of a map state as blobs; the rows of a blob follow each other in `order`, and `counts` says how many.
+
+    A blob is i32, key group, key, i32, [timestamp], i32 count, and for each row: user key, null flag, value without its
+    timestamp (nothing for null). `sizes` are those of the values. This fills where each blob ends.
+    """
+    position = np.int64(0)
+    turn = np.int64(0)
+    for blob in range(len(counts)):
+        first = order[turn]
+        position = _put_i32(out, position, prefix + key_ends[first] - key_starts[first])
+        if prefix == 2:
+            out[position] = np.uint8(targets[blob] >> 8)
+            position += 1
+        out[position] = np.uint8(targets[blob] & 0xFF)
+        position += 1
+        position = _copy(out, position, data, key_starts[first], key_ends[first])
+        position = _put_i32(out, position, sizes[blob])
+        if stamped:
+            position = _put_i32(out, position, stamps[blob] >> 32)
+            position = _put_i32(out, position, stamps[blob])
+        position = _put_i32(out, position, counts[blob])
+        for _ in range(counts[blob]):
+            row = order[turn]
+            turn += 1
+            position = _copy(out, position, data, key_ends[row], user_ends[row])
+            out[position] = nulls[row]
+            position += 1
+            if not nulls[row]:
+                position = _copy(out, position, data, user_ends[row] + (13 if stamped else 5), ends[row])
+        ends_of_blobs[blob] = position
+
+
 @_inlined
 def _mix(word):  # type: ignore[no-untyped-def]
     word ^= word >> _32
@@ -273,6 +322,18 @@ def read_i64(data, positions, out):  # type: ignore[no-untyped-def]
         for byte in range(8):
             value = value << 8 | np.int64(data[positions[index] + byte])
         out[index] = value
+
+
+@_kernel
+def copy_ranges(data, starts, ends, offsets, out):  # type: ignore[no-untyped-def]
+    """Copies the bytes from each start to its end, one range behind the other; `offsets` becomes where each begins."""
+    target = np.int64(0)
+    for index in range(len(starts)):
+        offsets[index] = target
+        size = ends[index] - starts[index]
+        for offset in range(size):
+            out[np.uint64(target + offset)] = data[np.uint64(starts[index] + offset)]
+        target += size
 
 
 @_intrinsic  # type: ignore[untyped-decorator]

@@ -10,23 +10,16 @@ import numpy as np
 from stateferry.errors import PlanError
 from stateferry.migration import kernels
 from stateferry.migration.counts import ConversionCounts
+from stateferry.migration.kept_keys import flags, left_blobs
 from stateferry.migration.rules import Rules, null_under_ttl
 from stateferry.migration.sections import STAMP, Blobs, parse_blobs, parse_rows
+from stateferry.migration.state_metas import flag_state_meta, new_state_meta
 from stateferry.migration.who_wins import KeySets, dropped_nulls, kept_entries, kept_rows, key_sets_of
 from stateferry.savepoint.group_sections import GroupSections
-from stateferry.savepoint.header import (
-    KEYED_STATE_TYPE,
-    NAMESPACE_SERIALIZER,
-    VALUE_SERIALIZER,
-    BackendKind,
-    KeyedHeader,
-    StateMeta,
-)
+from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.rehash import Destination, GroupedEntries, grouped
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
-from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, ttl_snapshot
+from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.walker import Positions
 
 
@@ -44,7 +37,10 @@ class MigrateMaps:
     _ids: dict[str, int] = field(default_factory=dict)
 
     def header(self, merged: KeyedHeader) -> KeyedHeader:
-        """Returns the header with the new states, and without the legacy states and flags unless they are kept."""
+        """Returns the header with the new states, and without the legacy states and flags unless they are kept.
+
+        If only some keys are moved, they are kept, and a flag state that isn't there yet is described too.
+        """
         metas = {meta.name: meta for meta in merged.states}
         for rules in self.rules:
             new = new_state_meta(metas[rules.legacy.name], rules.new_name)
@@ -55,30 +51,52 @@ class MigrateMaps:
                     f"{'with' if rules.legacy.ttl else 'without'} TTL, which {rules.legacy.name} would become"
                 )
             metas[rules.new_name] = described
-        left_out = set() if self.keep_legacy else self._legacy_names()
+            if rules.chosen is not None:
+                flag = rules.chosen.flag
+                metas.setdefault(flag.name, flag_state_meta(metas[rules.legacy.name], flag))
+        left_out = self._left_out()
         states = tuple(meta for meta in metas.values() if meta.name not in left_out)
         self._ids = {meta.name: index for index, meta in enumerate(states)}
         return KeyedHeader(merged.compressed, merged.key_serializer, states)
 
-    def _legacy_names(self) -> set[str]:
-        flags = {rules.flag_name for rules in self.rules if rules.flag_name}
-        return flags | {rules.legacy.name for rules in self.rules}
+    def _left_out(self) -> set[str]:
+        """The names of the states that the new savepoint doesn't have."""
+        if self.keep_legacy:
+            return set()
+        whole = [rules for rules in self.rules if rules.chosen is None]
+        return {name for rules in whole for name in (rules.legacy.name, rules.flag_name) if name is not None}
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
-        """Yields the new entries of a key group: other states as they are, then the rows of each new state."""
+        """Yields the new entries of a key group: other states as they are, then those of each migrated state."""
         here = {state.name for state in group.states}
-        touched = {rules.new_name for rules in self.rules} | (set() if self.keep_legacy else self._legacy_names())
+        touched = self._left_out() | {rules.new_name for rules in self.rules}
+        for rules in self.rules:
+            if rules.chosen is not None:
+                touched |= {rules.legacy.name, rules.chosen.flag.name}
         if here - touched:
             for state, section in group:
                 if state.name not in touched:
                     yield destination.send(section, state, self._ids[state.name])
         for rules in self.rules:
-            yield from self._new_rows(rules, group, destination)
+            counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
+            if rules.chosen is not None:
+                group.keep()
+            sets = key_sets_of(group, rules, self.states)
+            yield from self._new_rows(rules, group, sets, destination, counts)
+            if rules.chosen is not None:
+                yield from left_blobs(rules, group, sets, self._ids[rules.legacy.name], destination)
+                flag_id = self._ids[rules.chosen.flag.name]
+                yield from flags(rules, rules.chosen, group, sets, flag_id, destination, counts)
 
-    def _new_rows(self, rules: Rules, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
-        counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
+    def _new_rows(
+        self,
+        rules: Rules,
+        group: GroupSections,
+        sets: KeySets,
+        destination: Destination,
+        counts: ConversionCounts,
+    ) -> Iterator[GroupedEntries]:
         new_id = self._ids[rules.new_name]
-        sets = key_sets_of(group, rules, self.states)
         for state, section in group:
             if state.name == rules.new_name:
                 kept = kept_rows(parse_rows(section, rules), rules, sets, counts)
@@ -89,28 +107,6 @@ class MigrateMaps:
             elif state.name == rules.legacy.name:
                 targets = destination.key_groups(section, state)
                 yield convert(section, rules, sets, new_id, targets, destination.prefix, counts)
-
-
-def new_state_meta(legacy: StateMeta, name: str) -> StateMeta:
-    """Returns the description of the map state that a `ValueState<Map>` becomes, from the parts of its own."""
-    value, namespace = legacy.serializer(VALUE_SERIALIZER), legacy.serializer(NAMESPACE_SERIALIZER)
-    if value is None or namespace is None:
-        raise PlanError(f"state {legacy.name} has no serializers of value and namespace")
-    return StateMeta(
-        name,
-        BackendKind.KEY_VALUE,
-        ((KEYED_STATE_TYPE, StateKind.MAP.value),),
-        ((VALUE_SERIALIZER, _map_of_stamped(value)), (NAMESPACE_SERIALIZER, namespace)),
-    )
-
-
-def _map_of_stamped(value: SerializerSnapshot) -> SerializerSnapshot:
-    """Turns `Ttl<Map<K, V>>` into `Map<K, Ttl<V>>`; a map without time to live stays as it is."""
-    if value.class_name != TTL_SNAPSHOT:
-        return value
-    _, map_ = value.nested
-    user_key, user_value = map_.nested
-    return map_snapshot(user_key, ttl_snapshot(user_value))
 
 
 def convert(

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from stateferry.errors import RefusedError, RejectedError, StateferryError
+from stateferry.migration.chosen import Chosen
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import FlinkType, MapType
+from stateferry.ttl import StateTtlConfig
 from stateferry.values.values import encode
 
 
@@ -21,7 +23,12 @@ class Contradiction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan."""
+    """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan.
+
+    `chosen` are the keys that a lazy run moves; without it all keys are moved.
+
+    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes.
+    """
 
     legacy: KeyedState
     new_name: str
@@ -32,6 +39,15 @@ class Rules:
     drop_unrepresentable_nulls: bool = False
     on_contradiction: Contradiction = Contradiction.STOP
     no_flag: bool = False
+    chosen: Chosen | None = None
+    # The rows of the new state become blobs of the legacy state again.
+    reverse: bool = False
+    drop_legacy_blobs: bool = False
+
+    @property
+    def made_name(self) -> str:
+        """The name of the state that is made: the new state or, in reverse, the legacy state."""
+        return self.legacy.name if self.reverse else self.new_name
 
     @property
     def map_type(self) -> MapType:
@@ -46,8 +62,22 @@ class Rules:
         return self.ttl is not None and not self.keep_expired
 
 
+@dataclass(frozen=True, slots=True)
+class ToldTtl:
+    """The time to live that a plan tells of a state that isn't migrated; with `drops` what has expired is left out."""
+
+    state: KeyedState
+    config: StateTtlConfig
+    now: int
+    drops: bool = False
+
+
 class ContradictionsError(RejectedError):
     """Keys are flagged as migrated and still have a blob, and the plan has no rule for them."""
+
+
+class LeftoverBlobsError(RejectedError):
+    """The new job's savepoint still has blobs, and the plan has no rule for them."""
 
 
 class NullsCannotBeKeptError(RejectedError):

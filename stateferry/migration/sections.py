@@ -87,14 +87,31 @@ def parse_blobs(section: Section, rules: Rules) -> Blobs:
     )
 
 
+def live_blobs(section: Section, rules: Rules) -> Flags:
+    """Whether each blob hasn't expired."""
+    if not rules.legacy.ttl:
+        return np.ones(len(section), np.bool_)
+    with section.locating():
+        return is_live(read_timestamps(section.data, section.value_starts, section.ends), rules, len(section))
+
+
 def live_blob_keys(section: Section, rules: Rules) -> pa.Array:
     """Returns the keys of the blobs that haven't expired."""
-    live = np.ones(len(section), np.bool_)
-    if rules.legacy.ttl:
-        with section.locating():
-            live = is_live(read_timestamps(section.data, section.value_starts, section.ends), rules, len(section))
+    return keys_of(section, live_blobs(section, rules))
+
+
+def keys_of(section: Section, chosen: Flags) -> pa.Array:
+    """Returns the keys of the chosen entries of a section without user keys."""
     starts = section.key_starts + section.file.prefix
-    return hashed_keys(section.data, starts[live], section.key_ends[live])
+    return hashed_keys(section.data, starts[chosen], section.key_ends[chosen])
+
+
+def chosen_blobs(section: Section, rules: Rules) -> Flags:
+    """Whether each blob is of a key that the run moves."""
+    if rules.chosen is None:
+        return np.ones(len(section), np.bool_)
+    starts = section.key_starts + section.file.prefix
+    return rules.chosen.among(section.data, starts, section.key_ends, section.ends - section.value_starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +157,7 @@ def parse_rows(section: Section, rules: Rules) -> MapRows:
 
 def set_flag_keys(section: Section, flag: KeyedState, rules: Rules) -> pa.Array:
     """Returns the keys whose flag is set and hasn't expired."""
-    are_set = set_flags(section, flag, rules)
-    starts = section.key_starts + section.file.prefix
-    return hashed_keys(section.data, starts[are_set], section.key_ends[are_set])
+    return keys_of(section, set_flags(section, flag, rules))
 
 
 def set_flags(section: Section, flag: KeyedState, rules: Rules) -> Flags:

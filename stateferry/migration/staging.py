@@ -14,7 +14,7 @@ from stateferry.digests import Digests
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.counts import ConversionCounts
 from stateferry.migration.exchange import Arrivals, send
-from stateferry.migration.map_migration import MigrateMaps
+from stateferry.migration.living import counts_of
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, NativeHandle, RelativeFile, StreamHandle
 from stateferry.savepoint.operator_rewrite import OperatorRewrite
 from stateferry.savepoint.savepoint_properties import canonical_properties, native_properties
@@ -68,12 +68,12 @@ class FileTask:
 
     def _staged(self, handle: KeyedHandle | NativeHandle, digests: Digests, began: float) -> StagedFile:
         seconds = time.monotonic() - began
-        return StagedFile(self.rewrite.old.id, self.subtask, handle, digests, seconds, counts_of(self.rewrite))
+        return StagedFile(self.rewrite.old.id, self.subtask, handle, digests, seconds, counts_of_rewrite(self.rewrite))
 
 
-def counts_of(rewrite: OperatorRewrite) -> dict[str, ConversionCounts]:
+def counts_of_rewrite(rewrite: OperatorRewrite) -> dict[str, ConversionCounts]:
     """Returns what a rewrite counted, by legacy state."""
-    return dict(rewrite.transform.counts) if isinstance(rewrite.transform, MigrateMaps) else {}
+    return dict(counts_of(rewrite.transform))
 
 
 def add_counts(counts: Iterable[dict[str, ConversionCounts]]) -> dict[str, ConversionCounts]:
@@ -96,7 +96,7 @@ class SendTask:
     def send(self) -> SentFile:
         """Writes the file; returns its size, and what was counted."""
         size = send(self.file, self.rewrite.send(self.key_groups))
-        return SentFile(size, counts_of(self.rewrite))
+        return SentFile(size, counts_of_rewrite(self.rewrite))
 
 
 @dataclass(frozen=True, slots=True)

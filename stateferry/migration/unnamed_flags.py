@@ -95,11 +95,13 @@ def unnamed_flag(rules: Rules, operator: str, signs: Mapping[str, FlagCounts]) -
         named = f"the savepoint has no flag state {rules.flag_name}"
     found = ". ".join(_found(name, counts, rules) for name, counts in alike.items())
     answers = " or ".join(f"--flag-state {name}" for name in alike)
+    why = "Without the flag, a blob that the job left behind when it moved a key would be merged into the key's rows"
+    if rules.reverse:
+        why = "The flag would stay, and say of keys that have a blob again that they are moved"
     return UnnamedFlagError(
         f"state {rules.legacy.name} of operator {operator}: {named}, but the job seems to mark the keys that it has "
-        f"moved to {rules.new_name}. {found}. Without the flag, a blob that the job left behind when it moved a key "
-        f"would be merged into the key's rows. Plan again with {answers} if this state marks the moved keys, or with "
-        "--no-flag-state if no state does"
+        f"moved to {rules.new_name}. {found}. {why}. Plan again with {answers} if this state marks the moved keys, or "
+        "with --no-flag-state if no state does"
     )
 
 

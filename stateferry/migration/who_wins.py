@@ -10,8 +10,11 @@ Flags, blobs and rows are those of the savepoint that have not expired:
 | set | there | any | a contradiction: the plan's rule chooses the blob's entries (`blob`) or the rows (`rows`) |
 | - | - | some | the rows |
 
-All contradictions are counted. Every entry of a blob inherits the blob's timestamp. The functions here work on one key
-group at a time. They keep 16 bytes for each key with a flag, a blob or rows, and for each row of a key that has a blob.
+All contradictions are counted. Every entry of a blob inherits the blob's timestamp. A lazy run moves only the keys that
+are chosen, and those with a contradiction, which its rule settles. The blobs of the others stay as they are.
+
+The functions here work on one key group at a time. They keep 16 bytes for each key with a flag, a blob or rows, and for
+each row of a key that has a blob.
 """
 
 from __future__ import annotations
@@ -25,7 +28,17 @@ import pyarrow as pa
 from stateferry.migration.counts import StateCounts
 from stateferry.migration.key_hashes import NO_HASHES, members
 from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
-from stateferry.migration.sections import Blobs, MapRows, is_live, live_blob_keys, parse_rows, set_flag_keys
+from stateferry.migration.sections import (
+    Blobs,
+    MapRows,
+    chosen_blobs,
+    is_live,
+    keys_of,
+    live_blob_keys,
+    live_blobs,
+    parse_rows,
+    set_flag_keys,
+)
 from stateferry.quantities import noun
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.keyed_file import Section
@@ -36,13 +49,19 @@ from stateferry.serializers.walker import Flags, Positions
 
 @dataclass(frozen=True, slots=True)
 class KeySets:
-    """Keys of one key group: those with a flag and a blob, and the rows (key and user key) that win over a blob."""
+    """Keys of one key group: those with a flag and a blob, and the rows (key and user key) that win over a blob.
+
+    `both` are the keys with a blob and rows, without those of a contradiction. `moved` are the keys that a lazy run
+    moves; it is empty if the run isn't lazy.
+    """
 
     contradictory: pa.Array
     superseding: pa.Array
+    both: pa.Array
+    moved: pa.Array
 
 
-NO_KEYS = KeySets(NO_HASHES, NO_HASHES)
+NO_KEYS = KeySets(NO_HASHES, NO_HASHES, NO_HASHES, NO_HASHES)
 
 
 def key_sets_of(group: GroupSections, rules: Rules, states: Mapping[str, KeyedState]) -> KeySets:
@@ -62,7 +81,7 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
 
     `flag` is the flag state if the savepoint has it. `group` may be iterated twice.
     """
-    flagged, with_rows, blobs = [NO_HASHES], [NO_HASHES], [NO_HASHES]
+    flagged, with_rows, blobs, moved = [NO_HASHES], [NO_HASHES], [NO_HASHES], [NO_HASHES]
     for state, section in group:
         if flag is not None and state.name == rules.flag_name:
             flagged.append(set_flag_keys(section, flag, rules))
@@ -70,6 +89,8 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
             with_rows.append(parse_rows(section, rules).live_keys())
         elif state.name == rules.legacy.name:
             blobs.append(live_blob_keys(section, rules))
+            if rules.chosen is not None:
+                moved.append(keys_of(section, live_blobs(section, rules) & chosen_blobs(section, rules)))
     all_blobs = pa.concat_arrays(blobs)
     contradictory = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(flagged))))
     both = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(with_rows))))
@@ -80,7 +101,9 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
             if state.name == rules.new_name:
                 rows = parse_rows(section, rules)
                 superseding.append(rows.pairs().filter(pa.array(members(rows.keys(), both) & rows.live)))
-    return KeySets(contradictory, pa.concat_arrays(superseding))
+    all_moved = pa.concat_arrays(moved)
+    all_moved = all_moved.filter(pa.array(~members(all_moved, contradictory)))
+    return KeySets(contradictory, pa.concat_arrays(superseding), both, all_moved)
 
 
 def kept_rows(rows: MapRows, rules: Rules, sets: KeySets, counts: StateCounts) -> Positions:
@@ -107,7 +130,12 @@ def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: StateCounts)
     counts.blobs_expired += int((~live).sum())
     counts.blob_entries_expired += int(blobs.counts[~live].sum())
     _count_future(blobs.timestamps, rules, counts)
-    live = live & _against_flags(blobs, live, rules, sets, counts)
+    left = live & ~chosen_blobs(blobs.section, rules) if rules.chosen is not None else np.zeros(len(live), np.bool_)
+    if left.any() and len(sets.contradictory):
+        left &= ~members(blobs.keys(), sets.contradictory)
+    counts.blobs_left += int(left.sum())
+    counts.blob_entries_left += int(blobs.counts[left].sum())
+    live = live & ~left & _against_flags(blobs, live, rules, sets, counts)
     keep = blobs.per_entry(live)
     if len(sets.superseding):
         superseded = members(blobs.pairs(), sets.superseding) & keep

@@ -8,20 +8,22 @@ again and takes back those that don't belong in the new state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
 from stateferry.counts import Counts
 from stateferry.errors import DamagedError
-from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.migration.chosen import Chosen
+from stateferry.migration.rules import Contradiction, Rules, ToldTtl, null_under_ttl
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import Scalar
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.ttl import expired_array
+from stateferry.validation.aging_content import AgingCounts, aging_entries
 from stateferry.validation.content import (
     BlobEntries,
     Entries,
@@ -36,12 +38,15 @@ from stateferry.validation.content import (
 from stateferry.validation.conversion import OperatorConversion
 from stateferry.validation.sampling import KeySample
 
-EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL = (
+EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL, LEFT, MOVED, SET = (
     "expired",
     "superseded by a row",
     "the key is flagged as migrated",
     "replaced by the key's blob",
     "a null that the new state can't hold",
+    "the key is not moved",
+    "the key is moved",
+    "the key is moved, and its flag set",
 )
 
 
@@ -49,7 +54,8 @@ EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL = (
 class SourceCounts(Counts):
     """What the source has for one new state.
 
-    The entries of `nulls_that_cannot_be_kept` are alive, and neither superseded nor of flagged keys.
+    The entries of `nulls_that_cannot_be_kept` are alive, and neither superseded nor of flagged keys. `leftover_blobs`
+    are those that a source still has whose rows become blobs. The last seven are counted in a lazy run.
     """
 
     blob_entries: int = 0
@@ -61,6 +67,14 @@ class SourceCounts(Counts):
     rows_replaced: int = 0
     contradictions: int = 0
     nulls_that_cannot_be_kept: int = 0
+    leftover_blobs: int = 0
+    blob_entries_left: int = 0
+    blobs: int = 0
+    blobs_moved: int = 0
+    blobs_expired: int = 0
+    flags: int = 0
+    flags_replaced: int = 0
+    flags_set: int = 0
 
 
 class Sink(Protocol):
@@ -78,11 +92,15 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class _Claims:
-    """Hashes of the keys of one key group that have a flag, rows or a blob that is alive."""
+    """Hashes of the keys of one key group that have a flag, rows or a blob that is alive.
+
+    `moved` are those with a living blob that a lazy run moves.
+    """
 
     flagged: list[Hashes] = field(default_factory=list)
     rows: list[Hashes] = field(default_factory=list)
     blobs: list[Hashes] = field(default_factory=list)
+    moved: list[Hashes] = field(default_factory=list)
 
 
 def _joined(parts: list[Hashes]) -> Hashes:
@@ -96,7 +114,7 @@ def _among(hashes: Hashes, some: Hashes) -> Flags:
 class ExpectedEntries:
     """Reads key groups of the source, and passes on to a sink what must become of them.
 
-    `counts` are by new state.
+    `counts` are by new state, `aging` by state that isn't migrated and loses what has expired.
     """
 
     def __init__(
@@ -106,17 +124,21 @@ class ExpectedEntries:
         self._conversion, self._sink = conversion, sink
         self._samples = samples or {}
         self._new_states = conversion.new_states
-        self.counts: dict[str, SourceCounts] = {rules.new_name: SourceCounts() for rules in conversion.rules}
+        self._aging = conversion.aging_states
+        self.counts: dict[str, SourceCounts] = {rules.made_name: SourceCounts() for rules in conversion.rules}
+        self.aging: dict[str, AgingCounts] = {name: AgingCounts() for name in self._aging}
 
-    def read(self, group: GroupSections) -> None:
-        """Reads one key group."""
+    def read(self, group: GroupSections, *, carries: bool = True) -> None:
+        """Reads one key group; without `carries` only the states that are migrated."""
         conversion = self._conversion
         here = {state.name for state in group.states}
         claims = {rules.new_name: _Claims() for rules in conversion.rules}
-        untouched = here - conversion.left_behind - self._new_states.keys()
+        untouched = here - conversion.left_behind - conversion.divided - self._new_states.keys()
         for state, section in group:
             with section.locating():
-                if state.name in untouched:
+                if carries and state.name in self._aging:
+                    self._age(self._aging[state.name], section)
+                elif carries and state.name in untouched:
                     self._carry(state, section)
                 for rules in conversion.rules:
                     if state.name == rules.legacy.name:
@@ -132,6 +154,16 @@ class ExpectedEntries:
     def _carry(self, state: KeyedState, section: Section) -> None:
         entries = plain_entries(section, self._groups(state, section))
         self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
+
+    def _age(self, told: ToldTtl, section: Section) -> None:
+        name = told.state.name
+        found = aging_entries(section, told, self._groups(told.state, section))
+        if name in self._samples:
+            self._samples[name].see(name, section, found.keys)
+        self.aging[name].entries += len(found.entries)
+        self.aging[name].expired += int((~found.living).sum())
+        self._sink.add(name, found.entries, found.living)
+        self._sink.leave_out(name, found.entries, ~found.living, EXPIRED)
 
     def _groups(self, state: KeyedState, section: Section) -> Positions:
         if not self._conversion.changes_key_groups:
@@ -155,26 +187,54 @@ class ExpectedEntries:
         counts.nulls_that_cannot_be_kept += int(nulls.sum())
         if claims is not None:
             claims.blobs.append(blobs.keys[live])
+        if rules.chosen is not None:
+            self._divide(rules, rules.chosen, section, blobs, live, claims)
         self._sink.add(rules.new_name, blobs.entries, kept)
         self._sink.leave_out(rules.new_name, blobs.entries, blobs.per_entry(~live), EXPIRED)
         self._sink.leave_out(rules.new_name, blobs.entries, nulls, NULL)
+
+    def _divide(
+        self, rules: Rules, chosen: Chosen, section: Section, blobs: BlobEntries, live: Flags, claims: _Claims | None
+    ) -> None:
+        """Adds the blobs that stay, and flags for the keys of the others."""
+        counts, moved = self.counts[rules.new_name], _moved(chosen, section)
+        whole = plain_entries(section, self._groups(rules.legacy, section))
+        counts.blobs += len(section)
+        counts.blobs_expired += int((~live).sum())
+        counts.blobs_moved += int((live & moved).sum())
+        counts.blob_entries_left += int(blobs.counts[live & ~moved].sum())
+        counts.flags_set += int((live & moved).sum())
+        self._sink.add(rules.legacy.name, whole, live & ~moved)
+        self._sink.leave_out(rules.legacy.name, whole, ~live, EXPIRED)
+        self._sink.leave_out(rules.legacy.name, whole, live & moved, MOVED)
+        self._sink.leave_out(rules.new_name, blobs.entries, blobs.per_entry(live & ~moved), LEFT)
+        self._sink.add(chosen.flag.name, _flags_to_set(rules, chosen, whole, blobs.stamps), live & moved)
+        if claims is not None:
+            claims.moved.append(blobs.keys[live & moved])
 
     def _flags(self, rules: Rules, flag: KeyedState, section: Section, claims: _Claims) -> None:
         keys = hash_ranges(section.data, section.key_starts + section.file.prefix, section.key_ends)
         self._sample(rules, flag.name, section, keys)
         claims.flagged.append(keys[_set(section, flag, rules)])
+        if rules.chosen is not None:
+            self.counts[rules.new_name].flags += len(section)
+            self._sink.add(flag.name, plain_entries(section, self._groups(flag, section)), np.ones(len(keys), np.bool_))
 
     def _sample(self, rules: Rules, state: str, section: Section, keys: Hashes) -> None:
-        if rules.new_name in self._samples:
-            self._samples[rules.new_name].see(state, section, keys)
+        if rules.made_name in self._samples:
+            self._samples[rules.made_name].see(state, section, keys)
 
     def _living_entries(self, rules: Rules, section: Section) -> tuple[BlobEntries, Flags, Flags, Flags]:
-        """Returns the blobs, and flags: living blobs, entries that can become rows, living nulls that can't."""
+        """Returns the blobs, and flags: living blobs, entries that become rows, living nulls that can't.
+
+        Entries of blobs that a lazy run leaves are neither of the last two.
+        """
         null = null_under_ttl(rules.map_type.value)
         groups = self._groups(rules.legacy, section)
         blobs = blob_entries(section, rules.map_type, rules.legacy.ttl, null, groups)
-        live = _living(blobs.stamps, rules, len(blobs.counts))
-        entries_live = blobs.per_entry(live)
+        live = living(blobs.stamps, rules, len(blobs.counts))
+        moved = live if rules.chosen is None else live & _moved(rules.chosen, section)
+        entries_live = blobs.per_entry(moved)
         if not rules.legacy.ttl or null is not None:
             return blobs, live, entries_live, np.zeros(len(entries_live), np.bool_)
         return blobs, live, entries_live & ~blobs.nulls, entries_live & blobs.nulls
@@ -193,7 +253,7 @@ class ExpectedEntries:
     def _living_rows(self, rules: Rules, section: Section) -> tuple[Entries, Flags]:
         state = self._new_states[rules.new_name]
         entries = map_rows(section, state, self._groups(state, section))
-        return entries, _living(entries.stamps, rules, len(entries))
+        return entries, living(entries.stamps, rules, len(entries))
 
     def _settle(self, rules: Rules, group: GroupSections, claims: _Claims) -> None:
         """Takes back entries that don't belong in the new state, for keys that have a blob and also a flag or rows."""
@@ -203,10 +263,52 @@ class ExpectedEntries:
             np.intersect1d(blobs, _joined(claims.rows), assume_unique=True), contradictory, assume_unique=True
         )
         self.counts[rules.new_name].contradictions += len(contradictory)
+        if rules.chosen is not None and (len(contradictory) or len(_joined(claims.moved))):
+            self._settle_division(rules, rules.chosen, group, contradictory, _joined(claims.moved))
         if len(contradictory) == len(both) == 0:
             return
         superseding = self._settle_rows(rules, group, contradictory, both)
         self._settle_blobs(rules, group, contradictory, superseding)
+
+    def _settle_division(
+        self, rules: Rules, chosen: Chosen, group: GroupSections, contradictory: Hashes, moved: Hashes
+    ) -> None:
+        """Takes back the old flags of keys whose flags are set, and divides contradictory keys anew.
+
+        The flag of such a key stands, so it isn't set again, and its blob goes even if the key isn't chosen.
+        """
+        counts = self.counts[rules.new_name]
+        replaced = np.setdiff1d(moved, contradictory, assume_unique=True)
+        for state, section in group:
+            if state.name not in (rules.legacy.name, chosen.flag.name):
+                continue
+            with section.locating():
+                whole = plain_entries(section, self._groups(state, section))
+                if state.name == chosen.flag.name:
+                    gone = _among(whole.keys, replaced)
+                    counts.flags_replaced += int(gone.sum())
+                    self._sink.withdraw(state.name, whole, gone, SET)
+                elif len(contradictory):
+                    self._settle_contradictory(rules, chosen, section, whole, contradictory)
+
+    def _settle_contradictory(
+        self, rules: Rules, chosen: Chosen, section: Section, whole: Entries, contradictory: Hashes
+    ) -> None:
+        counts, was_moved = self.counts[rules.new_name], _moved(chosen, section)
+        full = replace(rules, chosen=None)
+        blobs, live, kept, nulls = self._living_entries(full, section)
+        flagged = live & _among(blobs.keys, contradictory)
+        late = blobs.per_entry(flagged & ~was_moved)
+        counts.blobs_moved += int((flagged & ~was_moved).sum())
+        counts.blob_entries_left -= int(late.sum())
+        counts.flags_set -= int((flagged & was_moved).sum())
+        counts.nulls_that_cannot_be_kept += int((late & nulls).sum())
+        self._sink.withdraw(rules.legacy.name, whole, flagged & ~was_moved, MOVED)
+        self._sink.withdraw(
+            chosen.flag.name, _flags_to_set(rules, chosen, whole, blobs.stamps), flagged & was_moved, FLAGGED
+        )
+        # `_settle_blobs` takes them back if the rows count.
+        self._sink.add(rules.new_name, blobs.entries, late & kept)
 
     def _settle_rows(self, rules: Rules, group: GroupSections, contradictory: Hashes, both: Hashes) -> Hashes:
         """Returns the hashes (key and user key) of rows that replace entries of a blob."""
@@ -227,7 +329,7 @@ class ExpectedEntries:
         for state, section in group:
             if state.name == rules.legacy.name:
                 with section.locating():
-                    blobs, _, kept, nulls = self._living_entries(rules, section)
+                    blobs, _, kept, nulls = self._settled_entries(rules, section, contradictory)
                 flagged = np.zeros(len(blobs.entries), np.bool_)
                 if rules.on_contradiction is not Contradiction.BLOB:
                     flagged = blobs.per_entry(_among(blobs.keys, contradictory))
@@ -238,8 +340,36 @@ class ExpectedEntries:
                 self._sink.withdraw(rules.new_name, blobs.entries, flagged & kept, FLAGGED)
                 self._sink.withdraw(rules.new_name, blobs.entries, superseded & kept, SUPERSEDED)
 
+    def _settled_entries(
+        self, rules: Rules, section: Section, contradictory: Hashes
+    ) -> tuple[BlobEntries, Flags, Flags, Flags]:
+        """As `_living_entries`, but contradictory keys are moved even if they aren't chosen."""
+        blobs, live, kept, nulls = self._living_entries(replace(rules, chosen=None), section)
+        if rules.chosen is not None:
+            moved = blobs.per_entry(_moved(rules.chosen, section) | _among(blobs.keys, contradictory))
+            kept, nulls = kept & moved, nulls & moved
+        return blobs, live, kept, nulls
 
-def _living(stamps: Positions, rules: Rules, count: int) -> Flags:
+
+def _moved(chosen: Chosen, section: Section) -> Flags:
+    """Whether each blob is of a key that is chosen."""
+    starts = section.key_starts + section.file.prefix
+    return chosen.among(section.data, starts, section.key_ends, section.ends - section.value_starts)
+
+
+def _flags_to_set(rules: Rules, chosen: Chosen, blobs: Entries, stamps: Positions) -> Entries:
+    """The flag of each blob's key, as it is set if the key is moved: true, and the blob's timestamp before it."""
+    values = np.ones((len(blobs), 1), np.uint8)
+    if chosen.flag.ttl:
+        clock = stamps if rules.legacy.ttl else np.full(len(blobs), rules.now)
+        values = np.concatenate((clock.astype(">i8").view(np.uint8).reshape(-1, 8), values), axis=1)
+    size = values.shape[1]
+    starts = len(blobs.data) + size * np.arange(len(blobs))
+    data = np.concatenate((blobs.data, values.reshape(-1)))
+    return replace(blobs, data=data, value_starts=starts, value_ends=starts + size)
+
+
+def living(stamps: Positions, rules: Rules, count: int) -> Flags:
     """Which entries have not expired, or all if expired ones are kept."""
     if rules.ttl is None or not rules.drops_expired or len(stamps) == 0:
         return np.ones(count, np.bool_)
@@ -252,7 +382,7 @@ def _set(section: Section, flag: KeyedState, rules: Rules) -> Flags:
     data, values = section.data, section.value_starts
     live = np.ones(len(section), np.bool_)
     if flag.ttl:
-        live = _living(timestamps_at(data, values, section.ends), rules, len(section))
+        live = living(timestamps_at(data, values, section.ends), rules, len(section))
         values = values + 8
     if flag.value is Scalar.BOOLEAN:
         for short in np.flatnonzero(values >= section.ends)[:1]:

@@ -44,6 +44,8 @@ class LegacyState:
     max_parallelism: int = 128
     checkpoint_id: int = 1
     false_flags: Mapping[str, int] = field(default_factory=dict)
+    has_flag_state: bool = True
+    flag_ttl: bool | None = None
 
     def with_changes(self, **changes: object) -> LegacyState:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -64,7 +66,7 @@ class LegacyState:
         return Savepoint.open(target)
 
     def _header(self) -> KeyedHeader:
-        text, value = simple_snapshot(Scalar.STRING), simple_snapshot(self.value)
+        text, value, boolean = map(simple_snapshot, (Scalar.STRING, self.value, Scalar.BOOLEAN))
         namespace = (NAMESPACE_SERIALIZER, simple_snapshot(Scalar.VOID_NAMESPACE))
 
         def meta(name: str, kind: str, snapshot: SerializerSnapshot) -> StateMeta:
@@ -77,9 +79,13 @@ class LegacyState:
         states = (
             meta(LEGACY, "VALUE", stamped(map_snapshot(text, value))),
             meta(NEW, "MAP", map_snapshot(text, stamped(value))),
-            meta(FLAG, "VALUE", stamped(simple_snapshot(Scalar.BOOLEAN))),
+            meta(FLAG, "VALUE", ttl_snapshot(boolean) if self._flags_are_stamped else boolean),
         )
-        return KeyedHeader(False, text, states)
+        return KeyedHeader(False, text, states if self.has_flag_state else states[:2])
+
+    @property
+    def _flags_are_stamped(self) -> bool:
+        return self.ttl if self.flag_ttl is None else self.flag_ttl
 
     def _entries(self) -> dict[int, dict[int, list[bytes]]]:
         found: dict[int, dict[int, list[bytes]]] = {}
@@ -105,7 +111,8 @@ class LegacyState:
                     add(1, key, encode(Scalar.STRING, user_key), b"\0" + stamp(timestamp) + encode(self.value, value))
         for flags, value in ((self.flags, b"\1"), (self.false_flags, b"\0")):
             for key, timestamp in flags.items():
-                add(2, key, b"", stamp(timestamp) + value)
+                stamped = timestamp.to_bytes(8, "big", signed=True) if self._flags_are_stamped else b""
+                add(2, key, b"", stamped + value)
         return found
 
     def migrated(self, rules: Rules) -> dict[tuple[str, str], tuple[object, int | None]]:

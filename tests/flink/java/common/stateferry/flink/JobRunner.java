@@ -97,15 +97,32 @@ final class JobRunner {
         }
     }
 
+    /** Runs a job that does what a script says, from a savepoint if there is one; answers with the savepoint it leaves. */
+    String jobSide(JobSide.Script script, Path savepoint, Path target, Path observed) throws Exception {
+        Spec.Job settings = new Spec.Job();
+        settings.backend = script.backend;
+        try (Board board = new Board(UUID.randomUUID().toString(), false, observed)) {
+            JobGraph graph = JobSide.graph(board.id(), script, configuration(settings));
+            Set<String> reports = Set.of(Board.reportOf("calls", 0), Board.reportOf(JobSide.UID, 0));
+            JobID id = submit(board, graph, savepoint, false, reports);
+            awaitExecution(id, settings);
+            return snapshot(id, "CANONICAL", target);
+        }
+    }
+
     private JobID start(Board board, Spec.Job job, Path savepoint, boolean claim) throws Exception {
         Topology topology = new Topology(board.id(), job);
         JobGraph graph = topology.graph(configuration(job));
+        return submit(board, graph, savepoint, claim, topology.reports(savepoint != null));
+    }
+
+    private JobID submit(Board board, JobGraph graph, Path savepoint, boolean claim, Set<String> reports)
+            throws Exception {
         if (savepoint != null) {
             String path = savepoint.toUri().toString();
             graph.setSavepointRestoreSettings(ClaimMode.of(path, claim));
         }
         JobID id = cluster().submitJob(graph).get(patience.toSeconds(), TimeUnit.SECONDS).getJobID();
-        Set<String> reports = topology.reports(savepoint != null);
         await(id, "the reports of " + reports, () -> board.hasReports(reports));
         return id;
     }

@@ -70,6 +70,11 @@ public final class Main {
                     command.get("claim").asBoolean(),
                     command.get("format").asText(),
                     path(command, "target")));
+            case "job_side" -> answer.put("savepoint", jobs.jobSide(
+                    Json.bind(command.get("script"), JobSide.Script.class),
+                    command.get("savepoint").isNull() ? null : path(command, "savepoint"),
+                    path(command, "target"),
+                    path(command, "observed")));
             case "restore" -> answer.put("timers_missed", jobs.restore(
                     Json.bind(command.get("job"), Spec.Job.class),
                     path(command, "savepoint"),
