@@ -24,37 +24,42 @@ def how_to_apply(savepoint: Savepoint, operator: Operator, layout: Layout) -> It
     if blocked:
         yield f"A run can't change the max parallelism of this savepoint: {'; '.join(blocked)}."
         return
-    migratable = [
-        (owner, state)
-        for owner in sorted(savepoint.keyed_operators(), key=lambda one: one is not operator)
-        for state in savepoint.keyed_states(owner)
-        if state.why_not_migratable is None
-    ]
-    if not migratable:
-        yield (
-            "Only `stateferry run` changes the max parallelism, and it does so together with a migration: this "
-            "savepoint has no ValueState of a map to migrate."
-        )
-        return
-    owner, state = migratable[0]
+    job = () if len(savepoint.keyed_operators()) == 1 else ("--job", "JOB")
     parts = [
-        *("stateferry", "run", "--savepoint", savepoint.folder.shown, "--target", "NEW_FOLDER"),
-        *("--operator", owner.label, "--legacy-state", state.name, "--new-state", "NEW_STATE"),
-        *(("--ttl", "DURATION") if state.ttl else ()),
-        # A run's parallelism is that of the operator that it migrates.
-        *(("--parallelism", str(layout.parallelism)) if owner is operator else ()),
+        *("stateferry", "run", "--savepoint", savepoint.folder.shown, "--target", "NEW_FOLDER", *job),
+        *(("--parallelism", f"{_name(savepoint, operator)}={layout.parallelism}") if _scales(operator, layout) else ()),
         *("--max-parallelism", str(layout.max_parallelism)),
     ]
     yield shlex.join(parts)
+    yield from _with_a_migration(savepoint, operator)
     others = len(savepoint.metadata.operators) - 1
     if others:
         yield (
             "The max parallelism becomes that of every operator in the savepoint "
             f"({others} {'other' if others == 1 else 'others'})."
         )
-    if owner is not operator and layout.parallelism != operator.parallelism:
-        yield f"Then start the job with parallelism {layout.parallelism} for operator {operator.label}."
     yield f"A job that sets a max parallelism has to set {layout.max_parallelism}; one that sets none adopts it."
+
+
+def _scales(operator: Operator, layout: Layout) -> bool:
+    return layout.parallelism != operator.parallelism
+
+
+def _name(savepoint: Savepoint, operator: Operator) -> str:
+    """What names the operator on a command line: its label, if no other has that."""
+    alike = [one for one in savepoint.metadata.operators if operator.label in (one.uid, one.name)]
+    return operator.label if len(alike) == 1 else operator.hex_id
+
+
+def _with_a_migration(savepoint: Savepoint, operator: Operator) -> Iterator[str]:
+    """Yields what to add to the command, if there is a state that the same run can migrate."""
+    for owner in sorted(savepoint.keyed_operators(), key=lambda one: one is not operator):
+        for state in savepoint.keyed_states(owner):
+            if state.why_not_migratable is None:
+                names = ["--operator", _name(savepoint, owner), "--legacy-state", state.name, "--new-state"]
+                added = shlex.join([*names, "NEW_STATE", *(("--ttl", "DURATION") if state.ttl else ())])
+                yield f"To migrate {state.name} to a MapState in the same run, add: {added}"
+                return
 
 
 def _fixed_operators(savepoint: Savepoint) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 Rows of a key group that fit into memory are sorted there. A larger key group is written as it comes as long as it comes
 in order. What doesn't is sorted by portions, which wait in files of their own; at the end of the key group these are
-merged with what was written of it, and replace it.
+merged with what was written of it, and replace it. Until then what was written of it has no names that count: another
+attempt to write the same files may be at work, and neither may remove what the other reads.
 """
 
 from __future__ import annotations
@@ -39,24 +40,28 @@ _MOST_OPEN = 128
 
 
 class FamilyWriter:
-    """The files of a column family; `remove` removes a file that another one has replaced."""
+    """The files of a column family.
+
+    `keep` gives a finished draft its name, and `remove` removes one that other files have replaced.
+    """
 
     def __init__(
         self,
         id_: int,
         name: str,
         prefix: int,
-        create: Callable[[], tuple[int, Sink]],
+        create: Callable[[bool], tuple[int, Sink]],
         stored: Callable[[LiveFile], StoredFile],
+        keep: Callable[[LiveFile], None],
         remove: Callable[[LiveFile], None],
         buffers: Buffers,
         *,
         is_compressed: bool,
     ) -> None:
-        """`create` begins the database's next file, and returns its number; `stored` is how to read a finished one."""
+        """`create` begins the database's next file, or a draft of it, and returns its number; `stored` reads one."""
         self.id, self.name, self._prefix, self._buffers = id_, name, prefix, buffers
         self._is_compressed = is_compressed
-        self._create, self._stored, self._remove = create, stored, remove
+        self._create, self._stored, self._keep, self._remove = create, stored, keep, remove
         self.files: list[LiveFile] = []
         self._open: TableWriter | None = None
         self._last: bytes | None = None
@@ -81,18 +86,22 @@ class FamilyWriter:
         if is_all:
             if self._waiting:
                 self._merge(key_group)
+            if self._first_own is not None:
+                self._finish_file()
+                for file in self.files[self._first_own :]:
+                    self._keep(file)
             self._first_own = None
 
     def _append(self, rows: Rows) -> None:
         done = 0
         while done < rows.count:
             if self._open is None:
-                number, sink = self._create()
+                number, sink = self._create(self._first_own is not None)
                 self._open = TableWriter(
                     sink, number, LEVEL, self.name, self.id, self._buffers, is_compressed=self._is_compressed
                 )
             done = self._open.append(rows, done)
-            if done < rows.count:
+            if self._open.is_full:
                 self._finish_file()
         if rows.count:
             self._last = rows.key(rows.count - 1)

@@ -122,6 +122,11 @@ class TableWriter:
         return self._sink.position
 
     @property
+    def is_full(self) -> bool:
+        """Whether the next rows belong in another file."""
+        return self.size >= self._largest
+
+    @property
     def last_key(self) -> bytes:
         """The last row's key."""
         return self._key[: max(int(self._state[kernels.KEY_SIZE]), 0)].tobytes()
@@ -143,7 +148,7 @@ class TableWriter:
             self._rows += after - first
             stuck, first = after == first, after
             written = self._write_blocks()
-            if first < count and self.size >= self._largest:
+            if self.is_full:
                 break
             if first < count and stuck and not written:
                 self._grow(rows, first)

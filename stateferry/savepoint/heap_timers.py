@@ -15,6 +15,7 @@ group, the timestamp with its sign bit flipped, key and namespace; its value is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,28 +34,37 @@ from stateferry.serializers.snapshot_classes import TIMER_SNAPSHOT
 from stateferry.serializers.snapshot_merge import merge_snapshots
 from stateferry.serializers.snapshots import SerializerSnapshot, SnapshotParser, composite_snapshot
 from stateferry.serializers.types import ListType, Scalar, TimerType, TupleType, opaque_parts, type_name
-from stateferry.serializers.walker import Positions, walk_elements
+from stateferry.serializers.walker import Positions, least_size, walk_elements
 
 _MAGIC = 0xF1CD859F - 2**32
 _VERSION = 2
 # In the order of the file.
 _SORTS = ("event", "processing")
+_PREFIX = "_timer_state/"
 _TIMER_VERSION = 2
 _TIMESTAMP = 8
+_HEADER = 12
+# So many bytes of a key group are read at a time.
+_PORTION = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Timers:
-    """The timers of one sort of a service; `starts` and `ends` say where they are in the key group."""
+    """The timers of one sort of a service: where they begin in the key group, and how many they are."""
 
     state: StateMeta
     key: SerializerSnapshot
-    starts: Positions
-    ends: Positions
+    element: TupleType
+    position: int
+    count: int
 
 
 def are_timers(folder: Location, handle: KeyedHandle) -> bool:
-    """Whether raw keyed state is timers that can be read: whether a key group of it has their layout."""
+    """Whether raw keyed state is timers that can be read: whether a key group of it has their layout.
+
+    A file that can't be opened is told as that: what it held isn't known.
+    """
+    open_stream(folder, handle.stream)[0].close()
     try:
         with HeapTimers(folder, handle, 1):
             return True
@@ -63,7 +73,10 @@ def are_timers(folder: Location, handle: KeyedHandle) -> bool:
 
 
 class HeapTimers:
-    """A subtask's timers, open for reading; a context manager. `prefix` is the number of bytes of key group."""
+    """A subtask's timers, open for reading; a context manager. `prefix` is the number of bytes of key group.
+
+    Of a key group a portion is in memory at a time.
+    """
 
     def __init__(self, folder: Location, handle: KeyedHandle, prefix: int) -> None:
         self._folder, self._handle, self._prefix = folder, handle, prefix
@@ -75,12 +88,13 @@ class HeapTimers:
             extent.key_group: KeyGroupExtent(extent.key_group, extent.start - 1, extent.end - 1)
             for extent in key_group_extents(file)
         }
-        self._data, self._read = b"", -1
-        self._timers: list[_Timers] = []
         # All key groups describe the same timers, so the smallest one says which there are.
         smallest = min(self._extents, key=self.size_of, default=None)
+        self._group: _KeyGroup | None = None
+        self._timers: list[_Timers] = []
         try:
-            self._parse(smallest)
+            if smallest is not None:
+                self._timers = self._opened(smallest).all()
         except BaseException:
             self.close()
             raise
@@ -94,6 +108,7 @@ class HeapTimers:
 
     def close(self) -> None:
         """Closes the file until it is read again."""
+        self._group = None
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -118,79 +133,174 @@ class HeapTimers:
         extent = self._extents.get(key_group)
         return extent.end - extent.start if extent is not None else 0
 
-    def rows(self, key_group: int, state: int) -> list[bytes]:
-        """Returns the keys of a state's rows in order, with the key group before them."""
+    def rows(self, key_group: int, state: int) -> Iterator[list[bytes]]:
+        """Yields the keys of a state's rows, with the key group before them: a portion at a time, each in order."""
         if key_group not in self._extents:
-            return []
-        if self._read != key_group:
-            self._parse(key_group)
-            found = tuple(timers.state for timers in self._timers)
-            if found != self.states:
-                expected, others = (", ".join(one.name for one in states) or "none" for states in (self.states, found))
-                raise DamagedError(f"the timers {expected}, as in other key groups", others, **self._place())
-        timers, data = self._timers[state], self._data
-        group = key_group.to_bytes(self._prefix, "big")
-        stamps = timers.ends - _TIMESTAMP
-        return sorted(
-            group + bytes((data[stamp] ^ 0x80,)) + data[stamp + 1 : stamp + _TIMESTAMP] + data[start:stamp]
-            for start, stamp in zip(timers.starts.tolist(), stamps.tolist(), strict=True)
-        )
-
-    def _parse(self, key_group: int | None) -> None:
-        """Reads a key group and finds its timers."""
-        self._timers, self._read = [], -1
-        if key_group is None:
             return
-        extent = self._extents[key_group]
+        group = self._group if self._group is not None and self._group.number == key_group else None
+        group = group or self._opened(key_group)
+        with group.locating():
+            timers = group.timers(state, self.states)
+            prefix = key_group.to_bytes(self._prefix, "big")
+            for data, starts, ends in group.portions(timers):
+                stamps = (ends - _TIMESTAMP).tolist()
+                yield sorted(
+                    prefix + bytes((data[stamp] ^ 0x80,)) + data[stamp + 1 : stamp + _TIMESTAMP] + data[start:stamp]
+                    for start, stamp in zip(starts.tolist(), stamps, strict=True)
+                )
+
+    def _opened(self, key_group: int) -> _KeyGroup:
         if self._file is None:
             self._file = open_stream(self._folder, self._handle.stream)[0]
-        self._file.seek(extent.start)
-        self._data, self._read = bytes(self._file.read(extent.end - extent.start)), key_group
-        if len(self._data) < extent.end - extent.start:
-            raise DamagedError(f"{extent.end - extent.start} bytes", f"{len(self._data)}", **self._place())
+        extent = self._extents[key_group]
+        self._group = None
+        self._group = _KeyGroup(self._file, self.name, key_group, extent.start, extent.end - extent.start)
+        return self._group
+
+
+class _KeyGroup:
+    """The timers of a key group, which are found one sort after the other, as none says where it ends."""
+
+    def __init__(self, file: Any, name: str, number: int, start: int, size: int) -> None:
+        self.number = number
+        self._file, self._name, self._start, self._size = file, name, start, size
+        self._found: list[_Timers] = []
+        with self.locating():
+            data = self._bytes(0, min(size, _HEADER))
+            reader = ByteReader(data, name, base=start)
+            reader.expect_i32(_MAGIC, "the magic number of timers")
+            version = reader.i32("the version of timers")
+            if version != _VERSION:
+                raise RefusedError(f"{name}: timers of version {version}; version {_VERSION} is read (since Flink 1.8)")
+            self._services = reader.i32("the number of timer services")
+            # A service has at least its name and two counts.
+            if not 0 <= self._services <= size // 10:
+                raise reader.damaged("a number of timer services that fits into the key group", f"{self._services}")
+        # Where the next service begins, unless it is known only when the last timers have been walked over.
+        self._next: int | None = reader.position
+
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Adds the place to errors."""
         try:
-            self._timers = list(self._services())
+            yield
         except DamagedError as error:
-            raise error.located(file=self.name, key_group=key_group) from None
+            raise error.located(file=self._name, key_group=self.number) from None
 
-    def _services(self) -> Iterator[_Timers]:
-        base = self._extents[self._read].start
-        reader = ByteReader(self._data, self.name, base=base)
-        reader.expect_i32(_MAGIC, "the magic number of timers")
-        version = reader.i32("the version of timers")
-        if version != _VERSION:
-            raise RefusedError(
-                f"{self.name}: timers of version {version}; version {_VERSION} is read (since Flink 1.8)"
-            )
-        # Writable, as the kernels have been compiled for.
-        data = np.frombuffer(bytearray(self._data + bytes(SLACK)), np.uint8)
-        parser = SnapshotParser(self._data, self.name, base=base)
-        for _ in range(reader.count("the number of timer services", 2)):
-            name = reader.utf("the name of a timer service")
-            key, position = parser.read(reader.position)
-            namespace, reader.position = parser.read(position)
-            for part in (*opaque_parts(key.type), *opaque_parts(namespace.type)):
-                raise RefusedError(f"{self.name}: timers whose keys or namespaces can't be read: {part.class_name}")
-            element = ListType(TupleType((key.type, namespace.type, Scalar.LONG), "a timer"))
-            described = composite_snapshot(
-                TIMER_SNAPSHOT, _TIMER_VERSION, TimerType(key.type, namespace.type), (key, namespace)
-            )
-            for sort in _SORTS:
-                at = np.array([reader.position], np.int64)
-                try:
-                    found = walk_elements(element, data, at, np.array([reader.limit], np.int64))
-                except DamagedError as error:
-                    raise error.located(offset=base + (error.offset or 0)) from None
-                reader.position = int(found.stops[0])
-                meta = StateMeta(
-                    f"_timer_state/{sort}_{name}", BackendKind.PRIORITY_QUEUE, (), ((VALUE_SERIALIZER, described),)
-                )
-                yield _Timers(meta, key, found.starts, np.append(found.starts, found.stops)[1:])
-        if not reader.at_end():
-            raise reader.damaged("the end of the key group's timers", f"{reader.limit - reader.position} more bytes")
+    def all(self) -> list[_Timers]:
+        """Returns the timers of all sorts of all services, which end where the key group ends."""
+        with self.locating():
+            while len(self._found) < len(_SORTS) * self._services:
+                self._find()
+            self._end()
+        return self._found
 
-    def _place(self) -> dict[str, Any]:
-        return {"file": self.name, "key_group": self._read, "offset": self._extents[self._read].start}
+    def timers(self, state: int, expected: tuple[StateMeta, ...]) -> _Timers:
+        """Returns the timers of a state; the states must be those that other key groups have."""
+        if len(_SORTS) * self._services == len(expected):
+            while len(self._found) <= state:
+                self._find()
+        found = tuple(timers.state for timers in self._found)
+        if found != expected[: len(found)] or len(_SORTS) * self._services != len(expected):
+            known, others = (", ".join(one.name for one in states) or "none" for states in (expected, found))
+            raise DamagedError(f"the timers {known}, as in other key groups", others, offset=self._start)
+        return self._found[state]
+
+    def portions(self, timers: _Timers) -> Iterator[tuple[bytes, Positions, Positions]]:
+        """Yields timers: a portion of bytes, and where in it they begin and end."""
+        position, left = timers.position, timers.count
+        most, size = _PORTION // 64, _PORTION
+        while left:
+            data = self._bytes(position, min(size, self._size - position))
+            walked = min(left, most)
+            head = walked.to_bytes(4, "big")
+            # Writable, as the kernels have been compiled for.
+            buffer = np.frombuffer(bytearray(head + data + bytes(SLACK)), np.uint8)
+            at, limit = np.zeros(1, np.int64), np.array([4 + len(data)], np.int64)
+            try:
+                found = walk_elements(ListType(timers.element), buffer, at, limit)
+            except DamagedError as error:
+                if position + len(data) < self._size:
+                    # The last of them may go beyond the portion.
+                    most, size = (walked // 2, size) if walked > 1 else (1, 2 * size)
+                    continue
+                raise error.located(offset=self._start + position + max((error.offset or 0) - 4, 0)) from None
+            end = int(found.stops[0]) - 4
+            yield data, found.starts - 4, np.append(found.starts, found.stops)[1:] - 4
+            position, left = position + end, left - walked
+            most, size = max(walked * (_PORTION // 2) // max(end, 1), 1), _PORTION
+        if timers is self._found[-1] and self._next is None:
+            self._next = position
+            if len(self._found) == len(_SORTS) * self._services:
+                self._end()
+
+    def _find(self) -> None:
+        """Finds the timers of the next sort."""
+        if self._next is None:
+            for _ in self.portions(self._found[-1]):
+                pass
+        position, self._next = self._next, None
+        assert position is not None  # as the timers before have been walked over
+        if len(self._found) % len(_SORTS):
+            last = self._found[-1]
+            data = self._bytes(position, min(4, self._size - position))
+            reader = ByteReader(data, self._name, base=self._start + position)
+            service = last.state.name.removeprefix(f"{_PREFIX}{_SORTS[0]}_")
+            state = replace(last.state, name=f"{_PREFIX}{_SORTS[1]}_{service}")
+            found = replace(last, state=state)
+        else:
+            found, reader = self._service(position)
+        least = least_size(found.element)
+        count = reader.i32("the number of timers")
+        position += reader.position
+        if not 0 <= count * least <= self._size - position:
+            raise reader.damaged(f"timers that fit into the key group's {self._size} bytes", f"{count} of them")
+        self._found.append(replace(found, position=position, count=count))
+
+    def _service(self, position: int) -> tuple[_Timers, ByteReader]:
+        """Reads what describes the timers of the next service, up to their number."""
+        size = _PORTION
+        while True:
+            data = self._bytes(position, min(size, self._size - position))
+            try:
+                return self._described(data, self._start + position)
+            except DamagedError:
+                if position + len(data) == self._size:
+                    raise
+                size *= 2
+
+    def _described(self, data: bytes, base: int) -> tuple[_Timers, ByteReader]:
+        reader, parser = ByteReader(data, self._name, base=base), SnapshotParser(data, self._name, base=base)
+        name = reader.utf("the name of a timer service")
+        key, position = parser.read(reader.position)
+        namespace, reader.position = parser.read(position)
+        for part in (*opaque_parts(key.type), *opaque_parts(namespace.type)):
+            raise RefusedError(f"{self._name}: timers whose keys or namespaces can't be read: {part.class_name}")
+        element = TupleType((key.type, namespace.type, Scalar.LONG), "a timer")
+        described = composite_snapshot(
+            TIMER_SNAPSHOT, _TIMER_VERSION, TimerType(key.type, namespace.type), (key, namespace)
+        )
+        state = StateMeta(
+            f"{_PREFIX}{_SORTS[0]}_{name}", BackendKind.PRIORITY_QUEUE, (), ((VALUE_SERIALIZER, described),)
+        )
+        return _Timers(state, key, element, 0, 0), reader
+
+    def _end(self) -> None:
+        if self._next is None:
+            for _ in self.portions(self._found[-1]):
+                pass
+        if self._next is not None and self._next != self._size:
+            raise DamagedError(
+                "the end of the key group's timers", f"{self._size - self._next} more bytes",
+                offset=self._start + self._next,
+            )  # fmt: skip
+
+    def _bytes(self, position: int, size: int) -> bytes:
+        self._file.seek(self._start + position)
+        data = bytes(self._file.read(size))
+        if len(data) < size:
+            raise DamagedError(f"{size} bytes", f"{len(data)}", offset=self._start + position)
+        return data
 
 
 def laid_out(keys: list[bytes]) -> tuple[Buffer, Positions, Positions, Positions]:

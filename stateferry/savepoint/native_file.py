@@ -229,15 +229,19 @@ class NativeFile(KeyedFile):
 
     def _timer_sections(self, state: int, extent: KeyGroupExtent) -> Iterator[Section]:
         assert self._timers is not None  # as there are states of them
-        keys = self._timers.rows(extent.key_group, state - self.stored_states)
-        portion = max(min(MOST_ENTRIES, WINDOW // (max(map(len, keys), default=1) + 8)), 1)
-        for begin in range(0, len(keys), portion):
-            data, starts, key_ends, ends = laid_out(keys[begin : begin + portion])
-            last = begin + portion >= len(keys)
-            section = Section(self, extent, 0, state, data, starts, key_ends, ends, last)
-            with section.locating():
-                self.membership.check(state, extent.key_group, data, starts, key_ends)
-            yield section
+        portions = self._timers.rows(extent.key_group, state - self.stored_states)
+        keys = next(portions, [])
+        while keys:
+            following = next(portions, [])
+            most = max(min(MOST_ENTRIES, WINDOW // (max(map(len, keys)) + 8)), 1)
+            for begin in range(0, len(keys), most):
+                data, starts, key_ends, ends = laid_out(keys[begin : begin + most])
+                last = not following and begin + most >= len(keys)
+                section = Section(self, extent, 0, state, data, starts, key_ends, ends, last)
+                with section.locating():
+                    self.membership.check(state, extent.key_group, data, starts, key_ends)
+                yield section
+            keys = following
 
     def _scan(self, state: int, key_group: int) -> _StateScan:
         scan = self._scans.get(state)

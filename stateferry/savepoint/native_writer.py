@@ -73,6 +73,7 @@ class NativeFileWriter:
                 prefix,
                 self._next_file,
                 self._stored,
+                self._keep,
                 self._remove,
                 buffers,
                 is_compressed=is_compressed,
@@ -92,23 +93,27 @@ class NativeFileWriter:
     def _location(self, name: str) -> Location:
         return self._folder.child(f"{self._named}-{name}")
 
-    def _create(self, name: str) -> WriteBehind:
+    def _create(self, name: str, *, stays_draft: bool = False) -> WriteBehind:
         hasher = new_hasher()
         location = self._location(name)
-        stream = WriteBehind(location, hasher=hasher)
+        stream = WriteBehind(location, hasher=hasher, stays_draft=stays_draft)
         self._files[name] = _Written(location, stream, hasher)
         return stream
 
-    def _next_file(self) -> tuple[int, WriteBehind]:
+    def _next_file(self, stays_draft: bool) -> tuple[int, WriteBehind]:
         number, self._next = self._next, self._next + 1
-        return number, self._create(f"{number:06}.sst")
+        return number, self._create(f"{number:06}.sst", stays_draft=stays_draft)
 
     def _stored(self, file: LiveFile) -> StoredFile:
-        location = self._location(file.name)
-        return StoredFile(location.shown, file.size, location.open)
+        place = self._files[file.name].stream.place
+        return StoredFile(place.shown, file.size, place.open)
+
+    def _keep(self, file: LiveFile) -> None:
+        self._files[file.name].stream.take_name()
 
     def _remove(self, file: LiveFile) -> None:
-        self._files.pop(file.name).location.remove()
+        # It is a draft, which only this attempt to write the database knows.
+        self._files.pop(file.name).stream.close()
 
     def entries(self, key_group: int, state: int, entries: Buffer, _: int) -> None:
         """Writes entries as they are in a section."""

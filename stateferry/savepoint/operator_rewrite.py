@@ -36,20 +36,22 @@ class Layout:
     """The layout to write: parallelism by operator id, max parallelism and compression for all.
 
     What isn't given stays as it is. The keyed state of the operators with the ids `native` is written as RocksDB
-    databases.
+    databases. Those with the ids `not_parallel` keep their max parallelism.
     """
 
     parallelism: Mapping[bytes, int] = field(default_factory=dict)
     max_parallelism: int | None = None
     compression: Compression = Compression.SOURCE
     native: frozenset[bytes] = frozenset()
+    not_parallel: frozenset[bytes] = frozenset()
 
     def of(self, operator: Operator) -> Operator:
         """Returns the operator with its new parallelism and max parallelism."""
+        keeps_max = operator.id in self.not_parallel
         return replace(
             operator,
             parallelism=self.parallelism.get(operator.id, operator.parallelism),
-            max_parallelism=self.max_parallelism or operator.max_parallelism,
+            max_parallelism=operator.max_parallelism if keeps_max else self.max_parallelism or operator.max_parallelism,
         )
 
     def changes_key_groups(self, operator: Operator) -> bool:
@@ -232,20 +234,27 @@ def _check_layout(old: Operator, new: Operator) -> None:
         return
     keyed = any(subtask.keyed is not None for subtask in old.subtasks)
     if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):
-        raise RefusedError(
-            f"operator {old.label} has finished subtasks: Flink can't restore them in another layout. Keep its "
-            "parallelism and max parallelism"
-        )
+        raise RefusedError(f"operator {old.label} {_FINISHED}. Keep its parallelism and max parallelism")
     if any(subtask.raw_keyed is not None for subtask in old.subtasks):
-        raise RefusedError(
-            f"operator {old.label} has raw keyed state, which only the operator itself can distribute: keep its "
-            "parallelism and max parallelism"
-        )
+        raise RefusedError(f"operator {old.label} {_RAW_KEYED}: keep its parallelism and max parallelism")
     if new.parallelism != old.parallelism and any(subtask.raw_operator is not None for subtask in old.subtasks):
-        raise RefusedError(
-            f"operator {old.label} has raw operator state, which only the operator itself can distribute: keep its "
-            "parallelism"
-        )
+        raise RefusedError(f"operator {old.label} {_RAW_OPERATOR}: keep its parallelism")
+
+
+_FINISHED = "has finished subtasks: Flink can't restore them in another layout"
+_RAW_KEYED = "has raw keyed state, which only the operator itself can distribute"
+_RAW_OPERATOR = "has raw operator state, which only the operator itself can distribute"
+
+
+def why_not_distributed(operator: Operator) -> str | None:
+    """Why the operator's state can't be distributed to another number of subtasks; None if it can."""
+    if operator.fully_finished:
+        return None
+    if any(subtask.finished for subtask in operator.subtasks):
+        return f"it {_FINISHED}"
+    if any(subtask.raw_keyed is not None for subtask in operator.subtasks):
+        return f"it {_RAW_KEYED}"
+    return f"it {_RAW_OPERATOR}" if any(one.raw_operator is not None for one in operator.subtasks) else None
 
 
 def _refuse_unstable(state: KeyedState, operator: str) -> None:

@@ -151,13 +151,16 @@ class Location:
         self.parent.sync_folder()
 
     def draft(self) -> Location:
-        """Returns a new name beside a local file, under which it is written before `replace` gives it its own name."""
+        """Returns a new name beside the file, under which it is written before `replace` gives it its own name."""
         return self.parent.child(f"{self.name}.{uuid.uuid4().hex}.draft")
 
     def replace(self, other: Location) -> None:
-        """Renames this local file to the other, atomically."""
+        """Renames this file to the other: a local one atomically; an object store copies it, then removes it."""
         with reaching(other.shown, "written"):
-            os.replace(self.path, other.path)
+            if self.is_local:
+                os.replace(self.path, other.path)
+            else:
+                self.filesystem.move(self.path, other.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -27,10 +27,18 @@ PORTION = 32 << 20
 class WriteBehind:
     """A stream that writes a file, which is on disk once `finish` returns. For object stores it only hands bytes on."""
 
-    def __init__(self, location: Location, portion: int = PORTION, hasher: Any = None) -> None:
-        """All bytes that are written go into `hasher`."""
+    def __init__(
+        self, location: Location, portion: int = PORTION, hasher: Any = None, *, stays_draft: bool = False
+    ) -> None:
+        """All bytes that are written go into `hasher`.
+
+        A file that `stays_draft` gets its own name from `take_name`, on an object store too; until then it is at
+        `place`, which no other attempt to write the file has.
+        """
         self._location, self._portion, self._hasher = location, portion, hasher
-        self._written = location.draft() if location.is_local else location
+        self._stays_draft = stays_draft
+        self._written = location.draft() if location.is_local or stays_draft else location
+        self._has_name = False
         self._finished = False
         self._stream: Any = self._written.create()
         # A second descriptor of the file, which another thread can sync and drop from the page cache.
@@ -58,18 +66,34 @@ class WriteBehind:
             pending, self._pending = self._pending, None
             pending.result()
 
+    @property
+    def place(self) -> Location:
+        """Where the bytes are now."""
+        return self._location if self._has_name else self._written
+
     def finish(self) -> None:
         """Completes the file; it is on disk when this returns."""
         self._wait()
         self._stream.close()
         try:
             self._written.sync_file()
-            if self._location.is_local:
-                self._written.replace(self._location)
         except (OSError, StateferryError):
             if not self._is_needless():
                 raise
         self._finished = True
+        self._release()
+        if not self._stays_draft:
+            self.take_name()
+
+    def take_name(self) -> None:
+        """Gives the complete file its own name."""
+        try:
+            if self._written is not self._location:
+                self._written.replace(self._location)
+        except (OSError, StateferryError):
+            if not self._is_needless():
+                raise
+        self._has_name = True
 
     def _is_needless(self) -> bool:
         """Whether the draft was removed because the complete file, with the same bytes, is already there."""
@@ -77,20 +101,25 @@ class WriteBehind:
         return gone and self._location.is_file() and self._location.size() == self.position
 
     def close(self) -> None:
-        """Closes the file. If it wasn't finished, its draft is removed, and the file never gets its name."""
-        self._disk.shutdown()
+        """Closes the file. A draft that didn't get its name is removed."""
         try:
             if self._finished or self._location.is_local:
                 self._stream.close()
             else:
                 _abandon(self._stream)
         finally:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
-            if not self._finished and self._location.is_local:
+            self._release()
+            if not self._has_name and self._location.is_local:
                 with contextlib.suppress(OSError):
                     os.unlink(self._written.path)
+            elif not self._has_name and self._finished:
+                self._written.remove()
+
+    def _release(self) -> None:
+        self._disk.shutdown()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def _is_possible(location: Location) -> bool:

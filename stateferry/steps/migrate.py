@@ -6,22 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stateferry.runs.facts import MigratedTables, MigrateFacts, Step
-from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.savepoint.stores import reaching
 from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask
 from stateferry.tables.chunk import WrittenChunk
 from stateferry.tables.current_view import put_current_view
-from stateferry.tables.known_keys import KnownKeysTask, plan_known_keys
+from stateferry.tables.known_keys import KnownKeysTask, known_keys_tasks
 from stateferry.tables.migrate import (
     TableHome,
     TableSnapshots,
     advance_main,
     check_vanished,
     commit_migrate,
+    is_cut_off,
     migrate_chunk,
     plan_migrate,
     tables_of_state,
+    withdraw_run,
 )
 from stateferry.tables.schemas import StateTables
 from stateferry.tables.versions import plan_account
@@ -36,6 +38,14 @@ class MigratedState:
     tables: StateTables
     snapshots: TableSnapshots
     rebuild: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeys:
+    """The tasks that look for the keys which the tables of one state know."""
+
+    tables: StateTables
+    tasks: tuple[KnownKeysTask, ...]
 
 
 def table_home(resolved: ResolvedPlan) -> TableHome:
@@ -66,7 +76,7 @@ def _name(one: MigratedState) -> str:
 
 def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]:
     plan = resolved.plan
-    for one in resolved.operators:
+    for one in _with_tables(resolved):
         for rules in one.rules:
             with reaching(plan.warehouse):
                 step = plan_migrate(
@@ -79,6 +89,7 @@ def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]
                     vanish_threshold=plan.vanish_threshold,
                     chunk_bytes=plan.chunk_bytes,
                     at_least=workers.at_once,
+                    is_published=not plan.rehearse,
                 )
             written = workers.do(Step.MIGRATE, step.chunks, migrate_chunk, _ROWS)
             with reaching(plan.warehouse, "written"):
@@ -86,22 +97,38 @@ def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]
             yield MigratedState(step.tables, snapshots, step.rebuild)
 
 
-def check_known_keys(workers: Workers, resolved: ResolvedPlan) -> None:
-    """Raises an error if too many keys that the last run knew have vanished, as the step itself does."""
-    for one in resolved.operators:
+def _with_tables(resolved: ResolvedPlan) -> tuple[ResolvedOperator, ...]:
+    """The operators whose states' tables follow the run.
+
+    A run in reverse leaves the tables as they are. The next rehearsal of the old job brings them to its state.
+    """
+    return () if resolved.plan.reverse else resolved.operators
+
+
+def plan_known_keys(resolved: ResolvedPlan) -> list[KnownKeys]:
+    """What `check_known_keys` needs of the catalog and of the tables."""
+    found = []
+    for one in _with_tables(resolved.moving(())):
         for rules in one.rules:
             tables = tables_of_state(resolved.plan.job, one.operator, rules)
             with reaching(resolved.plan.warehouse):
-                tasks = plan_known_keys(table_home(resolved), tables, resolved.source, one.operator, rules)
-            found = workers.do("known keys", tasks, KnownKeysTask.count)
-            known, vanished = sum(keys.known for keys in found), sum(keys.vanished for keys in found)
-            check_vanished(tables, known, vanished, resolved.plan.vanish_threshold)
+                tasks = known_keys_tasks(table_home(resolved), tables, resolved.source, one.operator, rules)
+            found.append(KnownKeys(tables, tuple(tasks)))
+    return found
+
+
+def check_known_keys(workers: Workers, resolved: ResolvedPlan, states: Sequence[KnownKeys]) -> None:
+    """Raises an error if too many keys that the last run knew have vanished, as the step itself does."""
+    for one in states:
+        found = workers.do("known keys", one.tasks, KnownKeysTask.count)
+        known, vanished = sum(keys.known for keys in found), sum(keys.vanished for keys in found)
+        check_vanished(one.tables, known, vanished, resolved.plan.vanish_threshold)
 
 
 def accounts(resolved: ResolvedPlan) -> list[AccountTask]:
     """The tasks that find out what the tables hold for this run."""
     found = []
-    for one in resolved.operators:
+    for one in _with_tables(resolved.moving(())):
         new_max = resolved.layout.of(one.operator).max_parallelism
         changes = resolved.layout.changes_key_groups(one.operator)
         for rules in one.rules:
@@ -128,3 +155,18 @@ def advance(resolved: ResolvedPlan, facts: MigrateFacts) -> bool:
         for tables in moved:
             put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
     return moved == states
+
+
+def withdraw_if_cut_off(resolved: ResolvedPlan, facts: MigrateFacts) -> bool:
+    """Takes back the step's commits if `main` of a table was changed since; says whether the step is to be done again.
+
+    All states' commits are taken back then, because the step counts only what it commits.
+    """
+    home, run_id = table_home(resolved), resolved.plan.run_id
+    states = [(StateTables(*one.of), one.snapshots) for one in facts.tables]
+    with reaching(resolved.plan.warehouse, "written"):
+        if not any(is_cut_off(home, tables, run_id, made) for tables, made in states):
+            return False
+        for tables, _ in states:
+            withdraw_run(home, tables, run_id)
+    return True

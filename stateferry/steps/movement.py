@@ -15,6 +15,23 @@ def movement(resolved: ResolvedPlan) -> list[dict[str, Any]]:
     return [_of(resolved, operator) for operator in resolved.source.keyed_operators()]
 
 
+def changes(resolved: ResolvedPlan) -> dict[str, str]:
+    """What changes in the layout, by operator: subtasks and max parallelism before and after."""
+    found: dict[str, str] = {}
+    for operator in resolved.source.metadata.operators:
+        new = resolved.layout.of(operator)
+        pairs = (
+            ("parallelism", operator.parallelism, new.parallelism),
+            ("max parallelism", operator.max_parallelism, new.max_parallelism),
+        )
+        changed = ", ".join(f"{what} {before} -> {after}" for what, before, after in pairs if before != after)
+        if changed:
+            # Names aren't unique.
+            name = operator.label if operator.label not in found else operator.hex_id
+            found[name] = changed
+    return found
+
+
 def to_json(movements: list[dict[str, Any]]) -> bytes:
     """The plan as the content of `rescale-plan.json`."""
     return (json.dumps(movements, indent=2) + "\n").encode()

@@ -5,19 +5,27 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stateferry.durations import now_ms
 from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError
 from stateferry.migration.staging import with_absolute_files
+from stateferry.pages.run_page import run_page
+from stateferry.pages.run_view import RunView
 from stateferry.runs import source_check
 from stateferry.runs.apart import check_apart
+from stateferry.runs.balance_facts import balance_of
+from stateferry.runs.cleanup_promise import check_promises
+from stateferry.runs.differences import layout_of
+from stateferry.runs.estimates import Prediction
 from stateferry.runs.expiry_guard import check_ages
 from stateferry.runs.facts import (
+    ENDED_AT,
     FACTS_OF,
-    IN_REHEARSAL,
+    OF_TABLES,
     Advance,
     Claim,
     CutOverFacts,
@@ -32,10 +40,12 @@ from stateferry.runs.facts import (
     TimedFacts,
     ValidateFacts,
 )
+from stateferry.runs.key_group_sizes import SourceSizes, StagedSizes
+from stateferry.runs.lazy_choice import choose, measured_rate
 from stateferry.runs.lease import Lease, LeaseLostError, LeaseRenewal
 from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve, target_content
-from stateferry.runs.prediction import predict
+from stateferry.runs.prediction import predicted
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rejecting import check_not_ended
 from stateferry.runs.report import FileDigest, Report
@@ -52,12 +62,20 @@ from stateferry.savepoint.metadata import build_metadata
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
-from stateferry.steps import cut_over, migrate, movement, rescale, snapshot, tables, validate
+from stateferry.steps import cut_over, key_groups, movement, rescale, snapshot, tables, validate
 from stateferry.steps.tables import TablesPendingError
 from stateferry.steps.workers import Workers
+from stateferry.tables.account import AccountTask
 from stateferry.validation.check_result import Outcome
 from stateferry.validation.checks import StagedStates
 
+if TYPE_CHECKING:
+    # This module needs the library of Iceberg, whose import takes as long as all others together. So it is imported
+    # where it is used: several steps do without it.
+    from stateferry.steps import migrate
+
+# The many digests of what the snapshot read, and moments in milliseconds.
+_NOT_REPORTED = ("read", ENDED_AT)
 _TO_BE_PUBLISHED = (RunState.VERIFIED, RunState.APPROVED)
 
 
@@ -73,15 +91,20 @@ class Pipeline:
     lease: Lease
     say: Callable[[str], None] = lambda _: None
     _renewal: LeaseRenewal = field(init=False)
+    _has_chosen: bool = False
+    # The catalog is asked while the snapshot step's tasks are at work, as it may be slow to answer.
+    _known_keys: Future[list[migrate.KnownKeys]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._renewal = LeaseRenewal(self.control, self.lease)
 
     @property
     def resolved(self) -> ResolvedPlan:
-        """The plan and its source. To publish needs neither."""
+        """The plan and its source, with what the snapshot of a lazy run has chosen. To publish needs neither."""
         if self.opened is None:
             self.opened = resolve(self.run.plan, open_source(self.run.plan))
+        if self.run.plan.lazy and not self._has_chosen and (facts := self.run.facts(SnapshotFacts)) is not None:
+            self.opened, self._has_chosen = self.opened.moving(facts.lazy or ()), True
         return self.opened
 
     def carry_out(self) -> Report:
@@ -91,21 +114,30 @@ class Pipeline:
         """
         with self._at_work():
             self._begin()
-            for step in IN_REHEARSAL if self.run.plan.rehearse else Step.CUT_OVER.earlier(rehearses=False):
+            for step in self._before_publication:
                 self._once(step)
             report = self._verified()
             if not self.run.plan.rehearse:
                 self.cut_over()
             return report
 
+    @property
+    def _before_publication(self) -> tuple[Step, ...]:
+        """All steps but the publication and what follows it."""
+        plan = self.run.plan
+        return Step.CUT_OVER.earlier(rehearses=plan.rehearse, rescales_only=plan.rescales_only)
+
     def carry_out_step(self, step: Step) -> None:
         """Does one step; the steps before it must be done."""
-        rehearses = self.run.plan.rehearse
-        missing = [one for one in step.earlier(rehearses=rehearses) if not self.run.has_done(one)]
+        rehearses, rescales_only = self.run.plan.rehearse, self.run.plan.rescales_only
+        earlier = step.earlier(rehearses=rehearses, rescales_only=rescales_only)
+        missing = [one for one in earlier if not self.run.has_done(one)]
         if step is Step.CUT_OVER and rehearses:
             raise RejectedError(f"run {self.run.plan.run_id} is a rehearsal: there is nothing to cut over to")
         if missing:
             raise RejectedError(f"run {self.run.plan.run_id}: {step} comes after {', '.join(missing)}: do that first")
+        if rescales_only and step in OF_TABLES:
+            raise RejectedError(f"run {self.run.plan.run_id} migrates no state: there are no tables to write")
         if step is Step.TABLES:
             self.bring_tables()
             return
@@ -132,7 +164,17 @@ class Pipeline:
                 raise
             except StateferryError as error:
                 self._fail(error)
+                self._write_page()
                 raise
+            self._write_page()
+
+    def _write_page(self) -> None:
+        """Writes the report as a page. Nothing depends on the page, so a run doesn't fail without it."""
+        try:
+            if self.run.report.exists():
+                self.run.report_page.write_atomically(run_page(RunView.of(self.run, nights=True)).encode())
+        except Exception as error:  # noqa: BLE001 whatever is wrong with the page, the migration goes on
+            self.say(f"note: the page {self.run.report_page.shown} could not be written: {error}")
 
     def _fail(self, error: StateferryError) -> None:
         try:
@@ -165,14 +207,39 @@ class Pipeline:
         """Checks that the report is green. In a rehearsal it then moves the tables' `main` to this run."""
         self.check_may_become(RunState.VERIFIED)
         report = self._green_report()
-        if self.run.plan.rehearse:
-            self._advance()
+        if self.run.plan.rehearse and not self.run.plan.rescales_only:
+            from stateferry.tables.commits import TableConflictError
+
+            try:
+                self._advance()
+            except TableConflictError:
+                # The report compares the tables as the run has written them, so it is made again with them.
+                self.run.forget(ValidateFacts)
+                raise
         self.run.enter(RunState.VERIFIED, now_ms())
         return report
 
-    def _advance(self) -> None:
+    def _advance(self) -> bool:
         """Moves the tables' `main` to this run, so that the next run compares with it; not if `main` is newer."""
-        self.run.keep(Advance(migrate.advance(self.resolved, self._migrated)))
+        from stateferry.steps import migrate
+
+        moved = migrate.advance(self.resolved, self._migrated)
+        self.run.keep(Advance(moved))
+        return moved
+
+    def _keep_tables_on_main(self) -> None:
+        """Does the migrate step again if another writer has changed the tables' `main` since, as it couldn't move on.
+
+        The facts are replaced, not removed, so that steps which need them can be tried again after a kill.
+        """
+        from stateferry.steps import migrate
+
+        if migrate.withdraw_if_cut_off(self.resolved, self._migrated):
+            self._renewal.check()
+            began = time.monotonic()
+            facts = self.migrate()
+            self._renewal.check()
+            self.run.keep(_timed(facts, began))
 
     def _green_report(self) -> Report:
         report = Report.read(self.run.report)
@@ -201,7 +268,10 @@ class Pipeline:
             began = self.workers.begin(step)
             facts = self._steps()[step]()
             self._renewal.check()
-            self.run.keep(replace(facts, seconds=round(time.monotonic() - began, 3)))
+            self.run.keep(_timed(facts, began))
+        if self.run.stored(Prediction) is None and self.run.has_done(Step.SNAPSHOT):
+            # Now the size is known. What is predicted stays as it is, whatever becomes known later.
+            self.run.keep(predicted(self.run))
 
     def check_may_become(self, state: RunState) -> None:
         """Raises an error if this driver has lost the lease, the run was rejected, or the state may not follow.
@@ -221,33 +291,66 @@ class Pipeline:
         """Does the snapshot step and returns its facts."""
         self._check_room()
         check_timers(self.run.plan, self.resolved.source)
+        rate = measured_rate(self.run.plan)
+        self._ask_for_known_keys()
         inventory = snapshot.run(self.workers, self.resolved)
         ages = snapshot.ages(self.resolved, inventory)
         check_ages(self.run.plan, ages)
+        check_promises(self.resolved, ages, inventory.promised)
         source_check.note_metadata(self.resolved.source, inventory.read, self.run.plan.files_from)
         notes = option_notes(self.resolved, inventory, ages)
+        self.run.keep(layout_of(self.resolved.source.metadata))
         if (shown := shown_timers(self.resolved.source.metadata)) is not None:
             self.run.keep(shown)
+        self.run.keep(SourceSizes(key_groups.sizes_of(self.resolved.source, inventory)))
         for note in notes:
             self.say(f"note: {note}")
-        return snapshot.facts(self.resolved, inventory, ages, notes)
+        choices = choose(self.run.plan, inventory.ranks, rate) if self.run.plan.lazy else None
+        for choice in choices or ():
+            self.say(f"lazy: {choice.line}")
+        return snapshot.facts(self.resolved, inventory, ages, notes, choices)
+
+    def _ask_for_known_keys(self) -> None:
+        if not self.run.plan.rehearse and not self.run.has_done(Step.MIGRATE):
+            catalog = ThreadPoolExecutor(1, "known-keys")
+            self._known_keys = catalog.submit(self._plan_known_keys)
+            catalog.shutdown(wait=False)
+
+    def _plan_known_keys(self) -> list[migrate.KnownKeys]:
+        from stateferry.steps import migrate
+
+        return migrate.plan_known_keys(self.resolved)
+
+    def _check_known_keys(self) -> None:
+        from stateferry.steps import migrate
+
+        asked = self._known_keys
+        known = asked.result() if asked is not None else self._plan_known_keys()
+        migrate.check_known_keys(self.workers, self.resolved, known)
 
     def _check_room(self) -> None:
-        room = estimate(self.resolved)
-        # The tables hold the entries of the staged savepoint once more, compressed.
-        needs = Counter({self.files.path: room.bytes, self.run.plan.warehouse: room.bytes // 2})
+        room = estimate(self.resolved, self.workers.at_once)
+        # What of a key group was written before it is merged stays until then.
+        needs = Counter({self.files.path: room.bytes + room.merged})
+        if not self.run.plan.rescales_only:
+            # The tables hold the entries of the staged savepoint once more, compressed.
+            needs[self.run.plan.warehouse] += room.bytes // 2
+        if self.workers.temporary_folder is not None:
+            needs[self.workers.temporary_folder] += room.merged
         if any(map(self.resolved.layout.changes_key_groups, self.resolved.source.metadata.operators)):
             needs[self.run.exchange.path] += room.bytes
         check_room(needs, room.how)
 
     def migrate(self) -> MigrateFacts:
         """Does the migrate step and returns its facts."""
+        from stateferry.steps import migrate
+
         return migrate.facts(migrate.run(self.workers, self.resolved))
 
     def rescale(self) -> RescaleFacts:
         """Does the rescale step and returns its facts."""
         if not self.run.has_done(Step.MIGRATE):
-            migrate.check_known_keys(self.workers, self.resolved)
+            self._check_known_keys()
         claim = self.run.facts(Claim)
         if not self.run.plan.rehearse:
             check_apart(self.run.plan)
@@ -274,7 +377,7 @@ class Pipeline:
         self.run.staged_metadata.write_atomically(build_metadata(described))
         self.run.keep(staged.digests)
         self.run.enter(RunState.STAGED, now_ms())
-        return staged.facts
+        return replace(staged.facts, layout=movement.changes(self.resolved) or None)
 
     def _remove_drafts(self) -> None:
         """Removes drafts in the folder of the new savepoint's files, both before the step writes and afterwards.
@@ -288,13 +391,23 @@ class Pipeline:
 
     def validate(self) -> ValidateFacts:
         """Does the validate step, writes the report, and returns the step's facts."""
-        rehearses = self.run.plan.rehearse
-        account_tasks = migrate.accounts(self.resolved) if rehearses else []
+        rehearses, rescales_only = self.run.plan.rehearse, self.run.plan.rescales_only
+        if rehearses and not rescales_only:
+            self._keep_tables_on_main()
+        account_tasks: list[AccountTask] = []
+        if rehearses:
+            from stateferry.steps import migrate
+
+            account_tasks = migrate.accounts(self.resolved)
         read, accounts = BytesRead(), StagedStates()
         checks = validate.run(self.workers, self.resolved, self.run.staged.path, account_tasks, read, accounts)
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
-        staged = Savepoint.open(self.run.staged.path)
+        staged, foreseen = Savepoint.open(self.run.staged.path), predicted(self.run)
+        sizes = StagedSizes()
+        with suppress(StateferryError):  # A damaged savepoint has a red report, and no picture.
+            sizes = StagedSizes(key_groups.sizes_of(staged))
+            self.run.keep(sizes)
         report = Report(
             self.run.plan.job,
             self.run.plan.run_id,
@@ -303,19 +416,24 @@ class Pipeline:
             cut_over.metadata_digest(self.resolved.source),
             cut_over.digests_of(self.workers, staged, self._written()),
             tuple(checks),
-            self._reported_facts(Step.VALIDATE.earlier(rehearses=rehearses)),
-            predict(self.run),
-            tables_pending=not rehearses,
+            self._reported_facts(Step.VALIDATE.earlier(rehearses=rehearses, rescales_only=rescales_only)),
+            foreseen.seconds,
+            tables_pending=not rehearses and not rescales_only,
+            prediction=foreseen,
+            balance=balance_of(self.run.facts_if_sound(SourceSizes), sizes),
         )
         report.write(self.run.report)
-        if not rehearses:
+        if report.tables_pending:
             self.run.keep(tables.to_facts(accounts))
         return ValidateFacts(green=report.is_green)
 
     def _reported_facts(self, steps: Iterable[Step]) -> dict[str, dict[str, Any]]:
-        """The facts of these steps, as they are stored, without the many digests of what the snapshot read."""
+        """The facts of these steps, as they are stored, without what isn't for people."""
         stored = {step.value: self.run.stored(FACTS_OF[step]) or {} for step in steps}
-        return {step: {name: fact for name, fact in facts.items() if name != "read"} for step, facts in stored.items()}
+        return {
+            step: {name: fact for name, fact in facts.items() if name not in _NOT_REPORTED}
+            for step, facts in stored.items()
+        }
 
     def _written(self) -> dict[str, FileDigest]:
         """The size and digest of each staged file as it was written, by address.
@@ -333,10 +451,11 @@ class Pipeline:
         """Publishes the staged savepoint, and records that in the run's folder."""
         self.check_may_become(RunState.PUBLISHED)
         began = self.workers.begin(Step.CUT_OVER)
-        # An earlier version has brought the tables before the publication.
-        snapshots = self._migrated.snapshots if self.run.stored(Advance) is not None else None
+        # An earlier version has brought the tables before the publication. Without a migration there are none.
+        has_tables = self.run.stored(Advance) is not None or self.run.plan.rescales_only
+        snapshots = self._migrated.snapshots if has_tables else None
         published = cut_over.publish(self.workers, self.run, self.control, self.lease, snapshots)
-        self.run.keep(CutOverFacts(seconds=round(time.monotonic() - began, 3)))
+        self.run.keep(_timed(CutOverFacts(), began))
         self.run.note(RunState.PUBLISHED, now_ms())
         return published
 
@@ -366,6 +485,7 @@ class Pipeline:
 
     def _bring_tables(self) -> None:
         self._once(Step.MIGRATE, RunState.PUBLISHED)
+        self._keep_tables_on_main()
         began = self.workers.begin(Step.TABLES)
         report, accounts = Report.read(self.run.report), self.run.facts(StagedAccounts)
         if accounts is not None:
@@ -378,7 +498,13 @@ class Pipeline:
                 f"they failed their checks, so their branch main stays where it was: {failed} "
                 f"({self.run.report.shown}). The next run or rehearsal of the job writes them on from main"
             )
-        self._advance()
+        if not self._advance():
+            self.say(f"the tables' main shows a newer savepoint; what run {self.run.plan.run_id} has is on its branch")
         self._renewal.check()
         self.control.complete(self.lease, self.run.plan.run_id, self._migrated.snapshots)
-        self.run.keep(TablesFacts(seconds=round(time.monotonic() - began, 3)))
+        self.run.keep(_timed(TablesFacts(), began))
+
+
+def _timed(facts: TimedFacts, began: float) -> TimedFacts:
+    """The facts of what is done now and began at this time of the monotonic clock."""
+    return replace(facts, seconds=round(time.monotonic() - began, 3), ended_at=now_ms())

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from stateferry.errors import StateferryError
+from stateferry.migration.ages import Ages
 from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import (
     CopiedFilesTask,
@@ -16,10 +17,17 @@ from stateferry.migration.inventory import (
     take,
     total,
 )
-from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
+from stateferry.migration.rules import (
+    Contradiction,
+    ContradictionsError,
+    LeftoverBlobsError,
+    NullsCannotBeKeptError,
+    Rules,
+)
 from stateferry.migration.unnamed_flags import unnamed_flag
 from stateferry.quantities import noun
-from stateferry.runs.facts import SnapshotFacts, StateSize, Step
+from stateferry.runs.facts import LazyChoice, SnapshotFacts, StateSize, Step
+from stateferry.runs.lazy_choice import order_of
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds, StateAges
 from stateferry.steps.workers import Measure, Workers
@@ -37,31 +45,40 @@ def run(workers: Workers, resolved: ResolvedPlan) -> Inventory:
 
 def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
     """The ages of the entries that the snapshot found, by state."""
-    labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
+    plan = resolved.plan
     rules = {(one.operator.hex_id, rule.legacy.name): rule for one in resolved.operators for rule in one.rules}
-    states = tuple(
-        StateAges(
-            labels[operator],
-            legacy,
-            state,
-            _holds(state, rules[operator, legacy]),
-            rules[operator, legacy].ttl or 0,
-            found.entries,
-            found.expired,
-            found.future,
-            found.youngest,
-            (found.quantile(0.25), found.quantile(0.5), found.quantile(0.75)),
-            found.oldest,
-            found.sharp_end(),
-            found.suggested_ttl(),
-        )
-        for (operator, legacy, state), found in sorted(inventory.ages.items())
-        if found.entries
-    )
-    return FoundAges(resolved.plan.now, resolved.plan.keep_expired, states)
+    told = {(id_.hex(), one.state.name): one for id_, several in resolved.told.items() for one in several}
+    labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
+    states: list[StateAges] = []
+    untold: list[StateAges] = []
+    for (operator, legacy, state), found in sorted(inventory.ages.items()):
+        label = labels[operator]
+        if not found.entries:
+            continue
+        if (rule := rules.get((operator, legacy))) is not None:
+            states.append(_aged(label, legacy, state, _holds(state, rule), rule.ttl or 0, plan.keep_expired, found))
+        elif (ttl := told.get((operator, state))) is not None:
+            states.append(_aged(label, state, state, Holds.OTHERS, ttl.config.time_to_live, not ttl.drops, found))
+        elif (operator, state) not in inventory.unread:
+            untold.append(_aged(label, state, state, Holds.OTHERS, 0, True, found))
+    return FoundAges(plan.now, plan.keep_expired, tuple(states), tuple(untold))
 
 
-def facts(resolved: ResolvedPlan, inventory: Inventory, found: FoundAges, notes: Sequence[str]) -> SnapshotFacts:
+def _aged(operator: str, legacy: str, state: str, holds: Holds, ttl: int, kept: bool, found: Ages) -> StateAges:
+    quartiles = (found.quantile(0.25), found.quantile(0.5), found.quantile(0.75))
+    return StateAges(
+        operator, legacy, state, holds, ttl, found.entries, found.expired, found.future, found.youngest, quartiles,
+        found.oldest, found.sharp_end(), found.suggested_ttl(), kept,
+    )  # fmt: skip
+
+
+def facts(
+    resolved: ResolvedPlan,
+    inventory: Inventory,
+    found: FoundAges,
+    notes: Sequence[str],
+    lazy: tuple[LazyChoice, ...] | None = None,
+) -> SnapshotFacts:
     """The facts of the step: the inventory, its numbers by operator and state, and the ages that were found."""
     labels = {one.hex_id: one.label for one in resolved.source.metadata.operators}
     entries, sizes = (_by_state(labels, counter) for counter in (inventory.entries, inventory.sizes))
@@ -71,6 +88,7 @@ def facts(resolved: ResolvedPlan, inventory: Inventory, found: FoundAges, notes:
         ages=found,
         notes=tuple(notes),
         read=inventory.read.to_facts(),
+        lazy=lazy,
     )
 
 
@@ -102,6 +120,10 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             rules.get(operator.id, ()),
             target_bytes=resolved.plan.chunk_bytes,
             at_least=at_least,
+            order=order_of(resolved.plan),
+            told=resolved.told.get(operator.id, ()),
+            now=resolved.plan.now,
+            parallelism=resolved.layout.of(operator).parallelism,
         )
     ]
     return [*keyed, *copied_files_tasks(resolved.source)]
@@ -123,6 +145,17 @@ def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryEr
 def _errors(operator: str, rules: Rules, met: InventoryCounts) -> list[StateferryError]:
     errors: list[StateferryError] = []
     where = f"state {rules.legacy.name} of operator {operator}"
+    if rules.reverse:
+        if met.blobs and not rules.drop_legacy_blobs:
+            errors.append(
+                LeftoverBlobsError(
+                    f"{where}: the savepoint still has {met.blobs:,} {noun(met.blobs, 'blob')} beside the rows of "
+                    f"{rules.new_name}. If they are what the job hasn't moved yet, first make rows of them: run "
+                    "without --reverse, and go back from the savepoint that this makes. If the rows alone count, leave "
+                    "the blobs out with --drop-legacy-blobs"
+                )
+            )
+        return errors
     if (flagged := met.contradictions) and rules.on_contradiction is Contradiction.STOP:
         errors.append(
             ContradictionsError(

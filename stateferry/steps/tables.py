@@ -13,7 +13,6 @@ import numpy as np
 from stateferry.errors import RejectedError
 from stateferry.runs.facts import StagedAccount, StagedAccounts, Step
 from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.steps import migrate
 from stateferry.steps.workers import Workers
 from stateferry.tables.account import account_of_chunk, table_accounts
 from stateferry.validation.check_result import Check
@@ -37,6 +36,9 @@ def to_facts(accounts: Mapping[tuple[str, str], Account]) -> StagedAccounts:
 
 def check(workers: Workers, resolved: ResolvedPlan, staged: StagedAccounts) -> tuple[Check, ...]:
     """The checks of the tables that the run has written."""
+    # The catalog's library is slow to import, and the other functions are also called by a validation.
+    from stateferry.steps import migrate
+
     labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
     found = {(one.operator, one.state): _account(one) for one in staged.states}
     made = table_accounts(workers.do(Step.TABLES, migrate.accounts(resolved), account_of_chunk))

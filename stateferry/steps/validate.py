@@ -33,7 +33,10 @@ def run(
     if isinstance(opened, Check):
         return [opened]
     conversion = Conversion(
-        resolved.layout, {one.operator.id: one.rules for one in resolved.operators}, resolved.plan.keep_legacy
+        resolved.layout,
+        {one.operator.id: one.rules for one in resolved.operators},
+        resolved.plan.keep_legacy,
+        resolved.dropping,
     )
 
     def on_workers(tasks: Sequence[CheckTask]) -> list[CheckResult]:

@@ -7,6 +7,7 @@ tests, benchmarks and the warm-up do the same work in their own process.
 from __future__ import annotations
 
 import pickle
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ class Measure(Generic[Fact]):
 class Progress:
     """How far a step has come.
 
-    `amount` is the work of the finished tasks in `unit`, if that is known.
+    `amount` is the work of the finished tasks in `unit`, and `at_work` how many tasks have begun and not ended, if that
+    is known.
     """
 
     step: str
@@ -38,6 +40,7 @@ class Progress:
     amount: int = 0
     unit: str = ""
     ended: bool = False
+    at_work: int = 0
 
 
 Watch = Callable[[Progress], None]
@@ -49,6 +52,10 @@ class Workers(Protocol):
     @property
     def at_once(self) -> int:
         """How many tasks they do at the same time."""
+
+    @property
+    def temporary_folder(self) -> str | None:
+        """Where the tasks keep what doesn't fit into memory; None if that is on other machines."""
 
     def begin(self, step: str) -> float:
         """Tells the workers that a step begins.
@@ -73,6 +80,10 @@ class InProcess:
     """
 
     at_once: int = 2
+
+    @property
+    def temporary_folder(self) -> str:
+        return tempfile.gettempdir()
 
     def begin(self, step: str) -> float:
         return time.monotonic()

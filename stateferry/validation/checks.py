@@ -176,16 +176,19 @@ def validate(
 ) -> list[Check]:
     """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check.
 
-    The accounts of the new states in the staged savepoint are put into `accounts`.
+    The accounts of the new states in the staged savepoint are put into `accounts`, of a lazy run those of all keys.
     """
     tallies = tally_up(
         source, staged, conversion, do(plan_checks(source, staged, conversion, target_bytes=target_bytes))
     )
     if accounts is not None:
         accounts |= {
-            (pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].found.of(rules.new_name)
+            (pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
+                rules.new_name, is_lazy=conversion.of(source, pair.old).is_lazy
+            )
             for pair in _pairs(source, staged)
             for rules in conversion.rules.get(pair.old.id, ())
+            if not rules.reverse
         }
     samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
     return judge(source, staged, conversion, tallies, samples, tables)

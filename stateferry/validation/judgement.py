@@ -10,9 +10,11 @@ import numpy as np
 
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
-from stateferry.migration.rules import Contradiction, Rules
+from stateferry.migration.chosen import Chosen
+from stateferry.migration.rules import Contradiction, Rules, ToldTtl
 from stateferry.quantities import noun
 from stateferry.serializers.types import FlinkType, RowType, children, type_name
+from stateferry.validation.aging_content import AgingCounts
 from stateferry.validation.carried_check import CarriedResult
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.content import Account, AccountsByState
@@ -57,17 +59,25 @@ class Tally:
     size: int
     expected: AccountsByState = field(init=False)
     found: AccountsByState = field(init=False)
+    whole: AccountsByState = field(init=False)
     counts: dict[str, SourceCounts] = field(default_factory=dict)
+    aging: dict[str, AgingCounts] = field(default_factory=dict)
     strays: dict[str, Counter[int]] = field(default_factory=dict)
     expired: dict[str, Counter[int]] = field(default_factory=dict)
     carried: list[tuple[str, str]] = field(default_factory=list)
     damage: list[tuple[int | None, str]] = field(default_factory=list)
     plain: dict[str, PlainTally] = field(default_factory=dict)
     plain_rows: dict[Side, PlainRowsResult] = field(default_factory=dict)
+    blobs: dict[Side, AccountsByState] = field(init=False)
     carried_is_damaged: bool = False
 
     def __post_init__(self) -> None:
-        self.expected, self.found = AccountsByState(self.size), AccountsByState(self.size)
+        self.expected, self.found, self.whole = (AccountsByState(self.size) for _ in range(3))
+        self.blobs = {side: AccountsByState(self.size) for side in Side}
+
+    def of_all_keys(self, state: str, *, is_lazy: bool) -> Account:
+        """What a new state amounts to in the staged savepoint, with the keys that a lazy run has not moved."""
+        return (self.whole if is_lazy else self.found).of(state)
 
     def take(self, result: KeyedResult | CarriedResult) -> None:
         """Adds the result of one task; raises an error if the source is damaged."""
@@ -81,12 +91,16 @@ class Tally:
             self.carried_is_damaged |= result.damage is not None
             return
         (self.expected if is_source else self.found).take(result.accounts)
+        self.whole.take(result.whole)
+        self.blobs[result.side].take(result.blobs)
         if result.plain.rows:
             self.plain_rows.setdefault(result.side, PlainRowsResult()).add(result.plain)
         for state, sampled in result.samples.items():
             self.plain.setdefault(state, PlainTally()).take(is_source, sampled)
         for state, counts in result.counts.items():
             self.counts.setdefault(state, SourceCounts()).add(counts)
+        for state, aged in result.aging.items():
+            self.aging.setdefault(state, AgingCounts()).add(aged)
         for mine, theirs in ((self.strays, result.strays), (self.expired, result.expired)):
             for state, groups in theirs.items():
                 mine.setdefault(state, Counter()).update(groups)
@@ -123,7 +137,10 @@ class OperatorJudge:
         states = self.conversion.expected_states
         for rules in self.conversion.rules:
             yield from self._migrated(rules)
-        for state in sorted(states.keys() - self.conversion.new_states.keys()):
+        for told in self.conversion.aging:
+            yield from self._aged(told)
+        own = self.conversion.new_states.keys() | self.conversion.aging_states.keys() | self.conversion.divided
+        for state in sorted(states.keys() - own):
             yield self._content(state, f"{self.label}/{state}: carried over")
         yield from self._surplus(states.keys())
         if self.checks_keys and states:
@@ -133,7 +150,8 @@ class OperatorJudge:
             yield rows.check(name, side is Side.SOURCE or not self.tally.damage)
         for table in self.tables:
             if table.operator == self.hex_id:
-                yield table_check(self.label, table, self.tally.found.of(table.state))
+                found = self.tally.of_all_keys(table.state, is_lazy=self.conversion.is_lazy)
+                yield table_check(self.label, table, found)
 
     def carried(self) -> Iterator[Check]:
         """The checks of operator state and raw state: one for each state that differs, else one for all of them."""
@@ -169,20 +187,85 @@ class OperatorJudge:
         )
 
     def _migrated(self, rules: Rules) -> Iterator[Check]:
-        state = rules.new_name
-        name, counts = f"{self.label}/{state}", self.tally.counts.get(rules.new_name, SourceCounts())
-        yield self._rows(state, f"{name}: rows", counts)
+        state = rules.made_name
+        name, counts = f"{self.label}/{state}", self.tally.counts.get(rules.made_name, SourceCounts())
+        yield self._rows(state, f"{name}: {'entries' if rules.reverse else 'rows'}", counts)
         yield self._content(state, f"{name}: content")
+        if rules.reverse:
+            yield from self._reversed(rules, name, counts)
+            return
+        if rules.chosen is not None:
+            yield from self._divided(rules, rules.chosen, counts)
         if rules.drops_expired:
-            expired = self.tally.expired.get(state, Counter())
-            groups = tuple(sorted(group for group, count in expired.items() if count))
-            yield self._counted(f"{name}: no expired row", sum(expired.values()), state, groups)
+            yield self._expired(state, name)
         stops = rules.on_contradiction is Contradiction.STOP
         yield self._counted(f"{name}: no unsettled contradiction", counts.contradictions if stops else 0, state)
         nulls = 0 if rules.drop_unrepresentable_nulls else counts.nulls_that_cannot_be_kept
         yield self._counted(f"{name}: no null that can't be kept", nulls, state)
         plain = self.tally.plain.get(state, PlainTally())
         yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+
+    def _divided(self, rules: Rules, chosen: Chosen, counts: SourceCounts) -> Iterator[Check]:
+        """The checks of what a lazy run leaves, and of the flags that it sets."""
+        for state, what, terms in (
+            (
+                rules.legacy.name,
+                "blobs of the keys that are not moved",
+                (
+                    ("+", counts.blobs, "blobs"),
+                    ("-", counts.blobs_moved, "moved"),
+                    ("-", counts.blobs_expired, "expired"),
+                ),
+            ),
+            (
+                chosen.flag.name,
+                "flags",
+                (
+                    ("+", counts.flags, "flags"),
+                    ("-", counts.flags_replaced, "replaced"),
+                    ("+", counts.flags_set, "set"),
+                ),
+            ),
+        ):
+            name = f"{self.label}/{state}: {what}"
+            one, other = self.tally.expected.of(state), self.tally.found.of(state)
+            groups = tuple(one.differences(other).tolist())
+            expected = f"{int(one.counts.sum())} = {_sum_in_words(terms)}; {_in_words(one)}"
+            yield self._compared(name, state, expected, _in_words(other), groups)
+
+    def _reversed(self, rules: Rules, name: str, counts: SourceCounts) -> Iterator[Check]:
+        """The further checks of a state whose rows became blobs."""
+        state = rules.made_name
+        one, other = (self.tally.blobs[side].of(state) for side in (Side.SOURCE, Side.STAGED))
+        groups = tuple(one.differences(other).tolist())
+        expected, found = (_in_words(account, ("blob", "blobs")) for account in (one, other))
+        yield self._compared(f"{name}: one blob for each key", state, expected, found, groups)
+        if rules.drops_expired:
+            expired = self.tally.expired.get(state, Counter())
+            gone = tuple(sorted(group for group, count in expired.items() if count))
+            yield self._counted(f"{name}: no expired entry", sum(expired.values()), state, gone)
+        leftover = 0 if rules.drop_legacy_blobs else counts.leftover_blobs
+        yield self._counted(f"{name}: no blob left over in the source", leftover, state)
+        plain = self.tally.plain.get(state, PlainTally())
+        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+
+    def _aged(self, told: ToldTtl) -> Iterator[Check]:
+        """The checks of a state that isn't migrated and loses what has expired."""
+        state = told.state.name
+        name, counts = f"{self.label}/{state}", self.tally.aging.get(state, AgingCounts())
+        one, other = self.tally.expected.of(state).counts, self.tally.found.of(state).counts
+        sums = f"{counts.entries}" + (f" - {counts.expired} expired" if counts.expired else "")
+        expected, groups = f"{int(one.sum())} = {sums}", tuple(np.flatnonzero(one != other).tolist())
+        yield self._compared(f"{name}: living entries", state, expected, f"{int(other.sum())}", groups)
+        yield self._content(state, f"{name}: content")
+        yield self._expired(state, name)
+        plain = self.tally.plain.get(state, PlainTally())
+        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+
+    def _expired(self, state: str, name: str) -> Check:
+        expired = self.tally.expired.get(state, Counter())
+        groups = tuple(sorted(group for group, count in expired.items() if count))
+        return self._counted(f"{name}: no expired row", sum(expired.values()), state, groups)
 
     def _counted(self, name: str, count: int, state: str, key_groups: tuple[int, ...] = ()) -> Check:
         """A check that passes if the count is 0."""
@@ -206,9 +289,9 @@ class OperatorJudge:
             ("-", counts.blob_entries_expired, "blob entries expired"),
             ("-", counts.rows_expired, "rows expired"),
             ("-", counts.nulls_that_cannot_be_kept, "nulls that can't be kept"),
+            ("-", counts.blob_entries_left, "blob entries of keys that are not moved"),
         )
-        sums = " ".join(f"{sign} {count} {what}" for sign, count, what in terms if count).removeprefix("+ ")
-        expected = f"{int(one.sum())} = {sums or '0'}"
+        expected = f"{int(one.sum())} = {_sum_in_words(terms)}"
         return self._compared(name, state, expected, f"{int(other.sum())}", groups)
 
     def _content(self, state: str, name: str) -> Check:
@@ -261,10 +344,15 @@ def table_check(operator: str, table: TableAccount, found: Account) -> Check:
     return Check(name, outcome, _in_words(table.account), _in_words(found), groups)
 
 
-def _in_words(account: Account) -> str:
+def _sum_in_words(terms: Iterable[tuple[str, int, str]]) -> str:
+    return " ".join(f"{sign} {count} {what}" for sign, count, what in terms if count).removeprefix("+ ") or "0"
+
+
+def _in_words(account: Account, what: tuple[str, str] = ("entry", "entries")) -> str:
     with np.errstate(over="ignore"):
         checksum = int(account.sums.sum(dtype=np.uint64))
-    return f"{_entries(int(account.counts.sum()))}, checksum {checksum:016x}"
+    number = int(account.counts.sum())
+    return f"{number} {noun(number, *what)}, checksum {checksum:016x}"
 
 
 def _entries(number: int) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
+from stateferry.migration.rules import Rules, null_under_ttl
 from stateferry.savepoint import kernels
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.chunks import Chunk
@@ -31,9 +32,22 @@ from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.ttl import expired_array
-from stateferry.validation.content import Account, AccountsByState, Entries, KeySpans, map_rows, plain_entries
+from stateferry.validation.aging_content import AgingCounts, aging_entries
+from stateferry.validation.content import (
+    Account,
+    AccountsByState,
+    BlobEntries,
+    Entries,
+    Hashes,
+    KeySpans,
+    blob_entries,
+    map_rows,
+    plain_entries,
+)
 from stateferry.validation.conversion import OperatorConversion
+from stateferry.validation.expected_blobs import ExpectedBlobs, hash_blobs
 from stateferry.validation.expected_entries import ExpectedEntries, SourceCounts
+from stateferry.validation.plain_aging import PlainAgingReader
 from stateferry.validation.plain_reader import PlainReader, SampledKeys
 from stateferry.validation.plain_rows import PlainRows, PlainRowsResult
 from stateferry.validation.sample_text import MOST_SAMPLES, ProbedEntry, describe
@@ -66,10 +80,11 @@ class Probe:
 class KeyedResult:
     """What a task found in its chunk.
 
-    `damage` says why the chunk could not be read to its end. `accounts` and `counts` are by state; `strays` and
-    `expired` count wrong entries of the staged savepoint by state and key group; `samples` are the keys that were read
-    a second time. `slices` and `entries` answer a probe. `read` has the digests of the source's bytes, `plain` what
-    plain code has read of RocksDB's own files.
+    `damage` says why the chunk could not be read to its end. `accounts`, `counts` and `aging` are by state; `strays`
+    and `expired` count wrong entries of the staged savepoint by state and key group; `samples` are the keys that were
+    read a second time. `whole` are accounts of the staged savepoint by new state, as if a lazy run had moved all keys.
+    `slices` and `entries` answer a probe. `read` has the digests of the source's bytes, `plain` what plain code has
+    read of RocksDB's own files.
     """
 
     operator: str
@@ -78,11 +93,15 @@ class KeyedResult:
     damage: DamagedError | RefusedError | None = None
     accounts: dict[str, Account] = field(default_factory=dict)
     counts: dict[str, SourceCounts] = field(default_factory=dict)
+    aging: dict[str, AgingCounts] = field(default_factory=dict)
     strays: dict[str, Counter[int]] = field(default_factory=dict)
     expired: dict[str, Counter[int]] = field(default_factory=dict)
     samples: dict[str, SampledKeys] = field(default_factory=dict)
+    whole: dict[str, Account] = field(default_factory=dict)
     slices: Account | None = None
     entries: list[ProbedEntry] = field(default_factory=list)
+    # Of a run in reverse: an account of the blobs, in which each counts once.
+    blobs: dict[str, Account] = field(default_factory=dict)
     read: BytesRead | None = None
     plain: PlainRowsResult = field(default_factory=PlainRowsResult)
 
@@ -184,7 +203,8 @@ class _Probed:
             chosen = chosen & np.isin(slices_of(entries.pairs, self._probe.bits), self._probe.slices)
         chosen = chosen & np.isin(entries.groups, self._probe.key_groups)
         hashes = entries.hashes() if chosen.any() else ()
-        described = self._conversion.expected_states.get(state)
+        known = self._conversion.expected_states | self._conversion.entry_states
+        described = known.get(state)
         for index in np.flatnonzero(chosen).tolist():
             yield describe(entries, index, int(hashes[index]), described, state in self._conversion.new_states, why)
 
@@ -213,9 +233,10 @@ class _Reading:
         # A probe reads only a part, for the second time.
         self._read = BytesRead() if task.side is Side.SOURCE and task.probe is None else None
         self._sink: _Accounts | _Slices | _Probed
+        # The staged savepoint may have another max parallelism than it should.
+        size = max(task.conversion.new_max, task.chunk.max_parallelism)
         if task.probe is None:
-            # The staged savepoint may have another max parallelism than it should.
-            self._sink = _Accounts(max(task.conversion.new_max, task.chunk.max_parallelism))
+            self._sink = _Accounts(size)
         elif task.probe.slices or task.probe.strays:
             self._sink = _Probed(task.probe, task.conversion)
         else:
@@ -224,13 +245,27 @@ class _Reading:
         self._samples: dict[str, KeySample] = {}
         if task.sample is not None:
             for rules in task.conversion.rules:
-                self._samples[rules.new_name] = KeySample(task.sample, rules.legacy.name, rules.legacy.ttl)
-        self._sampled = {
-            rules.new_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.conversion.rules
+                self._samples[rules.made_name] = KeySample(task.sample, rules.legacy.name, rules.legacy.ttl)
+            for name in task.conversion.aging_states:
+                self._samples[name] = KeySample(task.sample, "", False)
+        self._aging = task.conversion.aging_states
+        self._sampled: dict[str, set[str | None]] = {
+            rules.made_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.conversion.rules
         }
-        self._expected = ExpectedEntries(task.conversion, self._sink, self._samples)
+        self._sampled |= {name: {name} for name in self._aging}
+        self._blobs = AccountsByState(size)
+        self._expected: ExpectedEntries
+        if task.conversion.reverses:
+            self._expected = of_blobs = ExpectedBlobs(task.conversion, self._sink, self._samples, size)
+            self._blobs = of_blobs.blobs if task.side is Side.SOURCE else self._blobs
+        else:
+            self._expected = ExpectedEntries(task.conversion, self._sink, self._samples)
+        self._whole = _Accounts(task.conversion.new_max)
+        self._of_staged: ExpectedEntries | None = None
+        if task.side is Side.STAGED and task.probe is None and task.conversion.is_lazy:
+            self._of_staged = ExpectedEntries(task.conversion.of_staged(), self._whole)
         self._new_states = task.conversion.new_states
-        self._rules = {rules.new_name: rules for rules in task.conversion.rules}
+        self._rules = {rules.made_name: rules for rules in task.conversion.rules}
         self._states: dict[str, KeyedState] = {}
 
     def result(self, damage: DamagedError | RefusedError | None = None) -> KeyedResult:
@@ -240,9 +275,12 @@ class _Reading:
             self._task.size,
             damage,
             counts=self._expected.counts,
+            aging=self._expected.aging,
             strays=self._strays,
             expired=self._expired,
             samples={name: self._sampled_keys(name, sample) for name, sample in self._samples.items()},
+            whole=self._whole.accounts.accounts,
+            blobs=self._blobs.accounts,
             read=self._read,
             plain=self._plain,
         )
@@ -250,7 +288,11 @@ class _Reading:
         return result
 
     def _sampled_keys(self, name: str, sample: KeySample) -> SampledKeys:
-        reader = PlainReader(self._rules[name], self._task.conversion, self._states)
+        reader: PlainReader | PlainAgingReader
+        if name in self._aging:
+            reader = PlainAgingReader(self._aging[name], self._task.conversion)
+        else:
+            reader = PlainReader(self._rules[name], self._task.conversion, self._states)
         return SampledKeys.of(sample, reader.expected if self._task.side is Side.SOURCE else reader.found)
 
     def read(self) -> None:
@@ -270,6 +312,8 @@ class _Reading:
                         self._expected.read(group)
                     else:
                         self._staged(group)
+                        if self._of_staged is not None:
+                            self._of_staged.read(group, carries=False)
                 if plain is not None:
                     plain.end()
                     self._plain.add(plain.result)
@@ -285,14 +329,18 @@ class _Reading:
         for state, section in group:
             with section.locating():
                 spans = self._key_spans(state.name, section)
-                entries = self._staged_entries(state.name, section, spans)
+                blobs = self._staged_blobs(state.name, section)
+                if blobs is None:
+                    entries, keys = self._staged_entries(state.name, section, spans)
+                else:
+                    entries, keys = blobs.entries, blobs.keys
                 for name, sample in self._samples.items():
                     if state.name in self._sampled[name]:
-                        sample.see(state.name, section, entries.keys)
+                        sample.see(state.name, section, keys)
                 if self._task.probe is None or not self._task.probe.strays:
                     self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
                 if spans is not None:
-                    self._check_keys(state.name, section, entries, spans)
+                    self._check_keys(state.name, section, entries, spans, blobs)
 
     def _key_spans(self, name: str, section: Section) -> KeySpans | None:
         """The section's keys; None if keys are not checked, or their hashes aren't stable."""
@@ -301,17 +349,40 @@ class _Reading:
             return None
         return KeySpans.of(section, state)
 
-    def _staged_entries(self, name: str, section: Section, spans: KeySpans | None) -> Entries:
+    def _staged_entries(self, name: str, section: Section, spans: KeySpans | None) -> tuple[Entries, Hashes]:
+        """The entries of a section, and the hash of each row's key."""
         groups = np.full(len(section), section.key_group, np.int64)
-        if name not in self._new_states:
-            return plain_entries(section, groups)
-        entries, rules = map_rows(section, self._new_states[name], groups, spans), self._rules[name]
-        if rules.ttl is not None and rules.drops_expired:
-            expired = int(expired_array(entries.stamps, rules.ttl, rules.now).sum())
+        if name in self._aging and (self._task.probe is None or not self._task.probe.strays):
+            found = aging_entries(section, self._aging[name], groups)
+            expired = int((~found.living).sum()) + found.empty
             self._expired.setdefault(name, Counter())[section.key_group] += expired
-        return entries
+            return found.entries, found.keys
+        if name not in self._new_states:
+            entries = plain_entries(section, groups)
+            return entries, entries.keys
+        entries, rules = map_rows(section, self._new_states[name], groups, spans), self._rules[name]
+        self._count_expired(name, section.key_group, entries.stamps, rules)
+        return entries, entries.keys
 
-    def _check_keys(self, name: str, section: Section, entries: Entries, spans: KeySpans) -> None:
+    def _staged_blobs(self, name: str, section: Section) -> BlobEntries | None:
+        """The blobs of a section of a state that a run in reverse has made; None if it is of another state."""
+        if name not in self._new_states or not (rules := self._rules[name]).reverse:
+            return None
+        groups = np.full(len(section), section.key_group, np.int64)
+        blobs = blob_entries(section, rules.map_type, rules.legacy.ttl, null_under_ttl(rules.map_type.value), groups)
+        hashes = hash_blobs(blobs.keys, groups, blobs.counts, blobs.stamps)
+        self._blobs.of(name).add(groups, hashes, np.ones(len(hashes), np.bool_))
+        self._count_expired(name, section.key_group, blobs.entries.stamps, rules)
+        return blobs
+
+    def _count_expired(self, name: str, key_group: int, stamps: Positions, rules: Rules) -> None:
+        if rules.ttl is not None and rules.drops_expired:
+            expired = int(expired_array(stamps, rules.ttl, rules.now).sum())
+            self._expired.setdefault(name, Counter())[key_group] += expired
+
+    def _check_keys(
+        self, name: str, section: Section, entries: Entries, spans: KeySpans, blobs: BlobEntries | None
+    ) -> None:
         conversion = self._task.conversion
         groups = spans.groups(section, conversion.expected_states[name], conversion.new_max)
         if (groups == section.key_group).all():
@@ -319,7 +390,7 @@ class _Reading:
         strays = spans.per_entry(groups) != section.key_group
         self._strays.setdefault(name, Counter())[section.key_group] += int(strays.sum())
         if self._task.probe is not None and self._task.probe.strays:
-            self._sink.add(name, entries, strays)
+            self._sink.add(name, entries, strays if blobs is None else blobs.per_entry(strays))
 
 
 class _AnyMember(Membership):

@@ -21,8 +21,10 @@ from stateferry.savepoint.metadata import KeyedHandle, Metadata, NativeHandle, O
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import has_keyed_state
 from stateferry.savepoint.savepoint_properties import canonical_properties, native_properties
+from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
-from stateferry.serializers.snapshots import map_snapshot, ttl_snapshot
+from stateferry.serializers.snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from stateferry.serializers.types import Scalar
 from stateferry.validation.conversion import OperatorConversion
 
 
@@ -123,9 +125,15 @@ def expected_header(merged: KeyedHeader, conversion: OperatorConversion) -> Keye
     """The header that the new files should have, from the merged header of the source's files."""
     metas = {meta.name: meta for meta in merged.states}
     for rules in conversion.rules:
-        made = _map_state_of(metas[rules.legacy.name], rules)
-        there = metas.get(rules.new_name)
-        metas[rules.new_name] = (there.merged_with(made) or made) if there else made
+        made = (
+            _map_of_blobs(metas[rules.new_name], rules)
+            if rules.reverse
+            else _map_state_of(metas[rules.legacy.name], rules)
+        )
+        there = metas.get(rules.made_name)
+        metas[rules.made_name] = (there.merged_with(made) or made) if there else made
+        if rules.chosen is not None and rules.chosen.flag.name not in metas:
+            metas[rules.chosen.flag.name] = _flag_state_of(metas[rules.legacy.name], rules.chosen.flag)
     states = tuple(meta for meta in metas.values() if meta.name not in conversion.left_behind)
     return replace(merged, states=states)
 
@@ -141,6 +149,30 @@ def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
         rules.new_name,
         BackendKind.KEY_VALUE,
         ((KEYED_STATE_TYPE, "MAP"),),
+        ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, serializers[NAMESPACE_SERIALIZER])),
+    )
+
+
+def _flag_state_of(legacy: StateMeta, flag: KeyedState) -> StateMeta:
+    """The description that makes Flink accept a `ValueState<Boolean>` with the legacy state's namespaces."""
+    boolean = simple_snapshot(Scalar.BOOLEAN)
+    value = ttl_snapshot(boolean) if flag.ttl else boolean
+    namespace = dict(legacy.serializers)[NAMESPACE_SERIALIZER]
+    serializers = ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, namespace))
+    return StateMeta(flag.name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, "VALUE"),), serializers)
+
+
+def _map_of_blobs(new: StateMeta, rules: Rules) -> StateMeta:
+    """The description that makes Flink accept a value state of maps: the rows' serializers, the timestamp around."""
+    serializers = dict(new.serializers)
+    value = serializers[VALUE_SERIALIZER]
+    if rules.legacy.ttl:
+        user_key, stamped = value.nested
+        value = ttl_snapshot(map_snapshot(user_key, stamped.nested[1]))
+    return StateMeta(
+        rules.legacy.name,
+        BackendKind.KEY_VALUE,
+        ((KEYED_STATE_TYPE, "VALUE"),),
         ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, serializers[NAMESPACE_SERIALIZER])),
     )
 

@@ -39,6 +39,7 @@ from stateferry.serializers.types import (
     type_name,
 )
 from stateferry.validation.conversion import OperatorConversion
+from stateferry.validation.plain_choice import is_chosen
 from stateferry.validation.sampling import KeySample, Row
 from stateferry.values.codec import read_flag
 from stateferry.values.hash_codes import key_group_of
@@ -138,7 +139,7 @@ class _Entry:
         return (state, group, *texts, self.stamp, zlib.crc32(content))
 
 
-class _StateReader:
+class StateReader:
     """Decodes the rows of one state."""
 
     def __init__(self, state: KeyedState) -> None:
@@ -171,14 +172,14 @@ class _StateReader:
         """The content of a row of a map state."""
         user_key = row.key[len(self.key(row).raw) :]
         is_null = read_flag(row.value, 0, len(row.value), "a map entry's null flag")
-        stamp = _long(row.value, 1) if self.state.ttl else None
+        stamp = long_at(row.value, 1) if self.state.ttl else None
         value = row.value[9 if self.state.ttl else 1 :]
         text = "null" if is_null else self._value(value)
         return _Entry(user_key, self._user_key(user_key), is_null, value, text, stamp)
 
     def stamp(self, row: Row) -> int | None:
         """The timestamp of a row of a value state; None without time to live."""
-        return _long(row.value, 0) if self.state.ttl else None
+        return long_at(row.value, 0) if self.state.ttl else None
 
 
 class PlainReader:
@@ -190,7 +191,7 @@ class PlainReader:
     def __init__(self, rules: Rules, conversion: OperatorConversion, states: Mapping[str, KeyedState]) -> None:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
-        self._states = {name: _StateReader(state) for name, state in states.items() if name in names}
+        self._states = {name: StateReader(state) for name, state in states.items() if name in names}
         self._blob_user_key, self._blob_value = decoder(rules.map_type.key), decoder(rules.map_type.value)
         self._texts = json_text(rules.map_type.key), json_text(rules.map_type.value)
 
@@ -222,6 +223,9 @@ class PlainReader:
 
     def _expected_lines(self, key: _Key, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
         rules, new = self._rules, self._rules.new_name
+        if rules.reverse:
+            yield from self._expected_of_rows(key, rows)
+            return
         blobs = [row for row in rows if row.state == rules.legacy.name]
         flags = [row for row in rows if row.state == rules.flag_name]
         own = [self._states[new].entry(row) for row in rows if row.state == new]
@@ -233,8 +237,20 @@ class PlainReader:
             for entry in self._entries(blob)
             if self._lives(self._states[rules.legacy.name].stamp(blob))
         ]
-        has_blob = any(self._lives(self._states[rules.legacy.name].stamp(blob)) for blob in blobs)
-        if has_blob and any(map(self._is_set, flags)):
+        living = [blob for blob in blobs if self._lives(self._states[rules.legacy.name].stamp(blob))]
+        contradicts = bool(living) and any(map(self._is_set, flags))
+        if rules.chosen is not None:
+            if living and not contradicts and not is_chosen(rules.chosen, key.raw, living[0].value):
+                for entry in standing:
+                    yield entry.line(new, group, key)
+                for row in (*living, *flags):
+                    yield _untouched(row, group, key)
+                return
+            if living and not contradicts:
+                flags = [self._flag_to_set(rules.chosen.flag, living[0], key)]
+            for row in flags:
+                yield _untouched(row, group, key)
+        if contradicts:
             if rules.on_contradiction is Contradiction.BLOB:
                 standing = []
             else:
@@ -248,6 +264,23 @@ class PlainReader:
         if self._conversion.keep_legacy:
             for row in (*blobs, *flags):
                 yield _untouched(row, group, key)
+
+    def _flag_to_set(self, flag: KeyedState, blob: Row, key: _Key) -> Row:
+        """The flag of a key that a lazy run moves."""
+        value = b"\1"
+        if flag.ttl:
+            stamp = self._states[blob.state].stamp(blob)
+            value = struct.pack(">q", self._rules.now if stamp is None else stamp) + value
+        return Row(flag.name, blob.key_group, key.raw, value)
+
+    def _expected_of_rows(self, key: _Key, rows: list[Row]) -> Iterator[Line]:
+        """In reverse: the entries of the key's blob, which has the timestamp of the newest one."""
+        own = [self._states[row.state].entry(row) for row in rows if row.state == self._rules.new_name]
+        alive = [entry for entry in own if self._lives(entry.stamp)]
+        newest = max((entry.stamp for entry in alive if entry.stamp is not None), default=None)
+        group = self._group(key, rows[0])
+        for entry in alive:
+            yield replace(entry, stamp=newest).line(self._rules.made_name, group, key)
 
     def _of_blob(self, entry: _Entry, group: int, key: _Key, account: KeyAccount) -> Iterator[Line]:
         """The row of a blob's entry, if there is one.
@@ -265,7 +298,12 @@ class PlainReader:
 
     def _found_lines(self, key: _Key, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
         for row in rows:
-            if row.state == self._rules.new_name:
+            if self._rules.reverse and row.state == self._rules.legacy.name:
+                for entry in self._entries(row):
+                    # With time to live, a null of a row is in the value's bytes, and that of a blob in the flag.
+                    plain = replace(entry, is_null=entry.is_null and not self._rules.legacy.ttl)
+                    yield plain.line(row.state, row.key_group, key)
+            elif row.state == self._rules.new_name:
                 yield self._states[row.state].entry(row).line(row.state, row.key_group, key)
             else:
                 yield _untouched(row, row.key_group, key)
@@ -284,17 +322,8 @@ class PlainReader:
         return self._lives(stamp) and (reader.state.value is not Scalar.BOOLEAN or value == b"\1")
 
     def _group(self, key: _Key, row: Row) -> int:
-        """The key group where the key must be.
-
-        It comes from the key's hash. If the hash is uncertain and no key moves, it is the present key group.
-        """
-        type_ = self._rules.legacy.key
-        group = key_group_of(type_, key.value, self._conversion.new_max)
-        changes = self._conversion.changes_key_groups
-        if group is None and changes:
-            raise RefusedError("plain code doesn't know its hash")
-        # A job may fill a Row by field names; then the names determine its hash.
-        return row.key_group if group is None or (_has_row(type_) and not changes) else group
+        """The key group where the key must be."""
+        return group_of_key(self._rules.legacy.key, key.value, row.key_group, self._conversion)
 
     def _entries(self, blob: Row) -> Iterator[_Entry]:
         """The entries of a blob."""
@@ -314,12 +343,25 @@ class PlainReader:
             raise DamagedError("the end of a map", f"{limit - position} more bytes")
 
 
+def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorConversion) -> int:
+    """The key group where a key must be.
+
+    It comes from the key's hash. If the hash is uncertain and no key moves, it is the present key group.
+    """
+    group = key_group_of(type_, key, conversion.new_max)
+    changes = conversion.changes_key_groups
+    if group is None and changes:
+        raise RefusedError("plain code doesn't know its hash")
+    # A job may fill a Row by field names; then the names determine its hash.
+    return present if group is None or (_has_row(type_) and not changes) else group
+
+
 def _untouched(row: Row, group: int, key: _Key) -> Line:
     digest = blake2b(row.value, digest_size=8).hexdigest()
     return (row.state, group, key.text, "", 0, f"{len(row.value)} bytes, {digest}", None, zlib.crc32(key.raw))
 
 
-def _long(data: bytes, position: int) -> int:
+def long_at(data: bytes, position: int) -> int:
     if len(data) < position + 8:
         raise DamagedError("a timestamp of 8 bytes", f"{max(len(data) - position, 0)} bytes")
     return int(struct.unpack_from(">q", data, position)[0])

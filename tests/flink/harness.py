@@ -111,6 +111,17 @@ class FlinkHarness:
         command = {**described, "claim": claim, "target": scratch}
         return Path(unquote(urlparse(self.ask("carry", **command)["savepoint"]).path))
 
+    def job_side(self, script: Mapping[str, object], savepoint: Path | None) -> tuple[Path, list[Line]]:
+        """Have a job do what the script says, and stop it with a savepoint; give that and what each call has found.
+
+        Without a savepoint the job starts with nothing.
+        """
+        scratch = Path(tempfile.mkdtemp(dir=self._scratch))
+        observed = scratch / "observed.jsonl"
+        places = {"savepoint": None if savepoint is None else str(savepoint), "target": str(scratch)}
+        left = self.ask("job_side", script=script, observed=str(observed), **places)["savepoint"]
+        return Path(unquote(urlparse(left).path)), _lines(observed)
+
     def restore(self, savepoint: Path, job: Job) -> Restored:
         """Start the job from the savepoint, and have it show every entry and fire every timer that is due."""
         with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:

@@ -22,6 +22,8 @@ from pathlib import Path
 VERSIONS = ("2.3.0", "1.20.0")
 _HERE = Path(__file__).parent
 _SOURCES = _HERE / "java"
+# The class that people copy into their jobs, as it is.
+JOB_SIDE = _HERE.parents[1] / "docs" / "job-side"
 # The web's jar takes uploads; slf4j says what happens inside a cluster.
 _ARTIFACTS = (
     *("flink-streaming-java", "flink-clients", "flink-statebackend-rocksdb", "flink-runtime-web"),
@@ -112,10 +114,10 @@ def totals(version: str) -> Program:
 
 
 def _tests(version: str) -> Program:
-    return _program(version, "common", version)
+    return _program(version, "common", version, JOB_SIDE)
 
 
-def _program(version: str, *sources: str) -> Program:
+def _program(version: str, *sources: str | Path) -> Program:
     roots = tuple(_SOURCES / name for name in sources)
     artifacts = _ARTIFACTS_OF.get(version, _ARTIFACTS)
     return Program(version, artifacts, _HERE / f"jars-{version}.sha256", roots, _OTHERS)

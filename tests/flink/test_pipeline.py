@@ -214,6 +214,57 @@ def _mixed(plain: FlinkOperator, packed: FlinkOperator) -> FlinkOperator:
     return replace(plain, subtasks=tuple(packed.subtasks[i] if i else task for i, task in enumerate(plain.subtasks)))
 
 
+AGED_NOW, AGED_TTL = 1_703_000_000_000, 20 * DAY
+
+
+def without_expired(line: Line) -> Line | None:
+    """What of a line is alive under the time to live that the run is told."""
+    stamps = line["timestamp"]
+    if not isinstance(stamps, list):
+        return line if stamps + AGED_TTL > AGED_NOW else None
+    kept = [one for one in zip(line["value"], stamps, strict=True) if one[1] + AGED_TTL > AGED_NOW]
+    return line | {"value": [value for value, _ in kept], "timestamp": [stamp for _, stamp in kept]} if kept else None
+
+
+@pytest.mark.parametrize(
+    ("version", "backend", "format_", "into", "max_parallelism"),
+    [
+        ("1.20.0", "hashmap", "CANONICAL", "canonical", 300),
+        ("2.3.0", "rocksdb", "NATIVE", "native", None),
+        pytest.param("2.3.0", "hashmap", "CANONICAL", "canonical", None, marks=pytest.mark.full),
+        pytest.param("1.20.0", "rocksdb", "CHECKPOINT", "canonical", 100, marks=pytest.mark.full),
+    ],
+)
+def test_flink_finds_what_is_alive_of_states_that_are_not_migrated(
+    version: str, backend: str, format_: str, into: str, max_parallelism: int | None, flink: Flink, tmp_path: Path
+) -> None:
+    (main_,) = legacy("Map{0-9}<String,Long>", keys=60, ttl="stamped").operators
+    aged = (
+        State("aged-value", "Person", ttl="stamped"),
+        State("aged-list", "Tuple2<String,Integer>", kind="LIST", ttl="stamped"),
+        State("aged-map", "Map<String,Long>", kind="MAP", ttl="stamped"),
+        State("aged-sum", "Long", kind="REDUCING", ttl="stamped"),
+    )
+    main_ = replace(main_, states=(*main_.states, *aged), timers=Timers(event=1, processing=1, far=1))
+    job = Job((main_,), parallelism=3, max_parallelism=128)
+    job = replace(job, backend=backend, settings={"execution.checkpointing.incremental": "true"}, inline_threshold=0)
+    source = flink(version).make_in_place(job, format_=format_)
+    told = [part for state in aged for part in ("--state-ttl", f"main/{state.name}=20d:drop")]
+    wanted = () if max_parallelism is None else ("--max-parallelism", max_parallelism)
+    options = (*ttl_options(job), "--now", AGED_NOW, "--accept-expired", "100%", "--format", into)
+    ferried(source.path, tmp_path / "new", *options, *told, *wanted)
+    names = {state.name for state in aged}
+    lines = [without_expired(line) if line["state"] in names else line for line in expected(source.lines)]
+    left = [line for line in lines if line is not None]
+    for name in names:
+        counts = [sum(line["state"] == name for line in of) for of in (source.lines, left)]
+        assert 0 < counts[1] < counts[0]
+    started = of_new_shape(job)
+    if max_parallelism is not None:
+        started = Change(max_parallelism=max_parallelism).job(started)
+    check_restored(flink(version), tmp_path / "new", started, Made(tmp_path / "new", left), moved=bool(max_parallelism))
+
+
 _MERGED_FILES = {"execution.checkpointing.file-merging.enabled": "true"}
 _TIMERS_ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 
