@@ -162,6 +162,19 @@ def engine_to_read(catalog_uri: str) -> Engine | None:
     return engine
 
 
+def check_catalog(catalog_uri: str) -> None:
+    """Refuses a catalog that a newer version of Stateferry has written; creates nothing."""
+    file = sqlite_file(catalog_uri)
+    if file is not None and not file.exists():
+        return
+    engine = _engine(catalog_uri, "BEGIN")
+    try:
+        with engine.begin() as connection:
+            _check_format(connection)
+    finally:
+        engine.dispose()
+
+
 def sqlite_file(catalog_uri: str) -> Path | None:
     """The file that the catalog is in, or None if it is not in a file."""
     url = _url(catalog_uri)

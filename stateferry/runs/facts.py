@@ -16,11 +16,12 @@ from pydantic import TypeAdapter, ValidationError
 from stateferry.counts import Counts
 from stateferry.errors import DamagedError
 from stateferry.migration.counts import ConversionCounts, InventoryCounts
+from stateferry.quantities import noun, percent
 from stateferry.runs.state_ages import FoundAges
 from stateferry.runs.target_access import TargetAccess
 from stateferry.tables.counts import TableCounts
 
-SECONDS = "seconds"
+SECONDS, ENDED_AT = "seconds", "ended_at"
 
 
 class Step(StrEnum):
@@ -33,11 +34,12 @@ class Step(StrEnum):
     CUT_OVER = "cut_over"
     TABLES = "tables"
 
-    def earlier(self, *, rehearses: bool) -> tuple[Step, ...]:
+    def earlier(self, *, rehearses: bool, rescales_only: bool = False) -> tuple[Step, ...]:
         """The steps that must be done before this one, in a rehearsal or in a cut-over."""
         if self is Step.MIGRATE:
             return (Step.SNAPSHOT,)
-        steps = IN_REHEARSAL if rehearses else IN_CUT_OVER
+        all_steps = IN_REHEARSAL if rehearses else IN_CUT_OVER
+        steps = tuple(step for step in all_steps if not (rescales_only and step in OF_TABLES))
         return steps[: steps.index(self)] if self in steps else steps
 
 
@@ -45,6 +47,8 @@ class Step(StrEnum):
 # until the publication, so the tables follow after it: their step does what is left of the migrate step, too.
 IN_REHEARSAL = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE)
 IN_CUT_OVER = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER, Step.TABLES)
+# A run that migrates no state has no tables, and so neither of these steps.
+OF_TABLES = (Step.MIGRATE, Step.TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +101,18 @@ def _stored(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TimedFacts(RunFacts):
-    """Facts of a part of a cut-over, with the seconds that it took."""
+    """Facts of a part of a cut-over, with the seconds that it took.
+
+    `ended_at` is the time in milliseconds at which it was done; earlier versions didn't keep it.
+    """
 
     seconds: float | None = field(default=None, kw_only=True)
+    ended_at: int | None = field(default=None, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
-        """The facts as they are stored, the seconds last."""
+        """The facts as they are stored, the times last."""
         facts = RunFacts.to_json(self)
-        seconds = {SECONDS: facts.pop(SECONDS)} if SECONDS in facts else {}
-        return facts | seconds
+        return facts | {name: facts.pop(name) for name in (SECONDS, ENDED_AT) if name in facts}
 
     @property
     def rows(self) -> int:
@@ -127,11 +134,45 @@ class StateSize:
 
 
 @dataclass(frozen=True, slots=True)
+class LazyChoice:
+    """What a lazy run moves of one legacy state of an operator (its id in hexadecimal digits).
+
+    `keys` are all keys of the state. Of `migrated` no blob was left before, `left` have one, and of these the run moves
+    `moved`: those with a rank of at most `last` in the order; all if it is None.
+    """
+
+    operator: str
+    state: str
+    order: str
+    last: int | None
+    migrated: int
+    left: int
+    moved: int
+    bytes_left: int
+    bytes_moved: int
+
+    @property
+    def keys(self) -> int:
+        return self.migrated + self.left
+
+    @property
+    def line(self) -> str:
+        """What the run moves, in words."""
+        stay = self.left - self.moved
+        return (
+            f"{self.state}: {self.moved:,} of {self.left:,} {noun(self.left, 'key')} with a blob "
+            f"{noun(self.moved, 'is', 'are')} moved ({self.bytes_moved:,} of {self.bytes_left:,} bytes), {stay:,} "
+            f"{noun(stay, 'stays', 'stay')}; {self.migrated:,} {noun(self.migrated, 'was', 'were')} moved before; then "
+            f"{percent((self.keys - stay) / self.keys if self.keys else 1.0)} of the keys are moved"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotFacts(TimedFacts):
     """What the source holds.
 
     `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
-    writes them. Earlier versions kept neither `ages` nor `read`.
+    writes them. `lazy` says what a lazy run moves of each legacy state. Earlier versions kept no `ages` and no `read`.
     """
 
     name: ClassVar[str] = Step.SNAPSHOT.value
@@ -141,6 +182,7 @@ class SnapshotFacts(TimedFacts):
     ages: FoundAges | None = None
     notes: tuple[str, ...] = ()
     read: Mapping[str, str] | None = None
+    lazy: tuple[LazyChoice, ...] | None = None
 
     @property
     def rows(self) -> int:
@@ -181,13 +223,18 @@ class MigrateFacts(TimedFacts):
 
 @dataclass(frozen=True, slots=True)
 class RescaleFacts(TimedFacts):
-    """The state files that were written, their bytes, and what was converted, by state."""
+    """The state files that were written, their bytes, and what was converted, by state.
+
+    `layout` says by operator from which layout to which it was brought, where that changed; earlier versions didn't
+    keep it.
+    """
 
     name: ClassVar[str] = Step.RESCALE.value
 
     files: int = 0
     bytes: int = 0
     counts: Mapping[str, ConversionCounts] = field(default_factory=dict)
+    layout: Mapping[str, str] | None = None
 
     @property
     def rows(self) -> int:
@@ -308,7 +355,7 @@ class TablesProblem(RunFacts):
 
 @dataclass(frozen=True, slots=True)
 class SavepointTaken(TimedFacts):
-    """The savepoint that Flink took for this run."""
+    """The savepoint that Flink took for this run, which was first asked for at `requested_at` (in milliseconds)."""
 
     name: ClassVar[str] = "take_savepoint"
 
@@ -316,15 +363,34 @@ class SavepointTaken(TimedFacts):
     job_id: str | None = None
     checkpoint_id: int | None = None
     bytes: int | None = None
+    requested_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Began(RunFacts):
+    """When the work on the run began, in milliseconds, if the run was planned for another time: by a DAG run.
+
+    Earlier versions didn't keep which DAG run.
+    """
+
+    name: ClassVar[str] = "began"
+
+    at: int
+    dag_id: str | None = None
+    dag_run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewJob(RunFacts):
-    """The job that is started from this run's publication; kept before it is started."""
+    """The job that is started from this run's publication, and its program; kept before it is started."""
 
     name: ClassVar[str] = "new_job"
 
     job_id: str | None = None
+    jar: str | None = None
+    entry_class: str | None = None
+    program_args: str = ""
+    parallelism: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

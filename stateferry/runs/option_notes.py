@@ -11,10 +11,14 @@ from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import Inventory
 from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
 from stateferry.migration.unnamed_flags import possible_flags
+from stateferry.quantities import noun
+from stateferry.runs.cleanup_promise import unkept_promises
 from stateferry.runs.expiry_guard import needless
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, StatePlan
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
-from stateferry.runs.state_ages import FoundAges
+from stateferry.runs.state_ages import FoundAges, Holds
+from stateferry.runs.wanted_layout import kept
+from stateferry.ttl import StateVisibility
 
 
 def option_notes(
@@ -30,7 +34,12 @@ def option_notes(
         for state in one.migrated_before:
             notes += _of_a_migrated_state(one, state, resolved.nothing_to_do)
         for rules in one.rules:
-            notes += _of_a_flag(one, rules, inventory)
+            notes += [] if resolved.plan.lazy else _of_a_flag(one, rules, inventory)
+        if resolved.plan.lazy:
+            notes += _of_new_flags(one)
+    notes += unkept_promises(resolved)
+    if ages is not None:
+        notes += _of_visible_entries(resolved, ages)
     return [*notes, *_of_the_layout(resolved), *_of_time(resolved, ages), *_of_the_rules(resolved, inventory)]
 
 
@@ -52,6 +61,17 @@ def _of_a_migrated_state(one: ResolvedOperator, state: StatePlan, nothing_to_do:
         yield f"{options} had no effect: {done}, the savepoint has {state.new} alone"
     elif not nothing_to_do:
         yield f"{done}: the savepoint has {state.new} alone"
+
+
+def _of_new_flags(one: ResolvedOperator) -> Iterator[str]:
+    """Notes on flag states that a lazy run makes: the new job has to declare them in the same way."""
+    for rules in one.rules:
+        if rules.flag_name is not None and rules.flag_name not in one.states:
+            yield (
+                f"{one.operator.label} has no state {rules.flag_name}: the run makes it, unless it moves all keys. The "
+                "new job has to declare it as a ValueState<Boolean>, with time to live as --flag-ttl says (default: as "
+                f"{rules.legacy.name} has)"
+            )
 
 
 def _of_a_flag(one: ResolvedOperator, rules: Rules, inventory: Inventory | None) -> Iterator[str]:
@@ -85,9 +105,8 @@ def _entries(inventory: Inventory, operator: str, state: str) -> int:
 
 def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
     plan = resolved.plan
-    if plan.parallelism and all(one.operator.parallelism == plan.parallelism for one in resolved.operators):
-        names = ", ".join(one.operator.label for one in resolved.operators)
-        yield f"--parallelism {plan.parallelism} had no effect: it is that of {names} already"
+    yield from _of_the_parallelism(resolved)
+    yield from kept(plan, resolved.source)
     if plan.output_format == "native":
         yield from _of_the_format(resolved)
     operators = resolved.source.metadata.operators
@@ -95,6 +114,21 @@ def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
         yield f"--max-parallelism {plan.max_parallelism} had no effect: it is that of every operator already"
     if plan.compression not in ("auto", "source") and resolved.nothing_to_do:
         yield f"--compression {plan.compression} had no effect: nothing is written"
+
+
+def _of_the_parallelism(resolved: ResolvedPlan) -> Iterator[str]:
+    wanted = resolved.plan.parallelism
+    if isinstance(wanted, dict):
+        for name, parallelism in wanted.items():
+            operator = resolved.source.operator(name)
+            if operator.parallelism == parallelism:
+                yield f"--parallelism {name}={parallelism} had no effect: it is that of {operator.label} already"
+    elif wanted is not None and resolved.plan.rescales_only:
+        if all(operator.parallelism == wanted for operator in resolved.source.metadata.operators):
+            yield f"--parallelism {wanted} had no effect: it is that of every operator already"
+    elif wanted is not None and all(one.operator.parallelism == wanted for one in resolved.operators):
+        names = ", ".join(one.operator.label for one in resolved.operators)
+        yield f"--parallelism {wanted} had no effect: it is that of {names} already"
 
 
 def _of_the_format(resolved: ResolvedPlan) -> Iterator[str]:
@@ -110,9 +144,11 @@ def _of_the_format(resolved: ResolvedPlan) -> Iterator[str]:
 
 def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
     plan = resolved.plan
-    if not any(rules.legacy.ttl for one in resolved.operators for rules in one.rules):
+    of_migration = any(rules.legacy.ttl for one in resolved.operators for rules in one.rules)
+    if not of_migration and plan.keep_expired:
+        yield "--keep-expired had no effect: no legacy state has a time to live"
+    if not of_migration and not any(resolved.told.values()):
         given = {
-            "--keep-expired": plan.keep_expired,
             "--accept-expired": plan.accept_expired is not None,
             "--clock-tolerance": plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS,
         }
@@ -120,10 +156,25 @@ def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
             if is_given:
                 yield f"{option} had no effect: no legacy state has a time to live"
     elif ages is not None:
-        if plan.keep_expired and not any(state.expired for state in ages.states):
+        of_rules = [state for state in ages.states if state.holds is not Holds.OTHERS]
+        if of_migration and plan.keep_expired and not any(state.expired for state in of_rules):
             yield "--keep-expired had no effect: nothing has expired"
         for option in needless(plan, ages):
             yield f"{option} had no effect: without it the run would not have stopped either"
+
+
+def _of_visible_entries(resolved: ResolvedPlan, ages: FoundAges) -> Iterator[str]:
+    """Says where entries go that the job could still have read."""
+    expired = {(one.operator, one.state): one.expired for one in ages.states if one.holds is Holds.OTHERS}
+    for operator in resolved.source.keyed_operators():
+        for told in resolved.told.get(operator.id, ()):
+            gone = expired.get((operator.label, told.state.name), 0)
+            is_visible = told.config.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+            if told.drops and is_visible and gone:
+                yield (
+                    f"{gone:,} expired {noun(gone, 'entry', 'entries')} of {told.state.name} of {operator.label} "
+                    f"{noun(gone, 'goes', 'go')}, which the job could still have read (drop-visible)"
+                )
 
 
 def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[str]:
@@ -139,6 +190,8 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
 
     if plan.keep_legacy and not every:
         yield "--keep-legacy had no effect: the savepoint has no legacy state any more"
+    if plan.drop_legacy_blobs and not met(lambda counts: counts.blobs):
+        yield "--drop-legacy-blobs had no effect: the savepoint has no blobs any more"
     if plan.on_contradiction != Contradiction.STOP.value:
         option = f"--on-contradiction {plan.on_contradiction}"
         if not any(rules.flag_name in one.states for one, rules in every):

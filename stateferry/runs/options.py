@@ -22,15 +22,17 @@ RUN = "Rehearse or cut over"
 
 
 class Kind(Enum):
-    """What people write for an option."""
+    """What people write for an option. Lines of text are several options on the command line."""
 
     TEXT = auto()
     NUMBER = auto()
+    PARALLELISM = auto()
     SWITCH = auto()
     CHOICE = auto()
     DURATION = auto()
     SHARE = auto()
     LIST = auto()
+    LINES = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +99,6 @@ def option_fields(model: type[BaseModel]) -> Iterator[OptionField]:
                 choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
                 has_default = not field.is_required() and field.default_factory is None
                 default = mark.new if mark.new is not None else field.default if has_default else None
+                if mark.kind is Kind.LINES:
+                    default = None
                 yield OptionField(mark, name, default, choices, field.is_required())

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -23,8 +23,10 @@ from stateferry.runs.options import RUN, Kind, Option, option_fields
 from stateferry.runs.plan_fields import (
     ADDED,
     Milliseconds,
+    MovedShare,
     Name,
     Parallelism,
+    ParallelismOfOperators,
     Place,
     PlanModel,
     Share,
@@ -33,6 +35,7 @@ from stateferry.runs.plan_fields import (
     valid_share,
 )
 from stateferry.runs.plan_problems import problem_lines
+from stateferry.runs.state_ttls import StateTtlPlan, StateTtls
 from stateferry.savepoint.chunks import TARGET_BYTES
 
 HOME_VARIABLE = "STATEFERRY_HOME"
@@ -84,6 +87,17 @@ class StatePlan(PlanModel):
             name="no_flag_state",
         ),
     ] = False
+    flag_ttl: Annotated[
+        Literal["as-legacy", "with", "without"],
+        ADDED,
+        Option(
+            Kind.CHOICE,
+            "TTL of a new flag state",
+            "whether a flag state that a lazy run makes, because the savepoint has none, has time to live in the job: "
+            "with, without, or as the legacy state",
+            row=55,
+        ),
+    ] = "as-legacy"
     ttl_ms: Annotated[
         Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS), BeforeValidator(valid_milliseconds)] | None,
         Option(
@@ -112,7 +126,13 @@ class OperatorPlan(PlanModel):
 
     operator: Annotated[
         Name,
-        Option(Kind.TEXT, "Operator", "the operator that has the states: its uid, name or id", row=10),
+        Option(
+            Kind.TEXT,
+            "Operator",
+            "the operator that has the states: its uid, name or id. `stateferry inspect SAVEPOINT` lists the operators "
+            "of a savepoint with their states",
+            row=10,
+        ),
     ]
     states: Annotated[tuple[StatePlan, ...], Field(min_length=1)]
 
@@ -148,7 +168,9 @@ def default_home() -> str:
 class MigrationPlan(PlanModel):
     """All options of a run; `now` and times to live are in milliseconds.
 
-    `parallelism` is for the migrated operators, `max_parallelism` for the whole savepoint; None leaves either as it is.
+    Without `operators` no state is migrated: the savepoint is only rescaled. `parallelism` is one for the migrated
+    operators (of all operators, if none is migrated), or one for each operator that it names. `max_parallelism` is for
+    the whole savepoint. None leaves either as it is.
     """
 
     job: Annotated[
@@ -176,13 +198,14 @@ class MigrationPlan(PlanModel):
             in_form=False,
         ),
     ] = Field(default_factory=now_ms)
-    operators: Annotated[tuple[OperatorPlan, ...], Field(min_length=1)]
+    operators: Annotated[tuple[OperatorPlan, ...], ADDED] = ()
     parallelism: Annotated[
-        Parallelism | None,
+        ParallelismOfOperators | None,
         Option(
-            Kind.NUMBER,
+            Kind.PARALLELISM,
             "Parallelism",
-            "the parallelism of the migrated operators in the new savepoint",
+            "the parallelism in the new savepoint: a number is for the migrated operators, or for all operators if no "
+            "state is migrated; main=4,enrich=8 is for the operators with these uids, names or ids",
             row=140,
             section=RUN,
             if_empty="as it is",
@@ -235,6 +258,72 @@ class MigrationPlan(PlanModel):
         StrictBool,
         Option(
             Kind.SWITCH, "Keep the legacy state", "keep the legacy state and the flag beside the new state", row=120
+        ),
+    ] = False
+    lazy: Annotated[
+        StrictBool,
+        ADDED,
+        Option(
+            Kind.SWITCH,
+            "Lazy",
+            "move only some keys (share or budget says how many) and set their flags; the others keep their blobs, and "
+            "the job or later runs move them",
+            row=122,
+        ),
+    ] = False
+    share: Annotated[
+        MovedShare | None,
+        BeforeValidator(valid_share),
+        ADDED,
+        Option(
+            Kind.SHARE,
+            "Share of the keys",
+            "of a lazy run: how many keys it moves, as a share of all keys of the state, moved or not, such as 30%",
+            row=123,
+        ),
+    ] = None
+    budget_ms: Annotated[
+        Annotated[StrictInt, Field(ge=1, le=MAX_MILLISECONDS)] | None,
+        BeforeValidator(valid_milliseconds),
+        ADDED,
+        Option(
+            Kind.DURATION,
+            "Time budget",
+            "of a lazy run: it moves as many keys as fit into this time, such as 60s, by the rates that earlier runs "
+            "of the job have measured",
+            row=124,
+            name="budget",
+        ),
+    ] = None
+    largest_first: Annotated[
+        StrictBool,
+        ADDED,
+        Option(
+            Kind.SWITCH,
+            "Largest first",
+            "a lazy run moves the keys with the largest maps first, instead of keys in the order of a hash",
+            row=125,
+        ),
+    ] = False
+    reverse: Annotated[
+        StrictBool,
+        ADDED,
+        Option(
+            Kind.SWITCH,
+            "Reverse",
+            "the way back: from a savepoint of the new job, rows of the new state become blobs of the legacy state "
+            "again, for the old job",
+            row=127,
+        ),
+    ] = False
+    drop_legacy_blobs: Annotated[
+        StrictBool,
+        ADDED,
+        Option(
+            Kind.SWITCH,
+            "Drop legacy blobs",
+            "in reverse: the rows alone count, and blobs that the new job's savepoint still has are left out",
+            row=128,
         ),
     ] = False
     drop_unrepresentable_nulls: Annotated[
@@ -294,6 +383,20 @@ class MigrationPlan(PlanModel):
             name="clock_tolerance",
         ),
     ] = DEFAULT_CLOCK_TOLERANCE_MS
+    state_ttls: Annotated[
+        StateTtls,
+        ADDED,
+        Option(
+            Kind.LINES,
+            "Time to live of other states",
+            "the time to live of a state that isn't migrated, so that its expired entries are counted, or left out as "
+            "well: main/sessions=30d or main/sessions=30d:drop",
+            row=67,
+            name="state_ttl",
+            metavar="OPERATOR/STATE=DURATION",
+            if_empty="other states stay as they are",
+        ),
+    ] = ()
     # New beginnings, by the old ones, of absolute addresses in `_metadata` of files that were moved.
     files_from: Annotated[dict[Name, Name] | None, ADDED] = None
     # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the savepoint's newest timestamp.
@@ -329,11 +432,17 @@ class MigrationPlan(PlanModel):
             yield f"target {self.target} and source {self.source} lie one in the other: give the target its own folder"
         for operator in _repeated([operator.operator for operator in self.operators]):
             yield f"operators: {operator!r} is there more than once: put its states into one list"
-        if self.parallelism and self.max_parallelism and self.parallelism > self.max_parallelism:
+        for named in _repeated([f"{one.operator}/{one.state}" for one in self.state_ttls]):
+            yield f"state_ttls: {named} is there more than once: give it one time to live"
+        if not self.catalog_uri.startswith(_CATALOGS):
             yield (
-                f"parallelism {self.parallelism} is above max_parallelism {self.max_parallelism}: "
-                "lower the one or raise the other"
+                f"catalog_uri: expected sqlite:////absolute/path.db or postgresql://host/database, found "
+                f"{self.catalog_shown!r}"
             )
+        yield from self._layout_problems()
+        if self.rescales_only:
+            yield from self._rescale_problems()
+            return
         states = [state for operator in self.operators for state in operator.states]
         if self.keep_expired and all(state.ttl_ms is None for state in states):
             yield "keep_expired: no state has a ttl_ms, so none can expire: tell the ttl_ms, or leave keep_expired out"
@@ -342,11 +451,106 @@ class MigrationPlan(PlanModel):
                 f"on_contradiction is {self.on_contradiction!r}, but only a flag can contradict a blob: "
                 "name the flag state (flag), or leave on_contradiction out"
             )
-        if not self.catalog_uri.startswith(_CATALOGS):
+        yield from self._lazy_problems(states)
+        yield from self._problems_in_reverse()
+
+    def _layout_problems(self) -> Iterator[str]:
+        wanted = self.parallelism if isinstance(self.parallelism, dict) else {"": self.parallelism}
+        for operator, parallelism in wanted.items():
+            if parallelism and self.max_parallelism and parallelism > self.max_parallelism:
+                of = f" of operator {operator!r}" if operator else ""
+                yield (
+                    f"parallelism {parallelism}{of} is above max_parallelism {self.max_parallelism}: "
+                    "lower the one or raise the other"
+                )
+
+    def _rescale_problems(self) -> Iterator[str]:
+        """Why a plan without states makes no sense."""
+        as_it_is = self.parallelism is None and self.max_parallelism is None and self.output_format == "canonical"
+        if as_it_is and not any(one.drops for one in self.state_ttls):
             yield (
-                f"catalog_uri: expected sqlite:////absolute/path.db or postgresql://host/database, found "
-                f"{self.catalog_shown!r}"
+                "operators: missing: name the operator with its legacy and new state; or, to rescale without a "
+                "migration, give parallelism, max_parallelism or format native"
             )
+        of_a_migration = {
+            "keep_expired": self.keep_expired,
+            "keep_legacy": self.keep_legacy,
+            "drop_unrepresentable_nulls": self.drop_unrepresentable_nulls,
+            "on_contradiction": self.on_contradiction != "stop",
+            "accept_expired": self.accept_expired is not None and not self.state_ttls,
+            "lazy": self.lazy,
+            "share": self.share is not None,
+            "budget": self.budget_ms is not None,
+            "largest_first": self.largest_first,
+            "reverse": self.reverse,
+            "drop_legacy_blobs": self.drop_legacy_blobs,
+        }
+        for name, is_given in of_a_migration.items():
+            if is_given:
+                yield f"{name}: given, but no state is migrated: leave it out, or name the states to migrate"
+
+    @property
+    def rescales_only(self) -> bool:
+        """Whether the plan migrates no state, so that there are no tables either."""
+        return not self.operators
+
+    @property
+    def operator_names(self) -> tuple[str, ...]:
+        """The operators that the plan names, by the names in the plan."""
+        named = self.parallelism if isinstance(self.parallelism, dict) else ()
+        return tuple(dict.fromkeys([*(one.operator for one in self.operators), *named]))
+
+    def _lazy_problems(self, states: Sequence[StatePlan]) -> Iterator[str]:
+        given = {"share": self.share is not None, "budget": self.budget_ms is not None}
+        if not self.lazy:
+            given["largest_first"] = self.largest_first
+            for name in (name for name, is_given in given.items() if is_given):
+                yield f"{name}: only a lazy run moves some of the keys: say lazy too, or leave {name} out"
+            if any(state.flag_ttl != "as-legacy" for state in states):
+                yield "flag_ttl: only a lazy run makes a flag state: say lazy too, or leave flag_ttl out"
+            return
+        if sum(given.values()) != 1:
+            found = "both" if all(given.values()) else "neither"
+            yield f"lazy: expected a share or a budget, found {found}: say how many keys the run may move"
+        if self.keep_legacy:
+            yield (
+                "lazy and keep_legacy exclude each other: a lazy run keeps the blobs of the keys that it doesn't move, "
+                "and needs the place of the others: leave one of them out"
+            )
+        for state in states:
+            if state.flag is None:
+                yield (
+                    f"lazy: state {state.legacy!r} has no flag: the job knows by the flag which keys are moved: name "
+                    "the job's flag state (flag)"
+                )
+        for flag in _repeated([state.flag for state in states if state.flag is not None]):
+            if any(len([one for one in operator.states if one.flag == flag]) > 1 for operator in self.operators):
+                yield (
+                    f"lazy: flag {flag!r} is of several states: a lazy run may move a key in one of them alone. Give "
+                    "each its own flag, or migrate them without lazy"
+                )
+
+    def _problems_in_reverse(self) -> Iterator[str]:
+        if not self.reverse:
+            if self.drop_legacy_blobs:
+                yield "drop_legacy_blobs is for a run in reverse: leave it out, or add reverse"
+            return
+        if self.keep_expired:
+            yield (
+                "keep_expired and reverse: a blob has the timestamp of its newest entry, so its expired entries would "
+                "live again: leave keep_expired out"
+            )
+        in_vain = {
+            "lazy": (self.lazy, "moves all keys"),
+            "keep_legacy": (self.keep_legacy, "makes the legacy state"),
+            "on_contradiction": (self.on_contradiction != "stop", "never lets a blob count"),
+            "drop_unrepresentable_nulls": (self.drop_unrepresentable_nulls, "keeps every null"),
+        }
+        yield from (
+            f"{name} and reverse: a run in reverse {why}: leave {name} out"
+            for name, (is_given, why) in in_vain.items()
+            if is_given
+        )
 
     @property
     def catalog_shown(self) -> str:
@@ -392,7 +596,7 @@ def plan_of(values: Mapping[str, object], origin: str = "the plan") -> Migration
     try:
         return MigrationPlan.model_validate({name: value for name, value in values.items() if name != FIELD})
     except ValidationError as error:
-        lines = problem_lines(error, (MigrationPlan, OperatorPlan, StatePlan))
+        lines = problem_lines(error, (MigrationPlan, OperatorPlan, StatePlan), {"state_ttls": StateTtlPlan})
         raise PlanError("\n".join(f"{origin}: {line}" for line in lines)) from None
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from stateferry.durations import format_duration
 from stateferry.errors import PlanError, RefusedError, UsageError
+from stateferry.migration.chosen import Chosen, Order
+from stateferry.migration.living import DropExpired
 from stateferry.migration.map_migration import MigrateMaps
-from stateferry.migration.rules import Contradiction, Rules
+from stateferry.migration.rows_to_blobs import RowsToBlobs
+from stateferry.migration.rules import Contradiction, Rules, ToldTtl
 from stateferry.runs.apart import check_apart
+from stateferry.runs.facts import LazyChoice
+from stateferry.runs.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, new_plan_values, plan_of
-from stateferry.savepoint.compression import Compression
+from stateferry.runs.reverse_check import state_to_make
+from stateferry.runs.told_ttls import find_told_ttls
+from stateferry.runs.wanted_layout import layout_problems, wanted_layout
 from stateferry.savepoint.file_names import METADATA, is_state_file
 from stateferry.savepoint.metadata import NativeHandle, Operator
-from stateferry.savepoint.operator_rewrite import Layout, OperatorRewrite
+from stateferry.savepoint.operator_rewrite import Copy, Layout, OperatorRewrite, Transform
 from stateferry.savepoint.reader import Savepoint, has_native_state
 from stateferry.savepoint.savepoint_properties import is_savepoint
 from stateferry.savepoint.state import KeyedState, StateKind
@@ -36,30 +43,63 @@ class ResolvedOperator:
     rules: tuple[Rules, ...]
     migrated_before: tuple[StatePlan, ...]
 
+    def moving(self, choices: Mapping[tuple[str, str], LazyChoice], plans: Mapping[str, StatePlan]) -> ResolvedOperator:
+        """The same, moving only what a lazy run has chosen; `plans` are by legacy state."""
+        return replace(self, rules=tuple(self._moving(rules, choices, plans) for rules in self.rules))
+
+    def _moving(
+        self, rules: Rules, choices: Mapping[tuple[str, str], LazyChoice], plans: Mapping[str, StatePlan]
+    ) -> Rules:
+        choice = choices.get((self.operator.hex_id, rules.legacy.name))
+        if choice is None or choice.last is None:
+            return replace(rules, chosen=None)
+        # Only lazy runs have choices. The plans of others may name a state that is not in the source.
+        flag = flag_of(plans[rules.legacy.name], self.states)
+        if flag is None:
+            return replace(rules, chosen=None)
+        return replace(rules, chosen=Chosen(Order(choice.order), choice.last, flag))
+
+    def roles(self) -> Iterator[tuple[str, str]]:
+        """Yields the name of each state that takes part in a migration, and what it is there."""
+        for rules in self.rules:
+            yield rules.legacy.name, "a legacy state"
+            yield rules.new_name, "a new state"
+            if rules.flag_name is not None:
+                yield rules.flag_name, "a flag state"
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPlan:
     """A plan, its source, and what the plan asks of each operator.
 
-    `native` are the ids of the operators whose keyed state is written as RocksDB's own files.
+    `native` are the ids of the operators whose keyed state is written as RocksDB's own files. `told` are, by operator
+    id, the states whose time to live is told although they aren't migrated.
     """
 
     plan: MigrationPlan
     source: Savepoint
     operators: tuple[ResolvedOperator, ...]
     native: frozenset[bytes] = frozenset()
+    told: Mapping[bytes, tuple[ToldTtl, ...]] = field(default_factory=dict)
+
+    def moving(self, choices: Sequence[LazyChoice]) -> ResolvedPlan:
+        """The same plan, moving only the keys that the snapshot of a lazy run has chosen; without choices all keys."""
+        by_state = {(one.operator, one.state): one for one in choices}
+        operators = (
+            one.moving(by_state, {state.legacy: state for state in wanted.states})
+            for one, wanted in zip(self.operators, self.plan.operators, strict=True)
+        )
+        return replace(self, operators=tuple(operators))
 
     @property
     def layout(self) -> Layout:
         """The layout that the plan asks for."""
-        parallelism = self.plan.parallelism
-        touched = {one.operator.id: parallelism for one in self.operators} if parallelism is not None else {}
-        return Layout(touched, self.plan.max_parallelism, Compression(self.plan.compression), self.native)
+        return wanted_layout(self.plan, self.source, [one.operator for one in self.operators], self.native)
 
     @property
     def nothing_to_do(self) -> bool:
         """Whether the source is already migrated, and in the layout of the plan."""
-        if any(one.rules for one in self.operators):
+        if any(one.rules for one in self.operators) or any(self.dropping.values()):
             return False
         of_layout = all(self.layout.of(operator) == operator for operator in self.source.metadata.operators)
         return of_layout and not any(
@@ -67,6 +107,11 @@ class ResolvedPlan:
             for operator in self.source.metadata.operators
             for subtask in operator.subtasks
         )
+
+    @property
+    def dropping(self) -> dict[bytes, tuple[ToldTtl, ...]]:
+        """The states that aren't migrated and lose what has expired, by operator id."""
+        return {id_: tuple(one for one in told if one.drops) for id_, told in self.told.items()}
 
     @property
     def what_was_done_before(self) -> str:
@@ -79,15 +124,21 @@ class ResolvedPlan:
 
     def rewrites(self) -> list[OperatorRewrite]:
         """How each operator gets into the new savepoint; raises an error for what can't be done."""
-        transforms = {
-            one.operator.id: MigrateMaps(one.rules, one.states, self.plan.keep_legacy)
-            for one in self.operators
-            if one.rules
+        transforms: dict[bytes, Transform] = {
+            one.operator.id: self._transform(one) for one in self.operators if one.rules
         }
+        for id_, told in self.dropping.items():
+            if told:
+                transforms[id_] = DropExpired(transforms.get(id_, Copy()), told)
         return [
             OperatorRewrite.prepare(self.source, operator, self.layout, transforms.get(operator.id))
             for operator in self.source.metadata.operators
         ]
+
+    def _transform(self, one: ResolvedOperator) -> MigrateMaps | RowsToBlobs:
+        if self.plan.reverse:
+            return RowsToBlobs(one.rules)
+        return MigrateMaps(one.rules, one.states, self.plan.keep_legacy)
 
 
 def open_source(plan: MigrationPlan) -> Savepoint:
@@ -96,7 +147,7 @@ def open_source(plan: MigrationPlan) -> Savepoint:
 
 
 def planned(values: Mapping[str, object], origin: str = "the plan") -> MigrationPlan:
-    """The plan with these values; if they name no job, it has the name of its first operator.
+    """The plan with these values; if they name no job, it has the name of its first operator, or of the only keyed one.
 
     The name is the one in the savepoint, so that an operator named by its id or by its uid gives the same job.
     """
@@ -104,10 +155,25 @@ def planned(values: Mapping[str, object], origin: str = "the plan") -> Migration
     if values.get("job") is not None:
         return plan_of(values, origin)
     named_later = plan_of({**values, "job": "named later"}, origin)
-    wanted = named_later.operators[0].operator
-    operator = open_source(named_later).operator(wanted)
+    source = open_source(named_later)
+    operator, wanted = _naming_operator(named_later, source)
     # Before version 5, a savepoint has neither name nor uid: then the value in the plan is the uid, or at least the id.
     return plan_of({**values, "job": operator.name or operator.uid or wanted}, origin)
+
+
+def _naming_operator(plan: MigrationPlan, source: Savepoint) -> tuple[Operator, str]:
+    """The operator after which a job without a name is named, and what the plan calls it."""
+    if not plan.rescales_only:
+        wanted = plan.operators[0].operator
+        return source.operator(wanted), wanted
+    keyed = source.keyed_operators()
+    if len(keyed) != 1:
+        has = f"{len(keyed)} operators have keyed state" if keyed else "no operator has keyed state"
+        raise UsageError(
+            f"job: missing: the plan names no operator to migrate, and {has}, so the job can't be named after one: "
+            "give the job a name (--job)"
+        )
+    return keyed[0], keyed[0].label
 
 
 def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
@@ -128,10 +194,13 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         for index, one in enumerate(operators)
         if one.operator.id in ids[:index]
     ]
+    problems += layout_problems(plan, source)
+    migrated = {(one.operator.id, name): role for one in operators for name, role in one.roles()}
+    told = find_told_ttls(plan, source, migrated, problems)
     problems += () if plan.no_timers else lost_timers(source)
     if problems:
         raise PlanError("\n".join(problems))
-    resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source))
+    resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source), told)
     resolved.rewrites()
     return resolved
 
@@ -187,8 +256,14 @@ def _resolve_operator(
     rules: list[Rules] = []
     migrated_before: list[StatePlan] = []
     for state in wanted.states:
-        if state.legacy in states:
-            found = list(contradictions(state, states, operator))
+        if plan.reverse:
+            if (legacy := state_to_make(state, states, operator, problems)) is not None:
+                rules.append(_rules(plan, state, legacy))
+        elif state.legacy in states:
+            found = [
+                *contradictions(state, states, operator),
+                *(lazy_problems(state, states, operator) if plan.lazy else ()),
+            ]
             problems += found
             rules += [] if found else [_rules(plan, state, states[state.legacy])]
         elif (new := states.get(state.new)) is not None and new.kind is StateKind.MAP:
@@ -228,6 +303,8 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
         drop_unrepresentable_nulls=plan.drop_unrepresentable_nulls,
         on_contradiction=Contradiction(plan.on_contradiction),
         no_flag=state.no_flag,
+        reverse=plan.reverse,
+        drop_legacy_blobs=plan.drop_legacy_blobs,
     )
 
 

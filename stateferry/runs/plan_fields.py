@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -11,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     SerializerFunctionWrapHandler,
     StrictInt,
     StrictStr,
@@ -43,6 +46,53 @@ def valid_share(value: object) -> object:
         raise ValueError(str(error)) from None
 
 
+def valid_parallelism(value: object) -> int | dict[str, int]:
+    """One parallelism for all operators, or one for each of some, in any of its forms: 8, `8`, `main=4,enrich=8`."""
+    if isinstance(value, str):
+        value = _parsed_parallelism(value)
+    if isinstance(value, Mapping):
+        if not value:
+            raise ValueError("expected a parallelism for at least one operator, found none")
+        return {_operator(name): _parallelism(one, f" for operator {name!r}") for name, one in value.items()}
+    return _parallelism(value, "")
+
+
+# A name may have commas and equals signs, as the names that Flink makes do.
+_OF_OPERATOR = re.compile(r"\s*(.*?)\s*=\s*([0-9]+)\s*(?:,|$)", re.ASCII | re.DOTALL)
+
+
+def _parsed_parallelism(text: str) -> object:
+    if re.fullmatch(r"\s*[0-9]+\s*", text, re.ASCII):
+        return int(text)
+    found: dict[str, int] = {}
+    position = 0
+    while position < len(text):
+        one = _OF_OPERATOR.match(text, position)
+        if one is None:
+            raise ValueError(
+                f"expected a number for all operators, or operator=number, several with commas between them, such as "
+                f"main=4,enrich=8, found {text!r}"
+            )
+        if one[1] in found:
+            raise ValueError(f"operator {one[1]!r} is there twice in {text!r}: give it one parallelism")
+        found[one[1]] = int(one[2])
+        position = one.end()
+    return found
+
+
+def _operator(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"expected the uid, name or id of an operator before '=', found {name!r}")
+    return name
+
+
+def _parallelism(value: object, of: str) -> int:
+    most = UPPER_BOUND_MAX_PARALLELISM
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ValueError(f"expected a number from 1 to {most}{of}, found {value!r}")
+    return value
+
+
 def absolute_place(value: object) -> object:
     """Makes a local path absolute, because a run may continue from another working folder."""
     if not isinstance(value, str) or not value.strip():
@@ -57,8 +107,11 @@ def absolute_place(value: object) -> object:
 Name = Annotated[StrictStr, Field(min_length=1)]
 Place = Annotated[Name, BeforeValidator(absolute_place)]
 Parallelism = Annotated[StrictInt, Field(ge=1, le=UPPER_BOUND_MAX_PARALLELISM)]
+# For all operators, or by the name of an operator.
+ParallelismOfOperators = Annotated[int | dict[str, int], PlainValidator(valid_parallelism)]
 Milliseconds = Annotated[StrictInt, Field(ge=0, le=MAX_MILLISECONDS)]
 Share = Annotated[float, Field(ge=0, le=1)]
+MovedShare = Annotated[float, Field(gt=0, le=1)]
 
 
 class _Added:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from pydantic import BaseModel, ValidationError
@@ -12,12 +12,19 @@ _LONGEST_VALUE = 80
 Model = type[BaseModel]
 
 
-def problem_lines(error: ValidationError, models: Sequence[Model]) -> list[str]:
+def problem_lines(
+    error: ValidationError, models: Sequence[Model], lists: Mapping[str, Model] | None = None
+) -> list[str]:
     """One line for each problem in the error.
 
     `models` are the model that was validated, and the models inside its lists, from the outermost to the innermost.
+    `lists` are the models inside other lists of the first one, by the lists' names.
     """
-    return list(dict.fromkeys(line for problem in error.errors() for line in _lines(problem, models)))
+    found: list[str] = []
+    for problem in error.errors():
+        inside = (lists or {}).get(str(problem["loc"][0])) if problem["loc"] else None
+        found += _lines(problem, models if inside is None else (models[0], inside))
+    return list(dict.fromkeys(found))
 
 
 def _lines(problem: object, models: Sequence[Model]) -> Iterator[str]:

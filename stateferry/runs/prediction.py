@@ -1,42 +1,154 @@
-"""Predicts how long each part of a cut-over takes, from the times of the job's earlier runs.
+"""Predicts how long a run takes, and the outage of a cut-over, from the times of the job's earlier runs.
 
-Each step reads the savepoint from end to end, so its time is taken to grow with the savepoint's size. The same holds
-for Flink's own parts: the savepoint that it takes when it stops, and the restore. A part without any time from an
-earlier run is unknown, and is left out.
+What is predicted is the time by the clock, from the end of one part to the end of the next: what Airflow and Spark need
+for their start is in it. A prediction is made once for a run and kept in its folder, so everybody is told the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 from statistics import median
 
-from stateferry.runs.facts import FACTS_OF, JobStarted, SavepointTaken, SnapshotFacts, Step, TimedFacts
+from stateferry.runs.estimates import AFTERWARDS, OUTAGE, Estimate, Prediction, Spent, estimate, total
+from stateferry.runs.facts import (
+    FACTS_OF,
+    IN_REHEARSAL,
+    Began,
+    CutOverFacts,
+    JobStarted,
+    SavepointTaken,
+    SnapshotFacts,
+    Step,
+    TablesFacts,
+    TimedFacts,
+)
+from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
 
-# In the order of a cut-over, in which the tables follow after the new job has started.
-_BEFORE_START = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER)
-AFTERWARDS: tuple[type[TimedFacts], ...] = (FACTS_OF[Step.MIGRATE], FACTS_OF[Step.TABLES])
-PARTS: tuple[type[TimedFacts], ...] = (
-    SavepointTaken,
-    *(FACTS_OF[step] for step in _BEFORE_START),
-    JobStarted,
-    *AFTERWARDS,
-)
-_NAMES = tuple(part.name for part in PARTS)
+PARTS: tuple[type[TimedFacts], ...] = (*OUTAGE, *AFTERWARDS)
 # Only the newest runs count: older ones say little about today's machines and state.
-_NEWEST = 5
+_NEWEST = 7
+# What only a cut-over does, though it is alike for every job: as long as no cut-over was timed, this is assumed.
+_ASSUMED_WORK = {CutOverFacts.name: 1.0, TablesFacts.name: 2.0}
+# Restore and first checkpoint took 1.5 to 8 times as long as the savepoint where that was measured (docs/outage.md).
+_STARTS, _START_SECONDS = (1.0, 8.0), 3.0
 
 
-def predict(run: Run) -> dict[str, float]:
-    """The predicted seconds of each part, for a savepoint as large as the run's source."""
-    return _predict(run, _with_size(run))
+def predicted(run: Run) -> Prediction:
+    """The run's prediction: the one that is kept, else one from the runs before it."""
+    kept = run.facts_if_sound(Prediction)
+    if kept is not None:
+        return kept
+    before = islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _sized(run)), 1, None)
+    return predict(map(_timed, before), size_of(run), _whole(run))
+
+
+def predicted_after(run: Run) -> Prediction:
+    """The prediction for a cut-over that follows the run, of a source as large; the run counts as an earlier one."""
+    return predict(map(_timed, _sized(run)), size_of(run), _parts(run))
+
+
+def predicted_of_size(home: str, job: str, size: int, *, rescales_only: bool) -> Prediction:
+    """The prediction for a cut-over of the job whose source has this size, though no run has read it."""
+    parts = [part.name for part in PARTS if not (rescales_only and part in AFTERWARDS)]
+    return predict(map(_timed, _sized_runs(home, job, rescales_only=rescales_only)), size, parts)
+
+
+def earlier_rehearsals(run: Run) -> Iterator[Run]:
+    """The rehearsals of the job that were validated before this run, the newest first."""
+    for one in islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _sized(run)), 1, None):
+        if one.plan.rehearse and one.has_done(Step.VALIDATE):
+            yield one
+
+
+def conversion_seconds(run: Run) -> float:
+    """The seconds by the clock of the steps of an outage that a rehearsal has too."""
+    times = times_of(run)
+    return sum(times[part].wall for part in (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE) if part in times)
+
+
+def _whole(run: Run) -> list[str]:
+    """The parts of the run, as far as that is known before it has done them."""
+    if not run.plan.rehearse:
+        return _parts(run)
+    taken = [SavepointTaken.name] if run.stored(SavepointTaken) is not None else []
+    return [*taken, *(step.value for step in IN_REHEARSAL if step in _parts(run))]
+
+
+def _parts(run: Run) -> list[str]:
+    """The parts of a cut-over; without a migration there are no tables to follow."""
+    return [part.name for part in PARTS if not (run.plan.rescales_only and part in AFTERWARDS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The seconds that a part took by the clock, and the seconds of its own work."""
+
+    wall: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """The bytes of state in a run's source, and the times of its parts."""
+
+    size: int
+    times: Mapping[str, Taken]
+
+
+def predict(earlier: Iterable[TimedRun], size: int, whole: Iterable[str]) -> Prediction:
+    """What the earlier runs, the newest first, say of a run of the parts `whole` with a source of this size."""
+    runs = list(islice(earlier, _NEWEST))
+    if not size or not any(run.times for run in runs):
+        return Prediction(size)
+    seen: dict[str, list[Spent]] = {}
+    for run in runs:
+        for part, time in run.times.items():
+            seen.setdefault(part, []).append(Spent(run.size, time.wall, time.work))
+    parts = _assumed(seen, size) | {part: estimate(spent, size) for part, spent in seen.items()}
+    parts = {part.name: parts[part.name] for part in PARTS if part.name in parts}
+    outage = [part.name for part in OUTAGE]
+    return Prediction(
+        size,
+        len(runs),
+        min(run.size for run in runs),
+        max(run.size for run in runs),
+        parts,
+        total(parts[name] for name in outage if name in parts),
+        total(parts[name] for name in whole if name in parts),
+        tuple(name for name in outage if name not in parts),
+    )
+
+
+def _assumed(seen: dict[str, list[Spent]], size: int) -> dict[str, Estimate]:
+    """Estimates for what no run has timed.
+
+    A step waits as long before its work as the other steps, and works a little. Flink starts the new job in some
+    multiple of the time of a savepoint.
+    """
+    steps = {facts.name for facts in FACTS_OF.values()}
+    waits = [one.wall - one.work for part, spent in seen.items() if part in steps for one in spent]
+    before_work = median(waits) if waits else 0.0
+    found = {
+        part: Estimate(round(before_work + work, 3), round(before_work, 3), round(before_work + 3 * work, 3))
+        for part, work in _ASSUMED_WORK.items()
+    }
+    if SavepointTaken.name in seen:
+        taken = estimate(seen[SavepointTaken.name], size)
+        less, more = _STARTS
+        found[JobStarted.name] = Estimate(
+            round(_START_SECONDS + taken.seconds * median(_STARTS), 3),
+            round(less * taken.low, 3),
+            round(_START_SECONDS * 4 + more * taken.high, 3),
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class PartTime:
-    """How long a part took; `predicted` is None if no earlier run had a time for it."""
+    """How long a part took by the clock; `predicted` is None if nothing was predicted for it."""
 
     part: str
     seconds: float
@@ -44,29 +156,50 @@ class PartTime:
 
 
 def part_times(run: Run) -> tuple[PartTime, ...]:
-    """The times of the run's parts beside their predictions, which come only from runs before this one."""
-    before = islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _with_size(run)), 1, None)
-    predicted = _predict(run, before)
-    return tuple(PartTime(part, seconds, predicted.get(part)) for part, seconds in seconds_of(run).items())
+    """The times of the run's parts beside their predictions."""
+    seconds = predicted(run).seconds
+    return tuple(PartTime(part, round(time.wall, 3), seconds.get(part)) for part, time in times_of(run).items())
 
 
-def _predict(run: Run, others: Iterable[Run]) -> dict[str, float]:
-    paces: dict[str, list[float]] = {}
-    for earlier in others:
-        for part, seconds in seconds_of(earlier).items():
-            of_part = paces.setdefault(part, [])
-            if len(of_part) < _NEWEST:
-                of_part.append(seconds / size_of(earlier))
-    return {part: round(median(paces[part]) * size_of(run), 3) for part in _NAMES if part in paces}
+def times_of(run: Run) -> dict[str, Taken]:
+    """The times of the parts that are done, in the order of a cut-over.
+
+    A part begins where the one before it ended, or when a person approved. For runs of earlier versions, which didn't
+    keep when a part ended, only the work is known.
+    """
+    facts = [of for part in PARTS if (of := run.facts_if_sound(part)) is not None and of.seconds is not None]
+    taken: dict[str, Taken] = {}
+    last = _began_at(run)
+    for one in sorted((one for one in facts if one.ended_at is not None), key=lambda one: one.ended_at or 0):
+        ended, work = one.ended_at or 0, one.seconds or 0.0
+        begins = [last, *([one.requested_at] if isinstance(one, SavepointTaken) else ())]
+        if isinstance(one, CutOverFacts):
+            begins += [change.at for change in run.changes() if change.state is RunState.APPROVED]
+        known = [at for at in begins if at is not None and at <= ended]
+        wall = (ended - max(known)) / 1000 if known else work
+        taken[one.name] = Taken(max(wall, work), work)
+        last = ended
+    found = {one.name: taken.get(one.name, Taken(one.seconds or 0.0, one.seconds or 0.0)) for one in facts}
+    return {part.name: found[part.name] for part in PARTS if part.name in found}
 
 
-def _with_size(run: Run) -> Iterable[Run]:
-    """The job's runs whose size is known, including this one, the newest first."""
-    for summary in runs_of(run.plan.home, run.plan.job):
-        if summary.plan is not None:
-            found = Run(summary.plan, summary.folder)
-            if size_of(found):
-                yield found
+def _timed(run: Run) -> TimedRun:
+    return TimedRun(size_of(run), times_of(run))
+
+
+def _began_at(run: Run) -> int | None:
+    began = run.facts_if_sound(Began)
+    if began is not None:
+        return began.at
+    return next((change.at for change in run.changes() if change.state is RunState.PLANNED), None)
+
+
+def outage_of(run: Run) -> float | None:
+    """The seconds from the request to stop the job to the first checkpoint of the new one; None without either."""
+    taken, started = run.facts_if_sound(SavepointTaken), run.facts_if_sound(JobStarted)
+    begun = None if taken is None else taken.requested_at
+    ended = None if started is None else started.ended_at
+    return None if begun is None or ended is None else (ended - begun) / 1000
 
 
 def size_of(run: Run) -> int:
@@ -75,22 +208,15 @@ def size_of(run: Run) -> int:
     return 0 if snapshot is None else snapshot.size
 
 
-def seconds_of(run: Run) -> dict[str, float]:
-    """The seconds that each part of the run took, for the parts that are done."""
-    found = ((part.name, run.facts_if_sound(part)) for part in PARTS)
-    return {name: facts.seconds for name, facts in found if facts is not None and facts.seconds is not None}
+def _sized(run: Run) -> Iterable[Run]:
+    """The job's runs of the same kind whose size is known, including this one, the newest first."""
+    return _sized_runs(run.plan.home, run.plan.job, rescales_only=run.plan.rescales_only)
 
 
-def prediction_text(predictions: Mapping[str, float]) -> str:
-    """The predicted times: those of the cut-over, and those of the tables, for which the new job doesn't wait."""
-    later = {part.name for part in AFTERWARDS}
-    now, after = (
-        ", ".join(f"{part} {seconds:.0f} s" for part, seconds in predictions.items() if (part in later) is is_later)
-        for is_later in (False, True)
-    )
-    return "; ".join((*([now] if now else ()), *([f"after it, for the tables: {after}"] if after else ())))
-
-
-def unknown(predictions: Mapping[str, float]) -> tuple[str, ...]:
-    """The parts that have no prediction."""
-    return tuple(part for part in _NAMES if part not in predictions)
+def _sized_runs(home: str, job: str, *, rescales_only: bool) -> Iterable[Run]:
+    for summary in runs_of(home, job):
+        # A migration converts each entry, which takes longer than to rescale alone.
+        if summary.plan is not None and summary.plan.rescales_only == rescales_only:
+            found = Run(summary.plan, summary.folder)
+            if size_of(found):
+                yield found

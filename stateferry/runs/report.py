@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from stateferry.errors import DamagedError
+from stateferry.runs.balance_facts import OperatorBalance
+from stateferry.runs.estimates import Prediction
 from stateferry.runs.facts import Step
 from stateferry.savepoint.storage import Location
 from stateferry.validation.check_result import Check, Outcome
@@ -41,9 +43,10 @@ class SavepointDigests:
 class Report:
     """The result of the validation.
 
-    `facts` are by step. `predictions` say how many seconds each part of a cut-over is likely to take. In a cut-over the
-    tables are `tables_pending` until `tables`, the checks that are made of them after the publication, are green. In a
-    rehearsal these are among the other checks.
+    `facts` are by step. `prediction` is what was predicted for the run; earlier versions had only `predictions`, its
+    seconds by part. In a cut-over the tables are `tables_pending` until `tables`, the checks that are made of them
+    after the publication, are green. In a rehearsal these are among the other checks. `balance` says for each operator
+    how evenly its state is spread.
     """
 
     # A report of a later version may have fields that this version doesn't know, so it is refused.
@@ -60,6 +63,8 @@ class Report:
     predictions: dict[str, float] = field(default_factory=dict)
     tables: tuple[Check, ...] = ()
     tables_pending: bool = False
+    prediction: Prediction | None = None
+    balance: tuple[OperatorBalance, ...] = ()
 
     def __post_init__(self) -> None:
         for check in (*self.checks, *self.tables):
@@ -83,6 +88,11 @@ class Report:
     def notes(self) -> tuple[str, ...]:
         """Notes on options that had no effect, which the snapshot found; none if there is no snapshot yet."""
         return tuple(self.facts.get(Step.SNAPSHOT, {}).get("notes", ()))
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether there are tables that follow the state: not if no state is migrated."""
+        return self.tables_pending or Step.MIGRATE in self.facts
 
     @property
     def failed(self) -> tuple[Check, ...]:

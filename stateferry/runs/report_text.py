@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stateferry.counts import shown_count
 from stateferry.people_text import console_on, plain
 from stateferry.quantities import noun
+from stateferry.runs.estimates import prediction_lines
 from stateferry.runs.facts import SnapshotFacts, Step
-from stateferry.runs.prediction import PartTime, prediction_text, unknown
+from stateferry.runs.prediction import PartTime
 from stateferry.runs.report import Report
 from stateferry.validation.check_result import Check, Outcome
 
@@ -23,21 +25,20 @@ _AGES = "ages"
 _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NOT_TELL: "yellow"}
 
 
-def show_report(report: Report, file: TextIO) -> None:
-    """Prints the report to the file."""
+def show_report(report: Report, file: TextIO, *, width: int | None = None) -> None:
+    """Prints the report to the file; its table is not wider than `width`, if that is given."""
     source = report.source
-    with console_on(file) as console:
+    with console_on(file, width) as console:
         console.print(plain(f"run {report.run_id} of job {report.job}"))
         console.print(plain(f"{source.path} (checkpoint {source.checkpoint_id}) -> {report.staged.path}"))
         for step, facts in report.facts.items():
             for line in fact_lines(step, facts):
                 console.print(plain(line), soft_wrap=True)
+        for line in (line for one in report.balance for line in one.lines):
+            console.print(plain(line), soft_wrap=True)
         _show(console, report.checks)
-        if report.predictions:
-            parts = prediction_text(report.predictions)
-            console.print(plain(f"a cut-over is likely to take: {parts}"), soft_wrap=True)
-            if missing := unknown(report.predictions):
-                console.print(plain(f"no run has a time yet for: {', '.join(missing)}"), soft_wrap=True)
+        for line in foreseen_lines(report):
+            console.print(plain(line), soft_wrap=True)
         for note in report.notes:
             console.print(plain(f"note: {note}"), soft_wrap=True)
         console.print(_verdict(report))
@@ -45,9 +46,17 @@ def show_report(report: Report, file: TextIO) -> None:
             console.print(plain(tables_line(report)), soft_wrap=True)
 
 
-def show_tables(report: Report, file: TextIO) -> None:
+def foreseen_lines(report: Report) -> list[str]:
+    """What was predicted for the run; of a report of an earlier version its seconds for each part."""
+    if report.prediction is not None:
+        return prediction_lines(report.prediction)
+    parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
+    return [f"a cut-over is likely to take: {parts}"] if parts else []
+
+
+def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> None:
     """Prints the checks of the tables, which are made after the publication, to the file."""
-    with console_on(file) as console:
+    with console_on(file, width) as console:
         for line in fact_lines(Step.MIGRATE, report.facts.get(Step.MIGRATE, {})):
             console.print(plain(line), soft_wrap=True)
         if report.tables:
@@ -85,6 +94,8 @@ def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
     ages = SnapshotFacts.of_json(facts, "the report").ages if step == Step.SNAPSHOT else None
     if ages is not None:
         yield from (f"  {line}" for line in ages.lines())
+    lazy = SnapshotFacts.of_json(facts, "the report").lazy if step == Step.SNAPSHOT else None
+    yield from (f"  lazy: {choice.line}" for choice in lazy or ())
 
 
 def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
@@ -107,7 +118,10 @@ def _is_said(value: object) -> bool:
 def _figure(name: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"{name} {value}"
-    return f"{value:,} {name}" if isinstance(value, int) else f"{value:,.1f} {name}"
+    if isinstance(value, float):
+        return f"{value:,.1f} {name}"
+    key, count = shown_count(name, value)
+    return f"{count} {key}"
 
 
 def _checks(checks: Iterable[Check]) -> Table:

@@ -7,6 +7,8 @@
 | state.lock | nothing; it is locked while state.json is written |
 | steps/<name>.json | the facts of a finished step, and others of `facts.py`, each with the plan's fingerprint |
 | report.json | what the validation found |
+| report.html | the same and more as a page |
+| progress.json | how far the step at work has come |
 | rescale-plan.json | which bytes each new subtask reads |
 | staged/ | the staged savepoint |
 | to-publish/_metadata | the target's `_metadata`, until the publication stands |
@@ -23,12 +25,14 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from stateferry.errors import DamagedError, PassingError, PlanError, StateferryError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
+from stateferry.runs.control_tables import check_catalog
 from stateferry.runs.facts import FACTS_OF, RunFacts, Step
 from stateferry.runs.plan import MigrationPlan, plan_of_json
 from stateferry.runs.run_states import (
@@ -84,6 +88,16 @@ class RunFolder:
     def report(self) -> Location:
         """The file of the report."""
         return self.folder.child("report.json")
+
+    @property
+    def report_page(self) -> Location:
+        """The file of the report as a page."""
+        return self.folder.child("report.html")
+
+    @property
+    def progress(self) -> Location:
+        """The file that says how far the step at work has come."""
+        return self.folder.child("progress.json")
 
     @property
     def rescale_plan(self) -> Location:
@@ -150,6 +164,9 @@ class Run(RunFolder):
                     "give another run_id, or none"
                 )
         else:
+            # One that can't be reached now is told by the first step that needs it.
+            with suppress(PassingError):
+                check_catalog(plan.catalog_uri)
             if recorded < FORMAT:
                 _write(Location.of(plan.home).child(_FORMAT), f"{json.dumps({FIELD: FORMAT})}\n")
             _write(file, plan.to_json())
@@ -310,6 +327,11 @@ def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
     jobs = [_runs(home).child(folder_name(job))] if job is not None else _runs(home).entries()
     runs = [_summary(of_job.name, folder) for of_job in jobs for folder in of_job.entries() if folder.is_folder()]
     return sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
+
+
+def run_folders(home: str) -> list[Location]:
+    """The folders of all runs, in no order."""
+    return [folder for job in _runs(home).entries() for folder in job.entries() if folder.is_folder()]
 
 
 def asked_for_before(plan: MigrationPlan, now_is_enough: Collection[RunState] = ()) -> Run | None:

@@ -4,6 +4,8 @@ A row repeats the key and two lengths (and with TTL a timestamp) that a blob has
 several times as large as the source. The growth is measured on some key groups of each migrated operator. It is also
 measured for key groups that the source has compressed and the plan does not. What a run compresses counts as if it were
 not, as nothing is known of its rows.
+
+A large key group that isn't in order is sorted by portions, which are merged: they need room beside what is written.
 """
 
 from __future__ import annotations
@@ -42,33 +44,61 @@ _STAMP = 8
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The bytes that the staged savepoint is likely to take, and how they were estimated."""
+    """The bytes that the staged savepoint is likely to take, and how they were estimated.
+
+    `merged` are those that wait while the largest key groups are brought in order, where they are written.
+    """
 
     bytes: int
     how: str
+    merged: int = 0
 
 
-def estimate(resolved: ResolvedPlan) -> Room:
-    """Estimates the size of the staged savepoint. The tables' files are smaller, because they are compressed."""
+def estimate(resolved: ResolvedPlan, at_once: int = 1) -> Room:
+    """Estimates the size of the staged savepoint. The tables' files are smaller, because they are compressed.
+
+    `at_once` is how many files are written at the same time.
+    """
     growths = {one.operator.id: _growth(resolved, one) for one in resolved.operators if one.rules}
     unpacked = {operator.id: _unpacked(resolved, operator) for operator in resolved.source.metadata.operators}
-    total = 0.0
+    total = merged = 0.0
     for operator in resolved.source.metadata.operators:
         for subtask in operator.subtasks:
             size = sum(stream.size for stream in subtask.streams())
             keyed = 0 if subtask.keyed is None else subtask.keyed.size
             total += size - keyed + keyed * growths.get(operator.id, 1.0) * unpacked[operator.id]
+        # A task brings one key group in order at a time.
+        largest = sorted(_key_groups_to_order(resolved, operator), reverse=True)[:at_once]
+        merged = max(merged, sum(largest) * growths.get(operator.id, 1.0) * unpacked[operator.id])
     said = ", ".join(
         f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in resolved.operators if one.rules
     )
-    return Room(int(total), f"the sizes of all files, and a sample of the blobs ({said or 'nothing to convert'})")
+    how = f"the sizes of all files, and a sample of the blobs ({said or 'nothing to convert'})"
+    return Room(int(total), how, int(merged))
+
+
+def _key_groups_to_order(resolved: ResolvedPlan, operator: Operator) -> list[int]:
+    """The sizes of the operator's new key groups, if they are written as RocksDB's files and may not be in order.
+
+    RocksDB's own rows are in order if no blob becomes rows among them and each stays in its key group.
+    """
+    is_converted = any(one.rules for one in resolved.operators if one.operator.id == operator.id)
+    changes = resolved.layout.changes_key_groups(operator)
+    if operator.id not in resolved.native or (has_native_state(operator) and not is_converted and not changes):
+        return []
+    extents = [extent for placed in resolved.source.placed(operator) for extent in key_group_extents(placed.file)]
+    sizes = [extent.end - extent.start for extent in extents]
+    new_max = resolved.layout.of(operator).max_parallelism
+    # With another max parallelism, keys are spread anew.
+    return [sum(sizes) // new_max] * new_max if changes else sizes
 
 
 def _growth(resolved: ResolvedPlan, one: ResolvedOperator) -> float:
     """The factor by which the operator's keyed state grows; at least 1, as entries that it loses aren't counted."""
     before = after = 0
     new_max = resolved.layout.of(one.operator).max_parallelism
-    rules = {of_state.legacy.name: of_state for of_state in one.rules}
+    # Blobs take less than the rows that they are made of.
+    rules = {of_state.legacy.name: of_state for of_state in one.rules if not of_state.reverse}
     for section in _sample(resolved, one.operator):
         size = len(section.raw)
         before += size

@@ -109,7 +109,8 @@ def night(number: int) -> Run:
     # Its types are known in Airflow's environment alone.
     planning = importlib.import_module("state_migration.planning")
     due = datetime.fromtimestamp((NOW + number * DAY) / 1000, UTC)
-    request = planning.requested_nightly(Path("nightly.json").read_text(), {})
+    configured = json.loads(Path("nightly.json").read_text())
+    request = planning.migration_request(configured, "nightly.json").rehearsal()
     _, run = planning.planned(request, planning.Occasion(f"scheduled__{due.isoformat()}", due))
     assert isinstance(run, Run)
     return run

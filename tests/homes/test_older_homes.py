@@ -124,7 +124,7 @@ def test_a_nightly_configuration_goes_on_with_its_second_night(capsys: pytest.Ca
     second = night(2)
     assert main(["run", "--plan", f"{second.folder.path}/plan.json"]) == 0
     assert second.state is RunState.VERIFIED
-    assert "a cut-over is likely to take: snapshot " in capsys.readouterr().out
+    assert "a cut-over is likely to keep the job still for " in capsys.readouterr().out
     ledger = rows("nightly")[KEY_LEDGER]
     written = Counter(row["run"] for row in ledger)
     keys = {row["key"] for row in ledger}

@@ -130,7 +130,7 @@ def test_json_keeps_all_of_it(operators: list[Any], now: int, job: str, threshol
 def test_what_is_unknown_is_refused_with_the_name_that_was_meant() -> None:
     assert problems({**VALUES, "paralelism": 3}) == ["paralelism: unknown field: did you mean parallelism?"]
     (line,) = problems(with_state(xyz=1))
-    assert line == "operators[0].states[0].xyz: unknown field; there are: legacy, new, flag, no_flag, ttl_ms"
+    assert line == "operators[0].states[0].xyz: unknown field; there are: legacy, new, flag, no_flag, flag_ttl, ttl_ms"
     (line,) = problems({**VALUES, "operators": [{**VALUES["operators"][0], "stats": 1}]})
     assert line == "operators[0].stats: unknown field: did you mean states?"
 
@@ -150,10 +150,17 @@ def test_each_problem_has_its_own_line() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({**VALUES, "operators": []}, "operators: expected at least one item, found none"),
+        ({**VALUES, "operators": []}, "operators: missing: name the operator with its legacy and new state; or, to"),
         ({**VALUES, "operators": [{"operator": "main", "states": []}]}, "operators[0].states: expected at least one"),
-        ({**VALUES, "parallelism": 0}, "parallelism: expected greater than or equal to 1, found 0"),
-        ({**VALUES, "parallelism": "3"}, "parallelism: expected a valid integer, found '3'"),
+        ({**VALUES, "parallelism": 0}, "parallelism: expected a number from 1 to 32768, found 0"),
+        ({**VALUES, "parallelism": True}, "parallelism: expected a number from 1 to 32768, found True"),
+        ({**VALUES, "parallelism": "main"}, "parallelism: expected a number for all operators, or operator=number"),
+        ({**VALUES, "parallelism": "main=4,enrich"}, "several with commas between them, such as main=4,enrich=8"),
+        ({**VALUES, "parallelism": "a=4,a=5"}, "parallelism: operator 'a' is there twice in 'a=4,a=5'"),
+        ({**VALUES, "parallelism": "a=0"}, "parallelism: expected a number from 1 to 32768 for operator 'a', found 0"),
+        ({**VALUES, "parallelism": {}}, "parallelism: expected a parallelism for at least one operator, found none"),
+        ({**VALUES, "parallelism": "=4"}, "parallelism: expected the uid, name or id of an operator before '='"),
+        ({**VALUES, "parallelism": {"a": 9}, "max_parallelism": 8}, "parallelism 9 of operator 'a' is above"),
         ({**VALUES, "max_parallelism": 32769}, "max_parallelism: expected less than or equal to 32768"),
         ({**VALUES, "parallelism": 9, "max_parallelism": 8}, "lower the one or raise the other"),
         ({**VALUES, "now": -1}, "now: expected greater than or equal to 0, found -1"),

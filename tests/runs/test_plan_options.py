@@ -14,6 +14,7 @@ from stateferry.runs.options import Kind, OptionField
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
 from stateferry.runs.plan_check import planned
 from stateferry.runs.plan_options import PLAN_OPTIONS, STATE_OPTIONS
+from stateferry.runs.state_ttls import StateTtlPlan
 
 # What a command asks for in its own way, what the program finds by itself, and what only a plan file can say.
 NO_OPTIONS = {"source", "target", "rehearse", "operators", "states", "run_id", "now_from", "home", "catalog_uri"} | {
@@ -26,9 +27,14 @@ PLACES = ["--savepoint", "/in", "--target", "/out"]
 STATE = ["--operator", "main", "--legacy-state", "old", "--new-state", "new"]
 GIVEN = {
     Kind.NUMBER: ("3", 3),
+    Kind.PARALLELISM: ("main=4,other=8", {"main": 4, "other": 8}),
     Kind.DURATION: ("2h", 7_200_000),
     Kind.SHARE: ("60%", 0.6),
     Kind.TEXT: ("some-name", "some-name"),
+    Kind.LINES: (
+        "main/some-name=2h:drop",
+        (StateTtlPlan(operator="main", state="some-name", ttl_ms=7_200_000, expired="drop"),),
+    ),
 }
 
 
@@ -59,18 +65,34 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--operator", "--legacy-state", "--new-state", "--flag-state", "--no-flag-state", "--ttl", "--job"),
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
         *("--keep-legacy", "--drop-unrepresentable-nulls", "--on-contradiction", "--no-timers", "--compression"),
-        "--format",
+        *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
+        "--drop-legacy-blobs",
     }
+
+
+_FLAGGED = ["--flag-state", "moved"]
+_LAZY = [*_FLAGGED, "--lazy"]
+# What another option needs.
+NEEDED = {
+    "keep_expired": ["--ttl", "1h"],
+    "on_contradiction": _FLAGGED,
+    "flag_ttl": [*_LAZY, "--share", "30%"],
+    "share": _LAZY,
+    "budget": _LAZY,
+    "largest_first": [*_LAZY, "--share", "30%"],
+    "drop_legacy_blobs": ["--reverse"],
+}
 
 
 @pytest.mark.parametrize("option", PLAN_OPTIONS, ids=lambda option: option.name)
 def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionField) -> None:
-    # What another option needs.
-    needed = {"keep_expired": ["--ttl", "1h"], "on_contradiction": ["--flag-state", "moved"]}.get(option.name, [])
+    needed = NEEDED.get(option.name, [])
     last_choice = option.choices[-1] if option.choices else ""
     chosen = {Kind.SWITCH: ("", True), Kind.CHOICE: (last_choice, last_choice)}
     text, expected = (GIVEN | chosen)[option.option.kind]
     given = [option.flag, *([text] if text else [])]
+    if option.name == "lazy":
+        given += [*_FLAGGED, "--share", "30%"]
     values = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE, *needed, *given]))
     plan = plan_of(values)
     parts = (plan, plan.operators[0], plan.operators[0].states[0])

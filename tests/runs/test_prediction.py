@@ -1,44 +1,193 @@
-"""What earlier runs say of the length of a cut-over."""
+"""What earlier runs say of the length of a run, and of the outage of a cut-over."""
 
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 
-from stateferry.runs.facts import SnapshotFacts, StateSize
+import pytest
+
+from stateferry.runs.estimates import Estimate, Prediction, Spent, estimate, prediction_lines
+from stateferry.runs.facts import Began, JobStarted, SavepointTaken, SnapshotFacts, StateSize
 from stateferry.runs.plan import plan_of
-from stateferry.runs.prediction import PARTS, part_times, predict, unknown
+from stateferry.runs.prediction import (
+    PARTS,
+    Taken,
+    TimedRun,
+    outage_of,
+    part_times,
+    predict,
+    predicted,
+    predicted_after,
+    times_of,
+)
 from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.report_text import show_report, time_line
+from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
+from stateferry.savepoint.storage import Location
+
+KINDS = {kind.name: kind for kind in PARTS}
+REHEARSAL = ("take_savepoint", "snapshot", "migrate", "rescale", "validate")
+CUT_OVER = ("take_savepoint", "snapshot", "rescale", "validate", "cut_over", "start_job", "migrate", "tables")
 
 
-def a_run(home: Path, number: int, size: int, **seconds: float) -> Run:
+def a_run(home: Path, number: int, size: int, *, rehearse: bool = False, **seconds: float) -> Run:
+    """A run as earlier versions left it: its parts' own seconds, and not when they ended."""
     state = {"legacy": "mainState", "new": "newMainState"}
     values = {"job": "orders", "source": "/in", "target": "/out", "home": str(home), "run_id": f"run-{number}"}
-    run = Run.create(plan_of({**values, "operators": [{"operator": "main", "states": [state]}]}), number)
+    operators = [{"operator": "main", "states": [state]}]
+    run = Run.create(plan_of({**values, "rehearse": rehearse, "operators": operators}), number)
     run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, size)}, seconds=seconds.pop("snapshot", 1.0)))
-    kinds = {kind.name: kind for kind in PARTS}
     for part, taken in seconds.items():
-        run.keep(kinds[part](seconds=taken))
+        run.keep(KINDS[part](seconds=taken))
     return run
 
 
-def test_parts_go_with_the_bytes_and_what_nobody_knows_is_left_out(tmp_path: Path) -> None:
-    for number, seconds in enumerate((2.0, 4.0, 30.0)):
-        a_run(tmp_path, number, 1000, rescale=seconds)
-    a_run(tmp_path, 3, 500, take_savepoint=7.0)
-    now = a_run(tmp_path, 4, 2000, snapshot=4.0)
-    predicted = predict(now)
-    # The median of 0.001 (thrice) and 0.002 (twice) a byte; of 2, 4 and 30 s for 1000 bytes; of 7 s for 500.
-    assert predicted == {"take_savepoint": 28.0, "snapshot": 2.0, "rescale": 8.0}
-    assert unknown(predicted) == ("validate", "cut_over", "start_job", "migrate", "tables")
+def recorded(size: int, parts: tuple[str, ...], rng: random.Random, busy: str = "") -> TimedRun:
+    """The times of a run: each part waits for Airflow and Spark, then works a fixed time and a time by the size.
+
+    On a busy machine a part takes four times as long.
+    """
+    times = {}
+    for part in parts:
+        wait = (2.0 if part in ("take_savepoint", "start_job") else 8.0) * rng.uniform(0.93, 1.07)
+        work = (1.5 + WORK[part] * size / 1e9) * rng.uniform(0.93, 1.07) * (4 if part == busy else 1)
+        times[part] = Taken(wait + work, work)
+    return TimedRun(size, times)
 
 
-def test_only_the_newest_runs_count(tmp_path: Path) -> None:
-    for number in range(10):
-        now = a_run(tmp_path, number, 100, rescale=float(number))
-    assert predict(now)["rescale"] == 7.0
+# Seconds of each part's work for a gigabyte.
+WORK = {"take_savepoint": 6.0, "snapshot": 9.0, "migrate": 12.0, "rescale": 14.0, "validate": 18.0, "cut_over": 0.2}
+WORK |= {"start_job": 20.0, "tables": 1.0}
+
+
+def seconds(run: TimedRun, *parts: str) -> float:
+    return sum(time.wall for part, time in run.times.items() if part in parts)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("size", [1_000_000, 1_000_000_000, 20_000_000_000])
+def test_after_three_rehearsals_the_prediction_is_within_a_quarter(size: int, times: int, seed: int) -> None:
+    """Of a rehearsal, and of the outage as far as rehearsals show it; at the same and at twice the size."""
+    rng = random.Random(seed)
+    nights = [recorded(size, REHEARSAL, rng) for _ in range(3)]
+    night, cut_over = recorded(size * times, REHEARSAL, rng), recorded(size * times, CUT_OVER, rng)
+    foreseen = predict(nights, size * times, REHEARSAL)
+    assert foreseen.whole is not None
+    assert foreseen.outage is not None
+    assert foreseen.missing == ()
+    assert foreseen.whole.seconds == pytest.approx(seconds(night, *REHEARSAL), rel=0.25)
+    # What only a cut-over does is assumed.
+    assert [part for part in CUT_OVER if not foreseen.parts[part].runs] == ["cut_over", "start_job", "tables"]
+    steps = sum(foreseen.parts[part].seconds for part in CUT_OVER[:5])
+    assert steps == pytest.approx(seconds(cut_over, *CUT_OVER[:5]), rel=0.25)
+    assert foreseen.outage.low <= seconds(cut_over, *CUT_OVER[:6]) <= foreseen.outage.high
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_of_other_sizes_predict_the_whole_outage_although_one_was_slow(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [8, 9, 10, 12, 14]
+    runs = [recorded(size * 10**8, CUT_OVER, rng, busy="rescale" if size == 12 else "") for size in sizes]
+    now = recorded(28 * 10**8, CUT_OVER, rng)
+    foreseen = predict(runs, now.size, CUT_OVER)
+    assert foreseen.missing == ()
+    assert foreseen.outage is not None
+    assert foreseen.outage.seconds == pytest.approx(seconds(now, *CUT_OVER[:6]), rel=0.25)
+
+
+def test_the_first_run_is_said_to_be_unknown(tmp_path: Path) -> None:
+    foreseen = predicted(a_run(tmp_path, 0, 1000))
+    assert (foreseen.outage, foreseen.whole, foreseen.parts) == (None, None, {})
+    said = "how long a cut-over takes isn't known yet: no earlier run of this job has been timed"
+    assert prediction_lines(foreseen) == [said]
+
+
+def test_what_is_kept_is_what_everybody_is_told(tmp_path: Path) -> None:
+    for number in range(3):
+        a_run(tmp_path, number, 1000, rescale=4.0)
+    now = a_run(tmp_path, 3, 1000, rescale=5.0)
+    foreseen = predicted(now)
+    now.keep(foreseen)
+    for earlier in (tmp_path / "runs" / "orders").glob("run-[012]"):
+        Run.open(Location.of(str(earlier))).keep(KINDS["rescale"](seconds=100.0))
+    assert predicted(Run.open(now.folder)) == foreseen
+    assert {time.part: time.predicted for time in part_times(now)}["rescale"] == 4.0
+
+
+def test_who_is_asked_is_told_of_the_rehearsal_too(tmp_path: Path) -> None:
+    rehearsal = a_run(tmp_path, 0, 1000, rehearse=True, rescale=3.0)
+    assert predicted(rehearsal).parts == {}
+    assert predicted_after(rehearsal).parts["rescale"].seconds == 3.0
+
+
+def test_a_part_lasts_from_the_end_of_the_one_before_it_so_starts_are_in_it(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 0, 1000)
+    run.keep(Began(100_000))
+    run.keep(SavepointTaken(seconds=0.5, requested_at=103_000, ended_at=105_000))
+    run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=2.0, ended_at=117_000))
+    run.keep(KINDS["rescale"](seconds=4.0, ended_at=131_000))
+    run.keep(KINDS["validate"](seconds=3.0))
+    assert times_of(run) == {
+        "take_savepoint": Taken(2.0, 0.5),
+        "snapshot": Taken(12.0, 2.0),
+        "rescale": Taken(14.0, 4.0),
+        "validate": Taken(3.0, 3.0),
+    }
+
+
+def test_waiting_for_a_person_counts_for_nothing(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 0, 1000)
+    run.keep(KINDS["validate"](seconds=2.0, ended_at=10_000))
+    run.enter(RunState.RUNNING, 1)
+    run.enter(RunState.VERIFIED, 10_000)
+    run.enter(RunState.APPROVED, 3_600_000, "approved by ada")
+    run.keep(KINDS["cut_over"](seconds=1.0, ended_at=3_608_000))
+    assert times_of(run)["cut_over"].wall == 8.0
+
+
+def test_the_outage_is_from_the_request_to_the_first_checkpoint(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 0, 1000)
+    assert outage_of(run) is None
+    run.keep(SavepointTaken(seconds=1.0, requested_at=5_000, ended_at=9_000))
+    run.keep(JobStarted(seconds=1.0, ended_at=65_500))
+    assert outage_of(run) == 60.5
+
+
+def test_only_the_newest_runs_count() -> None:
+    newest_first = [TimedRun(100, {"rescale": Taken(seconds, seconds)}) for seconds in (9.0, 9.0, 9.0, 9.0)]
+    older = [TimedRun(100, {"rescale": Taken(1.0, 1.0)})] * 9
+    assert predict([*newest_first, *older], 100, REHEARSAL).parts["rescale"].seconds == 9.0
+
+
+def test_one_slow_run_changes_little_and_widens_the_range() -> None:
+    seen = [Spent(1000, 12.0, 4.0), Spent(1000, 12.0, 4.0), Spent(1000, 95.0, 87.0)]
+    assert estimate(seen, 1000) == Estimate(12.0, 10.8, 95.0, 3)
+
+
+def test_the_fewer_runs_there_are_the_wider_is_the_range() -> None:
+    ranges = [estimate([Spent(1000, 100.0, 90.0)] * runs, 1000) for runs in (1, 2, 3, 7)]
+    assert [(one.low, one.high) for one in ranges] == [(70, 130), (85, 115), (90, 110), (90, 110)]
+
+
+def test_without_sizes_to_compare_the_range_has_both_no_growth_and_full_growth() -> None:
+    found = estimate([Spent(1000, 30.0, 20.0)], 2000)
+    assert found.low <= 30.0
+    assert found.high >= 50.0
+    assert found.seconds == 10 + 2 + 18 * 2
+
+
+def test_a_step_that_no_run_has_timed_is_assumed_and_said_to_be(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 0, 1000, rescale=5.0)
+    foreseen = predicted_after(run)
+    assert foreseen.parts["cut_over"].runs == 0
+    assert "cut_over 1 s (assumed)" in prediction_lines(foreseen)[0]
+    assert "not in it, as no run has a time for it yet: take_savepoint, validate, start_job" in prediction_lines(
+        foreseen
+    )
 
 
 def test_what_a_cut_over_took_is_held_against_what_the_runs_before_it_had_shown(tmp_path: Path) -> None:
@@ -47,8 +196,8 @@ def test_what_a_cut_over_took_is_held_against_what_the_runs_before_it_had_shown(
     cut_over = a_run(tmp_path, 3, 2000, take_savepoint=3.0, snapshot=2.5, rescale=9.0, start_job=6.0)
     # What comes after it changes nothing of what was predicted for it.
     a_run(tmp_path, 4, 1000, rescale=1000.0, start_job=1000.0)
-    said = "take_savepoint 3.0 s (predicted 1.0), snapshot 2.5 s (predicted 2.0), rescale 9.0 s (predicted 8.0)"
-    assert time_line(part_times(cut_over)) == f"took: {said}, start_job 6.0 s (not predicted)"
+    said = "take_savepoint 3.0 s (predicted 0.5), snapshot 2.5 s (predicted 1.0), rescale 9.0 s (predicted 6.0)"
+    assert time_line(part_times(cut_over)) == f"took: {said}, start_job 6.0 s (predicted 5.2)"
     (first,) = part_times(a_run(tmp_path / "of its own", 0, 1000))
     assert time_line([first]) == "took: snapshot 1.0 s"
 
@@ -58,13 +207,21 @@ def test_a_run_whose_facts_are_damaged_predicts_nothing(tmp_path: Path) -> None:
     damaged = a_run(tmp_path, 1, 1000, rescale=50.0)
     file = damaged.file_of(SnapshotFacts)
     file.write_atomically(file.read().replace(b'"bytes": 1000', b'"bytes": "many"'))
-    assert predict(a_run(tmp_path, 2, 1000))["rescale"] == 2.0
+    assert predicted(a_run(tmp_path, 2, 1000)).parts["rescale"].seconds == 2.0
 
 
 def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     none = SavepointDigests("/in", 1, {})
-    report = Report("orders", "one", "plan", 0, none, none, (), {}, {"rescale": 8.0})
+    parts = {"rescale": Estimate(8.0, 7.0, 9.0, 3)}
+    foreseen = Prediction(2000, 3, 1000, 1500, parts, parts["rescale"], parts["rescale"], ("snapshot", "start_job"))
+    report = Report("orders", "one", "plan", 0, none, none, (), {}, foreseen.seconds, prediction=foreseen)
     out = io.StringIO()
-    show_report(report, out)
+    show_report(Report.of_json(report.to_json()), out)
+    told = out.getvalue()
+    assert "a cut-over is likely to keep the job still for 8 s (7 to 9 s): rescale 8 s" in told
+    assert "not in it, as no run has a time for it yet: snapshot, start_job" in told
+    assert "this rests on the last 3 runs of this job, with 1,000 to 1,500 bytes of state; now there are 2,000" in told
+    earlier = Report("orders", "one", "plan", 0, none, none, (), {}, {"rescale": 8.0})
+    out = io.StringIO()
+    show_report(earlier, out)
     assert "a cut-over is likely to take: rescale 8 s" in out.getvalue()
-    assert "no run has a time yet for: take_savepoint, snapshot," in out.getvalue()

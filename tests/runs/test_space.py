@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -94,3 +96,22 @@ def test_the_estimate_knows_how_far_rocksdb_has_compressed_its_rows(tmp_path: Pa
     assert size_of(tmp_path / "native") < 0.8 * size_of(tmp_path / "demo")
     canonical, native = (estimate(resolved(tmp_path / name, no_timers=True)).bytes for name in ("demo", "native"))
     assert 0.9 * canonical < native < 1.2 * canonical
+
+
+def test_large_key_groups_that_are_not_in_order_need_room_once_more(tmp_path: Path) -> None:
+    state = DemoState(5000, 20, 0.5, None, 10**12, 3, 16, 7)
+    write_demo_savepoint(str(tmp_path / "demo"), state)
+    more: dict[str, Any] = {"output_format": "native", "no_timers": True}
+    assert estimate(resolved(tmp_path / "demo"), 2).merged == 0
+    room = estimate(resolved(tmp_path / "demo", **more), 2)
+    assert room.bytes / 16 * 1.5 < room.merged < room.bytes / 16 * 3
+    assert estimate(resolved(tmp_path / "demo", **more), 1).merged < 0.6 * room.merged
+    # At another max parallelism the key groups have other sizes.
+    assert estimate(resolved(tmp_path / "demo", **more, max_parallelism=64), 1).merged < room.merged / 4
+    assert estimate(resolved(tmp_path / "demo", **more), 100).merged > 0.9 * room.bytes
+    # Rows of RocksDB's own files are in order where they stay.
+    demo = Savepoint.open(str(tmp_path / "demo"))
+    rewrite(demo, str(tmp_path / "native"), Layout(native=frozenset(one.id for one in demo.keyed_operators())))
+    plan = resolved(tmp_path / "native", **more)
+    assert estimate(plan, 2).merged > 0
+    assert estimate(replace(plan, operators=()), 2).merged == 0
