@@ -16,12 +16,12 @@ _WIDTH_OF_A_FILE = 240
 
 
 @contextmanager
-def console_on(file: TextIO) -> Iterator[Console]:
-    """Yields a console whose output is written to the file at the end, by us.
+def console_on(file: TextIO, width: int | None = None) -> Iterator[Console]:
+    """Yields a console whose output is written to the file at the end, by us; without a `width`, as wide as the file.
 
     If the console wrote to a closed pipe, it would end the process with an exit code of its own.
     """
-    console = Console(file=file, width=None if file.isatty() else _WIDTH_OF_A_FILE, highlight=False)
+    console = Console(file=file, width=width or (None if file.isatty() else _WIDTH_OF_A_FILE), highlight=False)
     with console.capture() as captured:
         yield console
     file.write(captured.get())

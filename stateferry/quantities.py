@@ -7,6 +7,7 @@ import re
 
 from stateferry.errors import UsageError
 
+_STEPS_UP = ("B", "kB", "MB", "GB", "TB")
 _SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(%)?", re.ASCII)
 
 
@@ -35,3 +36,13 @@ def percent_at_least(share: float) -> str:
 def noun(number: int, one: str, several: str | None = None) -> str:
     """Returns `one` if the number is 1, else `several`, by default `one` with an s."""
     return one if number == 1 else f"{one}s" if several is None else several
+
+
+def shown_amount(amount: float, unit: str) -> str:
+    """Returns an amount with its unit; bytes get a larger unit if it fits."""
+    if unit != "B":
+        return f"{amount:,.0f} {unit}"
+    power = 0
+    while amount >= 1000 and power < len(_STEPS_UP) - 1:
+        amount, power = amount / 1000, power + 1
+    return f"{amount:.1f} {_STEPS_UP[power]}" if power else f"{amount:.0f} B"
