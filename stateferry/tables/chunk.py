@@ -31,7 +31,17 @@ from stateferry.tables import schemas as names
 from stateferry.tables.content import KeyContents, key_contents
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.files import DataFile, NullsAfterAllError, WrittenFile
-from stateferry.tables.ledger import BLOB, NO_TIMESTAMP, ROWS, KeyStates, LegacyState, fingerprint_array, survey_keys
+from stateferry.tables.ledger import (
+    BLOB,
+    LEFT,
+    LIVE_BLOB,
+    NO_TIMESTAMP,
+    ROWS,
+    KeyStates,
+    LegacyState,
+    fingerprint_array,
+    survey_keys,
+)
 from stateferry.tables.ledger_rows import LedgerRows
 from stateferry.tables.reads import read_ledger
 from stateferry.tables.rows import EntryColumns, UserKeys, columns_of_blobs, columns_of_rows, entry_table, key_columns
@@ -134,6 +144,16 @@ class _Contents:
             np.maximum.at(self.newest, keys, found.newest)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A unit and its keys: which of them are migrated, and which come from blobs."""
+
+    sections: Unit
+    keys: KeyStates
+    migrated: Flags
+    by_ferry: Flags
+
+
 @dataclass(slots=True)
 class _UnitKeys:
     """The keys of a unit that are written.
@@ -180,23 +200,52 @@ class _ChunkWork:
         """Writes the new and changed keys of a unit; if the chunk is folded, the others too."""
         keys = survey_keys(sections, self.task.state)
         new, changed = self.known.compare(keys)
+        migrated = keys.are_migrated(self.task.state)
+        moved, returned = self.known.moves(keys, migrated)
+        changed |= returned
         wanted = new | changed
+        moved &= ~wanted
+        by_ferry = self._count_migrated(keys, migrated, wanted)
         self.counts.keys_walked += len(wanted)
         self.counts.keys_new += int(new.sum())
         self.counts.keys_changed += int(changed.sum())
         self.counts.keys_unchanged += int((~wanted).sum())
-        self._write(sections, keys, wanted, np.full(len(wanted), self.task.run_number), self.counts)
+        unit = _Unit(sections, keys, migrated, by_ferry)
+        self._write(unit, wanted, np.full(len(wanted), self.task.run_number), self.counts)
+        self.counts.keys_moved += int(moved.sum())
+        if moved.any() and not self.task.folds:
+            self.counts.ledger_rows_written += int(moved.sum())
+            self._ledger.add_moved(self.task.ledger_files, self.known.rows_of(keys, moved))
         if self.task.folds:
             again = TableCounts()
-            self._write(sections, keys, ~wanted, self.known.runs(keys), again)
+            self._write(unit, ~wanted, self.known.runs(keys), again)
             self.counts.rows_read += again.rows_read
             self.counts.rows_folded += again.rows_written
             self.counts.keys_folded += again.ledger_rows_written
 
-    def _write(self, sections: Unit, keys: KeyStates, wanted: Flags, runs: Positions, counts: TableCounts) -> None:
+    def _count_migrated(self, keys: KeyStates, migrated: Flags, wanted: Flags) -> Flags:
+        """Counts the keys that are migrated and those that are left; returns which of them come from blobs.
+
+        A key that was moved by a run that was published stays so. In the next savepoint it has rows alone.
+        """
+        by_ferry = keys.is_ferried(self.rules.on_contradiction)
+        if self.task.state.knows_ferried:
+            by_ferry |= self.known.moved_by_ferry(keys) & migrated
+        self.counts.keys_migrated_by_ferry += int((migrated & by_ferry).sum())
+        self.counts.keys_migrated_by_job += int((migrated & ~by_ferry).sum())
+        self.counts.keys_left += int((~migrated).sum())
+        ages = (self.task.run_number - self.known.runs(keys))[~migrated & ~wanted]
+        self.counts.keys_left_untouched += len(ages)
+        self.counts.keys_left_untouched_for_7_runs += int((ages >= 7).sum())
+        self.counts.keys_left_untouched_for_30_runs += int((ages >= 30).sum())
+        return by_ferry
+
+    def _write(self, found: _Unit, wanted: Flags, runs: Positions, counts: TableCounts) -> None:
         if not wanted.any():
             return
-        mixed = bool((keys.kinds[wanted] & BLOB).any() and (keys.kinds[wanted] & ~np.uint8(BLOB | 8) != 0).any())
+        sections, keys = found.sections, found.keys
+        others = ~np.uint8(BLOB | LIVE_BLOB | LEFT)
+        mixed = bool((keys.kinds[wanted] & BLOB).any() and (keys.kinds[wanted] & others != 0).any())
         sets = key_sets(sections, self.rules, self.task.state.flag) if mixed else NO_KEYS
         zeros = np.zeros(len(wanted), np.int64)
         contents = _Contents(len(wanted))
@@ -204,7 +253,7 @@ class _ChunkWork:
         for state, section in sections:
             if kind := self.task.state.kind(state):
                 self._section(section, kind, unit)
-        self._list_keys(unit)
+        self._list_keys(unit, found)
 
     def _section(self, section: Section, kind: int, unit: _UnitKeys) -> None:
         starts = section.key_starts + section.file.prefix
@@ -271,10 +320,10 @@ class _ChunkWork:
             self._entries.write(entry_table(self._waiting, constants, self.task.entry_schema))
             self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
-    def _list_keys(self, unit: _UnitKeys) -> None:
+    def _list_keys(self, unit: _UnitKeys, found_in: _Unit) -> None:
         """Adds the ledger's rows for the keys that were written."""
         numbers = np.concatenate([rows.numbers for rows in unit.rows])
-        ferried = unit.keys.is_ferried(self.rules.on_contradiction)[numbers]
+        ferried = found_in.by_ferry[numbers]
         groups = np.repeat([rows.key_group for rows in unit.rows], [len(rows.numbers) for rows in unit.rows])
         timestamps = unit.keys.timestamps[numbers]
         oldest, newest = unit.contents.oldest[numbers], unit.contents.newest[numbers]
@@ -282,7 +331,7 @@ class _ChunkWork:
         found: dict[str, Any] = {
             names.KEY_GROUP: groups,
             names.ORIGIN: pa.array([names.JOB, names.FERRY]).take(pa.array(ferried.astype(np.int8))),
-            names.IS_MIGRATED: np.ones(len(numbers), np.bool_),
+            names.IS_MIGRATED: found_in.migrated[numbers],
             names.FINGERPRINT: fingerprint_array((first[numbers], second[numbers])),
             names.ENTRIES: unit.entries[numbers],
             names.CONTENT: unit.contents.sums[numbers].view(np.int64),

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import cast
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
-from sqlalchemy import Engine
+from sqlalchemy import Engine, inspect
 
 from stateferry import databases
 from stateferry.errors import StateferryError
@@ -35,6 +35,7 @@ CATALOG = "stateferry"
 MAIN = "main"
 
 _RUN_ID, _RUN, _CHECKPOINT, _LAYOUT = (f"stateferry.{name}" for name in ("run-id", "run", "checkpoint-id", "layout"))
+_TELLS_FERRIED = "stateferry.tells-ferried"
 _METRICS = "write.metadata.metrics"
 _PROPERTIES = {
     f"{_METRICS}.default": "none",
@@ -64,6 +65,16 @@ class TableHome:
             catalog = SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder, schema_version="v1")
         databases.tell(catalog.engine)
         return catalog
+
+    def catalog_if_there(self) -> SqlCatalog | None:
+        """Opens the catalog to read it, without creating anything; None if it has never had a table."""
+        with databases.asking(self.catalog_uri):
+            catalog = SqlCatalog(
+                CATALOG, uri=self.catalog_uri, warehouse=self.folder, schema_version="v1", init_catalog_tables="false"
+            )
+            there = inspect(catalog.engine).has_table(IcebergTables.__tablename__)
+        databases.tell(catalog.engine)
+        return catalog if there else None
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[SqlCatalog]:
@@ -118,12 +129,17 @@ class TableLayout:
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """What a snapshot's summary says about its run; the runs' numbers count up."""
+    """What a snapshot's summary says about its run; the runs' numbers count up.
+
+    `tells_ferried` says that keys which the ledger calls migrated, and whose entries came from blobs, were moved by a
+    lazy run. After a run that has published all keys, a savepoint with the legacy state is not of that publication.
+    """
 
     run_id: str
     run_number: int
     checkpoint_id: int
     layout: TableLayout
+    tells_ferried: bool = False
 
 
 def branch_of(run_id: str) -> str:
@@ -185,7 +201,9 @@ def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
             assert found.summary is not None
             said = found.summary.additional_properties
             layout = TableLayout.of_json(table.properties[f"{_LAYOUT}.{said[_LAYOUT]}"])
-            return RunMark(said[_RUN_ID], int(said[_RUN]), int(said[_CHECKPOINT]), layout)
+            return RunMark(
+                said[_RUN_ID], int(said[_RUN]), int(said[_CHECKPOINT]), layout, said.get(_TELLS_FERRIED) == "true"
+            )
     return None
 
 
@@ -210,6 +228,8 @@ def commit_run(
     layout = mark.layout.to_json()
     layout_id = hashlib.sha256(layout.encode()).hexdigest()[:16]
     said = {_RUN_ID: mark.run_id, _RUN: str(mark.run_number), _CHECKPOINT: str(mark.checkpoint_id), _LAYOUT: layout_id}
+    if mark.tells_ferried:
+        said[_TELLS_FERRIED] = "true"
     with table.transaction() as transaction:
         if f"{_LAYOUT}.{layout_id}" not in table.properties:
             transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})
@@ -240,18 +260,44 @@ def advance(table: Table, run_id: str) -> bool:
         raise TableConflictError(f"table {_name(table)} has no snapshot of run {run_id}: do its migrate step first")
     if done.snapshot_id in _line(table, main):
         return True
-    ours, theirs = read_mark(table, done), read_mark(table, main)
-    if ours is not None and theirs is not None and ours.checkpoint_id < theirs.checkpoint_id:
+    if _is_of_newer(table, main, done):
         return False
-    if main is None or main.snapshot_id not in _line(table, done):
+    if not _follows(table, done, main):
+        theirs = read_mark(table, main)
         newer = f"run {theirs.run_id}" if theirs else "another writer"
         raise TableConflictError(
-            f"table {_name(table)}: {newer} has changed the branch main since run {run_id} was planned; "
-            "plan a new run of the same savepoint"
+            f"table {_name(table)}: {newer} has changed the branch main since run {run_id} wrote its rows; give the "
+            "same command again: it writes them again, onto what main is now"
         )
     with table.manage_snapshots() as snapshots:
         snapshots.create_branch(done.snapshot_id, MAIN)
     return True
+
+
+def stands(table: Table, run_id: str, snapshot_id: int | None) -> bool:
+    """Whether the run's commit is this snapshot, and `main` has it, may move to it, or is of a newer checkpoint."""
+    done, main = committed(table, run_id), table.snapshot_by_name(MAIN)
+    if done is None or done.snapshot_id != snapshot_id:
+        return False
+    return done.snapshot_id in _line(table, main) or _is_of_newer(table, main, done) or _follows(table, done, main)
+
+
+def withdraw(table: Table, run_id: str) -> None:
+    """Removes the run's branch, so that its commit can be made again from another snapshot."""
+    if branch_of(run_id) in table.refs():
+        with table.manage_snapshots() as snapshots:
+            snapshots.remove_branch(branch_of(run_id))
+
+
+def _is_of_newer(table: Table, main: Snapshot | None, done: Snapshot) -> bool:
+    """Whether `main` has a newer checkpoint than the run."""
+    ours, theirs = read_mark(table, done), read_mark(table, main)
+    return ours is not None and theirs is not None and ours.checkpoint_id < theirs.checkpoint_id
+
+
+def _follows(table: Table, done: Snapshot, main: Snapshot | None) -> bool:
+    """Whether the run's snapshot was made from what `main` is."""
+    return main is not None and main.snapshot_id in _line(table, done)
 
 
 def _line(table: Table, snapshot: Snapshot | None) -> set[int]:

@@ -46,12 +46,12 @@ class KnownKeys:
     vanished: int
 
 
-def plan_known_keys(
+def known_keys_tasks(
     home: TableHome, tables: names.StateTables, savepoint: Savepoint, operator: Operator, rules: Rules
 ) -> list[KnownKeysTask]:
     """Returns the tasks for one state; none if there is no run before, or if its tables have another layout."""
-    catalog, identifier = home.catalog(), tables.identifier(names.KEY_LEDGER)
-    if not catalog.table_exists(identifier):
+    catalog, identifier = home.catalog_if_there(), tables.identifier(names.KEY_LEDGER)
+    if catalog is None or not catalog.table_exists(identifier):
         return []
     ledger = catalog.load_table(identifier)
     main = ledger.snapshot_by_name(MAIN)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stateferry.migration.chosen import Chosen
 from stateferry.migration.key_hashes import Lanes, hash_lanes, key_lanes
 from stateferry.migration.rules import Contradiction, Rules
 from stateferry.migration.sections import is_live, parse_rows, read_timestamps, set_flags
@@ -24,7 +25,7 @@ from stateferry.serializers.walker import Flags, Positions
 from stateferry.tables.key_index import KeyIndex, join_lanes, lanes_of_parts
 from stateferry.ttl import MIN_LONG
 
-BLOB, ROWS, FLAG, LIVE_BLOB, LIVE_FLAG = 1, 2, 4, 8, 16
+BLOB, ROWS, FLAG, LIVE_BLOB, LIVE_FLAG, LEFT = 1, 2, 4, 8, 16, 32
 FINGERPRINT_BYTES = 16
 NO_TIMESTAMP = MIN_LONG
 
@@ -42,11 +43,19 @@ Sections = Iterable[tuple[KeyedState, Section]]
 
 @dataclass(frozen=True, slots=True)
 class LegacyState:
-    """One legacy state, its rules and its flag; `serializers` is a hash of its serializers' snapshots."""
+    """One legacy state, its rules and its flag; `serializers` is a hash of its serializers' snapshots.
+
+    With `is_published` the ledger says which keys are migrated in the savepoint that the run has published, of which a
+    lazy run has moved the `chosen` keys; otherwise it says that of the run's source. `knows_ferried` says that the
+    ledger before knows which keys lazy runs have moved.
+    """
 
     rules: Rules
     flag: KeyedState | None
     serializers: int
+    is_published: bool = False
+    chosen: Chosen | None = None
+    knows_ferried: bool = False
 
     def kind(self, state: KeyedState) -> int:
         """Returns what the state is in the migration (BLOB, ROWS or FLAG), or 0."""
@@ -71,6 +80,13 @@ class KeyStates:
         contradictory = (self.kinds & LIVE_BLOB != 0) & (rule is Contradiction.BLOB)
         ferried: Flags = (self.kinds & BLOB != 0) & ((self.kinds & LIVE_FLAG == 0) | contradictory)
         return ferried
+
+    def are_migrated(self, legacy: LegacyState) -> Flags:
+        """Whether each key's truth is in the new state, and not in a blob."""
+        in_blobs = self.is_ferried(legacy.rules.on_contradiction)
+        if legacy.is_published:
+            in_blobs &= (self.kinds & (LEFT | LIVE_FLAG)) == LEFT
+        return ~in_blobs
 
 
 def survey_keys(sections: Sections, legacy: LegacyState) -> KeyStates:
@@ -101,7 +117,12 @@ class _Parts:
             with section.locating():
                 timestamps = read_timestamps(section.data, section.value_starts, section.ends)
         live = is_live(timestamps, legacy.rules, len(section))
-        self._add_whole(section, legacy, BLOB, np.where(live, BLOB | LIVE_BLOB, BLOB), live, timestamps)
+        kinds = np.where(live, BLOB | LIVE_BLOB, BLOB)
+        if legacy.chosen is not None:
+            starts = section.key_starts + section.file.prefix
+            sizes = section.ends - section.value_starts
+            kinds[live & ~legacy.chosen.among(section.data, starts, section.key_ends, sizes)] |= LEFT
+        self._add_whole(section, legacy, BLOB, kinds, live, timestamps)
 
     def flags(self, section: Section, legacy: LegacyState) -> None:
         assert legacy.flag is not None
@@ -178,10 +199,14 @@ def _hashes(section: Section, starts: Positions, ends: Positions, legacy: Legacy
 class Ledger:
     """The current rows of a ledger. Keys that have vanished are not among them."""
 
-    def __init__(self, keys: Lanes, fingerprints: Lanes, runs: Positions, gone: Flags) -> None:
+    def __init__(
+        self, keys: Lanes, fingerprints: Lanes, runs: Positions, gone: Flags, migrated: Flags, ferried: Flags
+    ) -> None:
+        """`ferried` are the keys that came from blobs."""
         self._index = KeyIndex(keys)
         self.read = len(runs)
-        order = np.argsort(runs, kind="stable")
+        # A key that was moved without any other change has a second row of the same run, which says so.
+        order = np.lexsort((migrated, runs))
         rows = np.zeros(len(self._index), np.int64)
         # Of several assignments the last one stays: that of the highest run.
         rows[self._index.numbers[order]] = order
@@ -189,26 +214,30 @@ class Ledger:
         self._fingerprints = (fingerprints[0][rows], fingerprints[1][rows])
         self._runs: Positions = runs[rows]
         self._there: Flags = ~gone[rows]
+        self._migrated: Flags = migrated[rows] & self._there
+        self._ferried: Flags = ferried[rows] & self._migrated
         self._seen = np.zeros(len(rows), np.bool_)
 
     @classmethod
     def empty(cls) -> Ledger:
         """Returns a ledger without keys."""
         none = np.empty(0, np.uint64)
-        return cls((none, none), (none, none), np.empty(0, np.int64), np.empty(0, np.bool_))
+        nobody = np.empty(0, np.bool_)
+        return cls((none, none), (none, none), np.empty(0, np.int64), nobody, nobody, nobody)
 
     @classmethod
     def of(cls, table: pa.Table, state: KeyedState, tombstone: str) -> Ledger:
-        """Makes it of the columns key_raw, namespace_raw (if there are namespaces), fingerprint, run and origin."""
+        """Makes it of the columns of `reads.ledger_columns`; `tombstone` is the origin of keys that have vanished."""
         if table.num_rows == 0:
             return cls.empty()
         columns = {name: _one_array(table.column(name)) for name in table.column_names}
         keys = lanes_of_parts(state, columns["key_raw"], columns.get("namespace_raw"))
         prints = columns["fingerprint"]
         lanes = np.frombuffer(prints.buffers()[1], np.uint64)[2 * prints.offset :][: 2 * len(prints)].reshape(-1, 2)
-        gone = columns["origin"].to_numpy(zero_copy_only=False) == tombstone
-        runs = columns["run"].to_numpy()
-        return cls(keys, (lanes[:, 0].copy(), lanes[:, 1].copy()), runs, gone)
+        origins = columns["origin"].to_numpy(zero_copy_only=False)
+        migrated = columns["is_migrated"].to_numpy(zero_copy_only=False)
+        prints_by_lane = (lanes[:, 0].copy(), lanes[:, 1].copy())
+        return cls(keys, prints_by_lane, columns["run"].to_numpy(), origins == tombstone, migrated, origins == "ferry")
 
     @property
     def keys(self) -> int:
@@ -240,6 +269,27 @@ class Ledger:
         there = numbers[known]
         changed[known] = (first[there] != keys.fingerprints[0][known]) | (second[there] != keys.fingerprints[1][known])
         return ~known, changed
+
+    def moves(self, keys: KeyStates, migrated: Flags) -> tuple[Flags, Flags]:
+        """Returns the known keys that have been moved since the last run, and those that are blobs again."""
+        numbers = self._index.find(keys.index.lanes)
+        known = numbers >= 0
+        known[known] = self._there[numbers[known]]
+        before = known.copy()
+        before[known] = self._migrated[numbers[known]]
+        return known & migrated & ~before, known & ~migrated & before
+
+    def moved_by_ferry(self, keys: KeyStates) -> Flags:
+        """Whether each key came from a blob in a savepoint that was published."""
+        numbers = self._index.find(keys.index.lanes)
+        known = numbers >= 0
+        known[known] = self._ferried[numbers[known]]
+        return known
+
+    def rows_of(self, keys: KeyStates, chosen: Flags) -> Positions:
+        """Returns the rows of the table that are current for the chosen keys, which are known."""
+        rows: Positions = self.rows[self._index.find(keys.index.lanes)[chosen]]
+        return rows
 
     def runs(self, keys: KeyStates) -> Positions:
         """Returns the run that wrote each key's current rows; 0 for unknown keys."""

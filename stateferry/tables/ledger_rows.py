@@ -51,6 +51,13 @@ class LedgerRows:
         }
         self.add(found, count)
 
+    def add_moved(self, files: Sequence[str], moved: Positions) -> None:
+        """Adds the rows `moved` of these files of the ledger again, for keys that are migrated now."""
+        wanted = pa.schema([field for field in self._schema if field.name != names.CHUNK])
+        rows = read_columns(files, wanted).take(pa.array(moved))
+        found: dict[str, Any] = {name: rows.column(name) for name in wanted.names}
+        self.add(found | {names.IS_MIGRATED: np.ones(len(moved), np.bool_)}, len(moved))
+
     def flush(self) -> None:
         """Writes the rows that are left as a row group."""
         if self._tables:

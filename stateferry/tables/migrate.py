@@ -7,11 +7,12 @@ files of attempts whose facts the driver didn't receive are never committed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -36,6 +37,8 @@ from stateferry.tables.commits import (
     evolve_schema,
     files_by_chunk,
     read_mark,
+    stands,
+    withdraw,
 )
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import chunks_to_fold
@@ -96,11 +99,15 @@ def plan_migrate(
     vanish_threshold: float = 0.5,
     chunk_bytes: int = TARGET_BYTES,
     at_least: int = 1,
+    is_published: bool = False,
 ) -> MigrateStep:
     """Plans the work on one state's tables, and creates the tables if they are missing.
 
-    It makes at least `at_least` chunks if there is enough data for them.
+    It makes at least `at_least` chunks if there is enough data for them. With `is_published` the ledger says of the
+    published savepoint which keys are migrated, else of the source. The tables have the entries of all keys, whatever
+    keys the rules choose.
     """
+    chosen, rules = rules.chosen, replace(rules, chosen=None)
     checkpoint = savepoint.metadata.checkpoint_id
     tables = tables_of_state(job, operator, rules)
     schemas = schemas_of(rules)
@@ -113,6 +120,8 @@ def plan_migrate(
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
     rebuild = before.layout.difference(layout) if before else None
+    knows = before is not None and before.tells_ferried
+    legacy = replace(legacy, is_published=is_published, chosen=chosen, knows_ferried=knows)
     if before and not rebuild:
         layout = before.layout
     done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
@@ -121,7 +130,13 @@ def plan_migrate(
     step = MigrateStep(
         home,
         tables,
-        RunMark(run_id, 1 + max(_last_run(table) for table in found.values()), checkpoint, layout),
+        RunMark(
+            run_id,
+            1 + max(_last_run(table) for table in found.values()),
+            checkpoint,
+            layout,
+            not is_published or chosen is not None,
+        ),
         _ref(tables, names.MAP_ENTRY, found),
         _ref(tables, names.KEY_LEDGER, found),
         rebuild,
@@ -282,5 +297,28 @@ def advance_main(home: TableHome, tables: names.StateTables, run_id: str) -> boo
     source is older than that of `main`, which then stays.
     """
     with home.at_once() as catalog:
-        entries, ledger = (catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER))
+        entries, ledger = _tables_of(catalog, tables)
         return advance(entries, run_id) and advance(ledger, run_id)
+
+
+def is_cut_off(home: TableHome, tables: names.StateTables, run_id: str, made: Mapping[str, int]) -> bool:
+    """Whether `main` was changed since the run's commits, so that it can't move to them.
+
+    `made` are the run's snapshots by the tables' full names.
+    """
+    found = _tables_of(home.catalog(), tables)
+    return not all(stands(table, run_id, made.get(".".join(table.name()))) for table in found)
+
+
+def withdraw_run(home: TableHome, tables: names.StateTables, run_id: str) -> None:
+    """Takes back the run's commits, so that its next `plan_migrate` begins from what `main` is now.
+
+    Those of both tables go in one transaction, as one alone would be taken for the commit of a later try.
+    """
+    with home.at_once() as catalog:
+        for table in _tables_of(catalog, tables):
+            withdraw(table, run_id)
+
+
+def _tables_of(catalog: SqlCatalog, tables: names.StateTables) -> list[Table]:
+    return [catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER)]

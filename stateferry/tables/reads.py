@@ -65,6 +65,7 @@ def ledger_columns(state: KeyedState) -> pa.Schema:
             (names.FINGERPRINT, pa.binary(16)),
             (names.RUN, pa.int64()),
             (names.ORIGIN, pa.string()),
+            (names.IS_MIGRATED, pa.bool_()),
         ]
     )
 

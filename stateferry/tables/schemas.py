@@ -12,13 +12,14 @@
 | timestamp | long, milliseconds; absent without time to live |
 | run | long: the number of the run that wrote the row |
 
-`key_ledger` has a row for each key and run that changed it; the row with the highest run is current:
+`key_ledger` has a row for each key and run that changed it; the row with the highest run is current. If a published run
+has moved a key that hasn't changed, there is a second row of the same run, which is current and says is_migrated:
 
 | column | |
 |---|---|
 | chunk, key_group, key, key_raw, namespace, namespace_raw | as above |
 | origin | who moved the key's entries into the new form: `job` or `ferry`; `tombstone` if the key has vanished |
-| is_migrated | false for a tombstone |
+| is_migrated | whether its truth is in the new state: in the savepoint that the run published, else in its source |
 | fingerprint | 16 bytes, which change if anything changes that the rows depend on |
 | entries | long: the number of the key's rows in map_entry |
 | content | long: the sum of their hashes, as the validation computes them, modulo 2^64 |

@@ -56,7 +56,7 @@ class Nights:
 
     def run(self, run: str, state: LegacyState, *, to_main: bool = True, **options: Any) -> TableSnapshots:
         """A whole night: plan, tasks, commit and, unless told otherwise, `main`."""
-        plan = {name: options.pop(name) for name in ("vanish_threshold",) if name in options}
+        plan = {name: options.pop(name) for name in ("vanish_threshold", "is_published") if name in options}
         folder = self.folder / f"savepoint-{run}"
         savepoint = Savepoint.open(str(folder)) if folder.exists() else state.write(str(folder))
         step = self.plan(run, savepoint, self.rules(savepoint, **options), **plan)

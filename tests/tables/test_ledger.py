@@ -12,6 +12,7 @@ from stateferry.migration import kernels
 from stateferry.migration.key_hashes import Lanes, hash_lanes, key_lanes
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import Scalar
+from stateferry.serializers.walker import Flags
 from stateferry.tables.key_index import KeyIndex, lanes_of_parts
 from stateferry.tables.ledger import KeyStates, Ledger, fingerprint_array, first_of_each
 from stateferry.values.values import encode
@@ -84,6 +85,11 @@ def test_parts_in_a_table_are_the_key_they_were_in_the_savepoint(key_type: Scala
     assert sliced[0].tolist() == wanted[0][2:4].tolist()
 
 
+def _nobody(count: int) -> tuple[Flags, Flags]:
+    """No key is migrated, none came from a blob."""
+    return np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+
+
 def states(keys: Lanes, prints: Lanes) -> KeyStates:
     count = len(keys[0])
     return KeyStates(KeyIndex(keys), prints, np.ones(count, np.uint8), np.zeros(count, np.int64))
@@ -91,7 +97,9 @@ def states(keys: Lanes, prints: Lanes) -> KeyStates:
 
 def test_the_highest_run_of_a_key_holds_wherever_it_lies() -> None:
     keys = lanes((1, 0), (2, 0), (1, 0), (3, 0), (3, 0))
-    ledger = Ledger(keys, lanes((7, 7), (8, 8), (6, 6), (9, 9), (0, 0)), np.array([5, 5, 4, 5, 6]), _gone(4, 5))
+    ledger = Ledger(
+        keys, lanes((7, 7), (8, 8), (6, 6), (9, 9), (0, 0)), np.array([5, 5, 4, 5, 6]), _gone(4, 5), *_nobody(5)
+    )
     assert ledger.keys == 2
     new, changed = ledger.compare(states(lanes((1, 0), (3, 0), (4, 0)), lanes((7, 7), (9, 9), (1, 1))))
     assert new.tolist() == [False, True, True]
@@ -100,13 +108,13 @@ def test_the_highest_run_of_a_key_holds_wherever_it_lies() -> None:
 
 
 def test_half_of_a_fingerprint_is_not_enough() -> None:
-    ledger = Ledger(lanes((1, 1), (2, 2)), lanes((7, 8), (7, 8)), np.array([1, 1]), _gone(count=2))
+    ledger = Ledger(lanes((1, 1), (2, 2)), lanes((7, 8), (7, 8)), np.array([1, 1]), _gone(count=2), *_nobody(2))
     _, changed = ledger.compare(states(lanes((1, 1), (2, 2)), lanes((7, 9), (6, 8))))
     assert changed.tolist() == [True, True]
 
 
 def test_only_what_the_last_run_of_a_key_wrote_is_current() -> None:
-    ledger = Ledger(lanes((1, 0), (1, 0), (2, 0)), lanes(*[(0, 0)] * 3), np.array([1, 3, 2]), _gone(2, 3))
+    ledger = Ledger(lanes((1, 0), (1, 0), (2, 0)), lanes(*[(0, 0)] * 3), np.array([1, 3, 2]), _gone(2, 3), *_nobody(3))
     asked = lanes((1, 0), (1, 0), (2, 0), (5, 0))
     assert ledger.are_current(asked, np.array([3, 1, 2, 3])).tolist() == [True, False, False, False]
 
@@ -120,6 +128,7 @@ def test_fingerprints_come_back_out_of_a_table() -> None:
             "fingerprint": fingerprint_array(lanes((1, 2), (2**64 - 1, 3))),
             "run": pa.array([1, 1]),
             "origin": pa.array(["tombstone", "ferry"]),
+            "is_migrated": pa.array([False, True]),
         }
     )
     ledger = Ledger.of(table[1:], state, "tombstone")
