@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
+from stateferry.durations import rough_duration
+
+_UNIT = "milliseconds"
+
 
 def _key(name: str) -> str:
     return name.replace("_", " ")
+
+
+def shown_count(key: str, count: int) -> tuple[str, str]:
+    """Returns the key and the count for people; a sum of times is a duration, not a number of milliseconds."""
+    unit, _, rest = key.partition(" ")
+    return (f"{rest} in all", rough_duration(count)) if unit == _UNIT else (key, f"{count:,}")
 
 
 @dataclass(slots=True)

@@ -8,7 +8,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DatabaseError,
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+)
 
 from stateferry.errors import PassingError, StateferryError
 from stateferry.os_errors import LONGEST_REASON
@@ -19,6 +27,8 @@ _STAYS = re.compile(
     r"|authentication failed|no password|no pg_hba|permission denied|not permitted|unsupported file format",
     re.IGNORECASE,
 )
+# Postgres gives this as if the statement were wrong.
+_DENIED = re.compile(r"permission denied|must be owner", re.IGNORECASE)
 
 
 @contextmanager
@@ -51,11 +61,13 @@ def tell(engine: Engine) -> Engine:
 
 def _told(error: DBAPIError, uri: str) -> StateferryError | None:
     """Returns our error, or None if the error answers the statement, such as a row that exists already."""
-    if not isinstance(error, (OperationalError, InterfaceError, InternalError)) and type(error) is not DatabaseError:
-        return None
     text = " ".join(str(error.orig).split())
+    of_database = isinstance(error, (OperationalError, InterfaceError, InternalError)) or type(error) is DatabaseError
+    is_denied = isinstance(error, ProgrammingError) and _DENIED.search(text) is not None
+    if not of_database and not is_denied:
+        return None
     reason = text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
-    if _STAYS.search(text):
+    if is_denied or _STAYS.search(text):
         return StateferryError(f"the catalog {_shown(uri)} can't be used: {reason}")
     return PassingError(f"the catalog {_shown(uri)} can't be reached: {reason}")
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.counts import Counts
+from stateferry.counts import Counts, shown_count
 from stateferry.migration.counts import ConversionCounts, InventoryCounts
 from stateferry.runs.facts import MigrateFacts
 from stateferry.tables.counts import TableCounts
 
 BOTH = (
-    "blobs|blobs expired|blob entries|blob entries expired|blob entries superseded|blob entries dropped for rows|"
-    "empty maps|contradictions|rows read|rows expired|rows replaced by a blob|rows kept|timestamps in the future"
+    "blobs|blobs expired|blobs left|blob entries|blob entries left|blob entries expired|blob entries superseded|"
+    "blob entries dropped for rows|empty maps|contradictions|rows read|rows expired|rows replaced by a blob|rows kept|"
+    "timestamps in the future"
 )
+IN_REVERSE = "blobs written|entries written|entries that live longer|milliseconds longer"
 TABLES = (
-    "keys walked|keys new|keys changed|keys unchanged|keys vanished|keys folded|keys of the job|keys of the ferry|"
+    "keys walked|keys new|keys changed|keys unchanged|keys vanished|keys folded|keys moved|"
+    "keys migrated by job|keys migrated by ferry|keys left|keys left untouched|keys left untouched for 7 runs|"
+    "keys left untouched for 30 runs|keys of the job|keys of the ferry|"
     "ledger rows read|ledger rows written|rows read|rows written|rows folded|empty maps|contradictions|"
     "blob entries superseded|unrepresentable nulls dropped"
 )
@@ -24,7 +28,7 @@ TABLES = (
     ("counts", "keys"),
     [
         (InventoryCounts(), f"{BOTH}|unrepresentable nulls"),
-        (ConversionCounts(), f"{BOTH}|rows written|unrepresentable nulls dropped"),
+        (ConversionCounts(), f"{BOTH}|rows written|flags written|unrepresentable nulls dropped|{IN_REVERSE}"),
         (TableCounts(), TABLES),
     ],
     ids=lambda it: type(it).__name__,
@@ -42,3 +46,12 @@ def test_counts_are_added_up_by_name() -> None:
     sum_ = TableCounts(rows_read=1, keys_new=2)
     sum_.add(TableCounts(rows_read=10, rows_written=4))
     assert sum_ == TableCounts(rows_read=11, keys_new=2, rows_written=4)
+
+
+def test_a_sum_of_times_is_shown_as_a_duration() -> None:
+    shown = dict(
+        shown_count(name, number)
+        for name, number in ConversionCounts(milliseconds_longer=345_600_000).to_json().items()
+    )
+    assert shown["longer in all"] == "4.0 d"
+    assert shown_count("rows written", 12_345) == ("rows written", "12,345")

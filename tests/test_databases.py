@@ -9,13 +9,18 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import ProgrammingError
 
+from stateferry import databases
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, main
 from stateferry.errors import PassingError, StateferryError
+from stateferry.formats import FORMAT
 from stateferry.runs import control_tables
-from stateferry.runs.control_tables import rejection
+from stateferry.runs.control_tables import format_version, rejection
 from stateferry.runs.publications import Control
 from stateferry.tables.commits import TableHome
+from tests.support.in_process import do_step
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 
 @pytest.fixture
@@ -123,3 +128,42 @@ def test_who_looks_sees_what_an_earlier_version_has_made(tmp_path: Path, capsys:
     assert found is not None
     with found as control:
         assert control.rejection("orders", "first") is None
+
+
+def test_a_role_that_may_not_read_the_catalog_is_told_so_in_one_line() -> None:
+    """As psycopg gives it: a wrong statement, not an error of the database."""
+    uri = "postgresql+psycopg://me:secret@host/catalog"
+    denied = ProgrammingError("SELECT 1", None, Exception("permission denied for table stateferry_lease"))
+    with pytest.raises(StateferryError) as caught, databases.asking(uri):
+        raise denied
+    assert not isinstance(caught.value, PassingError)
+    assert str(caught.value).endswith("can't be used: permission denied for table stateferry_lease")
+    assert "secret" not in str(caught.value)
+    other = ProgrammingError("SELECT 1", None, Exception('relation "iceberg_tables" does not exist'))
+    with pytest.raises(ProgrammingError), databases.asking(uri):
+        raise other
+
+
+def test_a_catalog_of_a_newer_version_is_found_before_a_run_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    LegacyState(blobs={"cold": ({"a": 1}, 0)}).write(str(tmp_path / "source"))
+    Control(f"sqlite:///{tmp_path}/catalog.db")
+    with sqlite3.connect(tmp_path / "catalog.db") as catalog:
+        catalog.execute(f"CREATE TABLE IF NOT EXISTS {format_version.name} (format BIGINT PRIMARY KEY)")
+        catalog.execute(f"INSERT INTO {format_version.name} VALUES ({FORMAT + 1})")
+    values = {
+        "job": "orders",
+        "run_id": "one",
+        "now": 0,
+        "source": str(tmp_path / "source"),
+        "target": str(tmp_path / "target"),
+        "home": str(tmp_path / "home"),
+        "catalog_uri": f"sqlite:///{tmp_path}/catalog.db",
+        "operators": [{"operator": "main", "states": [{"legacy": LEGACY, "new": NEW, "flag": FLAG}]}],
+    }
+    (tmp_path / "plan.json").write_text(json.dumps(values))
+    before = {file.name for file in tmp_path.iterdir()}
+    assert do_step("snapshot", "--plan", str(tmp_path / "plan.json")) == DAMAGED_OR_REFUSED
+    assert "which a newer version of Stateferry has written" in capsys.readouterr().err
+    assert {file.name for file in tmp_path.iterdir()} == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from stateferry import compiled
+from stateferry.warm import warm
 from tests.rocksdb.goldens import SAVEPOINTS
 
 GOLDEN = Path(__file__).parent / "savepoints"
@@ -25,16 +28,45 @@ MIGRATED = ["legacy-2.3-rocksdb", "legacy-ttl-1.20-rocksdb", "legacy-tuple-pojo-
 
 NATIVE = [str(SAVEPOINTS / name) for name in ("rounds-native-2.3-rocksdb", "rounds-checkpoint-1.20-rocksdb")]
 
+# Runs that do more than the warm-up's.
+LONG_AGO = ("--now", "1703000000000", "--clock-tolerance", "106751991000d")
+RUNS = [
+    [
+        *("--savepoint", str(GOLDEN / "kinds-ttl-1.20-hashmap"), "--operator", "kinds", *LONG_AGO, "--keep-expired"),
+        *("--legacy-state", "value-state", "--new-state", "new", "--ttl", "20d", "--drop-unrepresentable-nulls"),
+        *("--state-ttl", "kinds/list-state=20d:drop", "--state-ttl", "kinds/map-state=20d:drop"),
+    ],
+    [
+        *("--savepoint", str(GOLDEN / "legacy-ttl-1.20-rocksdb"), "--operator", "main", *LONG_AGO, "--keep-expired"),
+        *("--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"),
+        *("--ttl", "20d", "--lazy", "--share", "50%", "--drop-unrepresentable-nulls"),
+    ],
+]
+
 # Reads in every way there is, migrates the others, and prints the kernels that weren't in the cache.
 SCRIPT = """
+import contextlib
+import io
+import json
+import os
 import sys
 import tempfile
 from pathlib import Path
+from pytest import MonkeyPatch
 from stateferry import compiled, warm
+from stateferry.cli import main
 from stateferry.savepoint.reader import Savepoint
 from stateferry.survey import survey
 from tests.rocksdb import goldens
-for savepoint in sys.argv[1:]:
+from tests.support.in_process import without_spark
+without_spark(MonkeyPatch())
+for run in json.loads(sys.argv[1]):
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as told:
+        os.environ["STATEFERRY_HOME"] = folder
+        code = main(["run", "--target", folder + "/target", *run])
+    if code:
+        sys.exit(told.getvalue())
+for savepoint in sys.argv[2:]:
     if "native" in savepoint or "checkpoint" in savepoint:
         survey(goldens.opened(Path(savepoint)))
     elif not Path(savepoint).name.startswith("legacy"):
@@ -55,9 +87,14 @@ print(all(kernel.signatures and not kernel.stats.cache_misses for _, kernel in c
 """
 
 
+@pytest.mark.slow
+def test_it_uses_every_kernel() -> None:
+    assert {name for name, _ in compiled.kernels()} - warm() == set()
+
+
 # It compiles every kernel anew.
 @pytest.mark.timeout(900)
-@pytest.mark.slow
+@pytest.mark.full
 def test_after_it_reading_and_migrating_compile_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
 
@@ -67,4 +104,4 @@ def test_after_it_reading_and_migrating_compile_nothing(tmp_path: Path) -> None:
 
     assert "kernels are ready" in run("-m", "stateferry.warm")
     assert run("-c", LOADED) == "True\n"
-    assert run("-c", SCRIPT, *(str(GOLDEN / case) for case in (*READ, *MIGRATED)), *NATIVE) == ""
+    assert run("-c", SCRIPT, json.dumps(RUNS), *(str(GOLDEN / case) for case in (*READ, *MIGRATED)), *NATIVE) == ""

@@ -18,7 +18,21 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from stateferry.cli import advise, clean, demo_savepoint, dump, inspect, rollback, run, runs, status, verify, where
+from stateferry.cli import (
+    advise,
+    ages,
+    clean,
+    demo_savepoint,
+    dump,
+    inspect,
+    report,
+    rollback,
+    run,
+    runs,
+    status,
+    verify,
+    where,
+)
 from stateferry.errors import UsageError
 from stateferry.exit_codes import (
     DAMAGED_OR_REFUSED,
@@ -47,7 +61,7 @@ __all__ = [
     "main",
 ]
 
-_COMMANDS = (inspect, dump, where, advise, demo_savepoint, run, verify, rollback, status, runs, clean)
+_COMMANDS = (inspect, dump, where, advise, ages, demo_savepoint, run, verify, report, rollback, status, runs, clean)
 _EPILOG = """\
 examples:
   stateferry demo-savepoint /tmp/demo --ttl 30d

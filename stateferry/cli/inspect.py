@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
         operators = survey(savepoint, bytes_read)
     if options.json:
-        sys.stdout.write(json.dumps(_facts(savepoint, operators), indent=2) + "\n")
+        sys.stdout.write(json.dumps(facts_of(savepoint, operators), indent=2) + "\n")
     else:
         from stateferry.cli.inspect_text import show
 
@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dict[str, Any]:
+def facts_of(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dict[str, Any]:
+    """What the survey of the savepoint's operators has found, as JSON."""
     return {
         "path": savepoint.folder.shown,
         "version": savepoint.metadata.version,

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from stateferry.runs.options import OptionField
     from stateferry.runs.plan import MigrationPlan
 
+# With one of these, a plan needs no state to migrate.
+_ASK_WITHOUT_STATES = {"parallelism", "max_parallelism", "output_format", "state_ttls"}
 # Values of a plan that a command asks for in its own way, if it does.
 _OF_THE_COMMAND = ("source", "target", "rehearse", "files_from")
 
@@ -41,6 +43,10 @@ def _settings(one: OptionField) -> dict[str, Any]:
             return {"choices": one.choices}
         case Kind.NUMBER:
             return {"type": int, "metavar": one.option.metavar or "N"}
+        case Kind.PARALLELISM:
+            return {"metavar": "N|OP=N,..."}
+        case Kind.LINES:
+            return {"action": "append", "metavar": one.option.metavar}
         case Kind.DURATION | Kind.SHARE as kind:
             return {"metavar": kind.name}
         case _:
@@ -62,9 +68,14 @@ def plan_values_of_options(options: argparse.Namespace) -> dict[str, Any]:
     _check_names(given)
     values |= {name: given[name] for name in _OF_THE_COMMAND if given.get(name) is not None}
     values |= plan_values_of(given)
-    for name, option in (("source", "--savepoint"), ("target", "--target"), ("operators", "--operator")):
+    for name, option in (("source", "--savepoint"), ("target", "--target")):
         if name not in values:
             raise UsageError(f"{option} is missing: give it, or a plan file (--plan) that has {name}")
+    if "operators" not in values and not _ASK_WITHOUT_STATES & values.keys():
+        raise UsageError(
+            "--operator is missing: give it with --legacy-state and --new-state, or a plan file (--plan) that has "
+            "operators; to rescale without a migration, give --parallelism or --max-parallelism"
+        )
     return values
 
 
@@ -76,7 +87,10 @@ def _check_names(given: dict[str, Any]) -> None:
         return
     missing = [one.flag for one in STATE_OPTIONS if one.required and given[one.name] is None]
     if missing:
-        raise UsageError(f"{' and '.join(missing)} missing: operator, legacy and new state are named together")
+        raise UsageError(
+            f"{' and '.join(missing)} missing: operator, legacy and new state are named together. To rescale without a "
+            "migration, name none of them"
+        )
 
 
 def plan_of_options(options: argparse.Namespace) -> MigrationPlan:

@@ -1,6 +1,7 @@
 """Progress on stderr: a bar for long work in a terminal, and lines for the steps of a run.
 
-There is at most one line every two seconds, and one when a step is done.
+There is at most one line every two seconds, of work in which nothing new is done one every ten, and one when a step is
+done. Every two seconds progress is kept in the run's folder.
 """
 
 from __future__ import annotations
@@ -8,17 +9,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
+from stateferry.durations import now_ms
+from stateferry.errors import StateferryError
 from stateferry.printable import say
+from stateferry.quantities import shown_amount
 
 if TYPE_CHECKING:
+    from stateferry.runs.live_progress import LiveProgress
+    from stateferry.runs.runs import Run
     from stateferry.steps.workers import Progress
 
 _LONG = 256 << 20
-_SECONDS_BETWEEN = 2.0
-_STEPS_UP = ("B", "kB", "MB", "GB", "TB")
+_SECONDS_BETWEEN, _SECONDS_UNCHANGED = 2.0, 10.0
 
 
 @contextmanager
@@ -43,20 +48,60 @@ class ProgressLines:
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._last = 0.0
+        self._said: tuple[str, int] | None = None
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if not progress.ended and now - self._last < _SECONDS_BETWEEN:
+        least = _SECONDS_UNCHANGED if self._said == (progress.step, progress.done) else _SECONDS_BETWEEN
+        if not progress.ended and now - self._last < least:
             return
-        self._last = now
+        self._last, self._said = now, (progress.step, progress.done)
         say(progress_line(progress), self._file)
 
 
+class KeptProgress:
+    """Keeps the progress with which it is called in the run's folder, and prints it."""
+
+    def __init__(self, run: Run, file: TextIO) -> None:
+        self._run, self._lines = run, ProgressLines(file)
+        self._last = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        self._lines(progress)
+        now = time.monotonic()
+        if progress.ended or now - self._last >= _SECONDS_BETWEEN:
+            self._last = now
+            # Readers do without it.
+            with suppress(OSError, StateferryError):
+                _live(progress).keep(self._run.progress)
+
+
+def _live(progress: Progress) -> LiveProgress:
+    from stateferry.runs.live_progress import LiveProgress
+
+    seconds = round(progress.seconds, 3)
+    return LiveProgress(
+        progress.step,
+        progress.done,
+        progress.total,
+        seconds,
+        now_ms(),
+        progress.amount,
+        progress.unit,
+        progress.ended,
+    )
+
+
 def progress_line(progress: Progress) -> str:
-    """Progress in words: `rescale: 3/8 37%; 1.2 GB, 310.0 MB/s; 4s; ETA 6s; running`."""
-    share = 100 * progress.done // max(progress.total, 1)
-    parts = [f"{progress.step}: {progress.done}/{progress.total} {share}%"]
-    if progress.unit:
+    """Progress in words: `rescale: 3/8 37%; 1.2 GB, 310.0 MB/s; 4s; ETA 6s; running`.
+
+    As long as no task is done, a share and a rate of zero would say nothing: `rescale: 0/2, 2 at work; 4s; running`.
+    """
+    has_begun = progress.done > 0 or progress.ended
+    share = f" {100 * progress.done // max(progress.total, 1)}%" if has_begun else ""
+    at_work = f", {progress.at_work} at work" if progress.at_work and not progress.ended else ""
+    parts = [f"{progress.step}: {progress.done}/{progress.total}{share}{at_work}"]
+    if progress.unit and has_begun:
         rate = progress.amount / max(progress.seconds, 0.001)
         parts.append(f"{shown_amount(progress.amount, progress.unit)}, {shown_amount(rate, progress.unit)}/s")
     parts.append(f"{progress.seconds:.0f}s")
@@ -65,13 +110,3 @@ def progress_line(progress: Progress) -> str:
         parts.append(f"ETA {left:.0f}s")
     parts.append("done" if progress.ended else "running")
     return "; ".join(parts)
-
-
-def shown_amount(amount: float, unit: str) -> str:
-    """An amount with its unit; bytes get a larger unit if it fits."""
-    if unit != "B":
-        return f"{amount:,.0f} {unit}"
-    power = 0
-    while amount >= 1000 and power < len(_STEPS_UP) - 1:
-        amount, power = amount / 1000, power + 1
-    return f"{amount:.1f} {_STEPS_UP[power]}" if power else f"{amount:.0f} B"

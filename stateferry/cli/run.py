@@ -25,13 +25,16 @@ _DESCRIPTION = """\
 Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. The new savepoint is
 published only if the validation is green. If a run was stopped, the same command continues it. After success, the same
 command does nothing. Tables, runs and the catalog are kept in $STATEFERRY_HOME (default: ~/.stateferry).
+
+Without --operator, --legacy-state and --new-state no state is migrated: the whole savepoint is written with another
+--parallelism or --max-parallelism, by the same steps, and there are no tables.
 """
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
-        help="migrate a savepoint's legacy maps into a new savepoint, and validate it",
+        help="migrate a savepoint's legacy maps into a new savepoint, or only rescale it, and validate it",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_options=_add_options,
@@ -140,7 +143,7 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
 
 def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int:
     from stateferry.cli import engine
-    from stateferry.cli.progress import ProgressLines
+    from stateferry.cli.progress import KeptProgress
     from stateferry.exit_codes import if_interrupted
     from stateferry.runs.facts import Step
     from stateferry.runs.temporary_folders import TemporaryFolders
@@ -148,11 +151,14 @@ def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int
     goes_on = f"run {run.plan.run_id} continues where it stopped when the same command is given again"
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
-        say(f"run {run.plan.run_id} of job {run.plan.job}: {run.plan.source} -> {run.plan.target}")
+        only = ", without a migration" if run.plan.rescales_only else ""
+        say(f"run {run.plan.run_id} of job {run.plan.job}{only}: {run.plan.source} -> {run.plan.target}")
         comes_first = None if run.has_done(Step.SNAPSHOT) else resolved
-        opened = engine.local_workers(f"stateferry {run.plan.run_id}", ProgressLines(sys.stderr), comes_first)
-        # The import runs while the engine starts.
-        threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
+        opened = engine.local_workers(f"stateferry {run.plan.run_id}", KeptProgress(run, sys.stderr), comes_first)
+        # The imports run while the engine starts; the second is for the tables.
+        threading.Thread(
+            target=_import, args=("stateferry.steps.pipeline", "stateferry.steps.migrate"), daemon=True
+        ).start()
         TemporaryFolders(run.temporary_folders).take_over()
         with if_interrupted(goes_on), opened as workers:
             from stateferry.steps.pipeline import Pipeline
@@ -164,6 +170,11 @@ def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int
             control.release(lease)
     _say_times(run)
     return 0
+
+
+def _import(*modules: str) -> None:
+    for module in modules:
+        importlib.import_module(module)
 
 
 def _do_steps(pipeline: Pipeline) -> None:
@@ -201,7 +212,8 @@ def _say_result(run: Run) -> None:
     if run.plan.rehearse:
         say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
     else:
-        say(f"published: restore the new job from {run.plan.target}")
+        job = "job" if run.plan.rescales_only else "new job"
+        say(f"published: restore the {job} from {run.plan.target}")
         say(f"to go back: stateferry rollback --job {run.plan.job}")
     say(f"report: {run.report.shown}")
 

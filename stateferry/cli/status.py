@@ -29,6 +29,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
+    from stateferry.runs.convergence import convergence_of
     from stateferry.runs.facts import TablesProblem
     from stateferry.runs.prediction import part_times
     from stateferry.runs.publications import Control
@@ -49,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
                 "tables_problem": None if problem is None else problem.reason,
                 "times": [] if run is None else [asdict(time) for time in part_times(run)],
                 "before": _shown(before[0]) if before else None,
+                "convergence": [asdict(one) | {"line": one.line} for one in convergence_of(home, job)],
                 "lease": None if lease is None else asdict(lease),
             }
     if options.json:
@@ -92,5 +94,6 @@ def _lines(job: str, facts: dict[str, Any]) -> list[str]:
         lines.append(
             f"  a rollback brings back: {before['target'] if before else published['source'] + ' (the source)'}"
         )
+    lines += [f"  {one['line']}" for one in facts["convergence"]]
     lines.append(f"  at work: run {lease['run_id']}, {lease['holder']}" if lease else "  at work: no run")
     return lines

@@ -12,18 +12,20 @@ when a step fails, and after the validation, because people may take long to app
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from stateferry.cli.progress import ProgressLines
+from stateferry.cli.progress import KeptProgress
 from stateferry.durations import now_ms
 from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of, if_interrupted
 from stateferry.printable import say
 from stateferry.private_files import private_files
-from stateferry.runs.facts import Step
+from stateferry.runs.facts import OF_TABLES, Step
 from stateferry.runs.lease import BETWEEN_STEPS_MS, Lease
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import new_plan_values, plan_of, plan_values
@@ -36,7 +38,6 @@ from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.runs.temporary_folders import TemporaryFolders
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
-from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import Watch, Workers
 
 # After a validation a person may think, and after a cut-over the new job starts.
@@ -57,6 +58,9 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
     run = _run_of(_parser(step).parse_args(argv))
     with Control(run.plan.catalog_uri) as control:
         check_not_ended(run, control)
+        if run.plan.rescales_only and step in OF_TABLES:
+            say(f"nothing to do: run {run.plan.run_id} migrates no state, so it has no tables")
+            return 0
         if run.state is RunState.PUBLISHED:
             TargetMetadata(run).roll_forward()
             if step is not Step.TABLES or not control.are_tables_pending(run.plan.job, run.plan.run_id):
@@ -75,7 +79,11 @@ def _do(run: Run, step: Step, open_workers: OpenWorkers, control: Control) -> in
                 say(line)
             return 0
         TemporaryFolders(run.temporary_folders).take_over()
-        with open_workers(f"stateferry {step} {run.plan.run_id}", ProgressLines(sys.stderr)) as workers:
+        # The import runs while the workers start.
+        threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
+        with open_workers(f"stateferry {step} {run.plan.run_id}", KeptProgress(run, sys.stderr)) as workers:
+            from stateferry.steps.pipeline import Pipeline
+
             Pipeline(workers, run, resolved, control, lease, say).carry_out_step(step)
     say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")
     return 0

@@ -178,6 +178,19 @@ def test_files_end_at_their_size_and_do_not_overlap(tmp_path: Path, monkeypatch:
     assert all(size > 1 << 20 for size in sizes[:-1])
 
 
+def test_files_of_many_small_key_groups_end_at_their_size_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_table, "FILE", 1 << 16)
+    chance = random.Random(1)
+    given = [(group, 0, [(bytes([group]), chance.randbytes(6000))]) for group in range(100)]
+    handle = written(tmp_path / "db", given, KeyGroupRange(0, 99))
+    check(tmp_path / "db", handle, given)
+    sizes = [file.stream.size for file in handle.private if file.name.endswith(".sst")]
+    assert len(sizes) > 8
+    assert max(sizes) < 3 << 16
+
+
 def test_blocks_that_are_not_to_be_compressed(tmp_path: Path) -> None:
     given = [(1, 0, [(b"\x01" + number.to_bytes(4, "big"), bytes(50)) for number in range(1000)])]
     sizes = {}
@@ -228,6 +241,45 @@ def test_portions_of_a_large_key_group_wait_in_few_open_files_of_sparks_folder(
     assert not list((tmp_path / "spark").iterdir())
     database = PlainDatabase(stored_files(Location.of(str(tmp_path / "target")), handle))
     assert database.rows("one", EVERYTHING) == dict(rows)
+
+
+@pytest.mark.parametrize("first_ends", [True, False], ids=["in turn", "one after the other"])
+def test_two_attempts_at_the_same_files_leave_each_other_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_ends: bool
+) -> None:
+    """Each merges a key group with what it wrote of it before, whatever the other has finished or removed."""
+    monkeypatch.setattr(write_family, "PORTION", 4)
+    monkeypatch.setattr(native_writer, "PORTION", 4)
+    given = [(0, 0, [(b"\0" + key, b"value of " + key)]) for key in (b"b", b"c", b"d", b"a", b"e")]
+    given += [(1, 0, [(b"\1a", b"")]), (2, 0, [(b"\2" + key, b"") for key in (b"a", b"b")])]
+    handles: list[NativeHandle] = []
+    attempts = [
+        NativeFileWriter(Location.of(str(tmp_path)), "x", header(), KeyGroupRange(0, 2), 1, 7) for _ in range(2)
+    ]
+    for key_group, state, rows in given[:4]:
+        for attempt in attempts:
+            attempt.entries(key_group, state, section(rows), 0)
+    for attempt in attempts if first_ends else reversed(attempts):
+        for key_group, state, rows in given[4:]:
+            attempt.entries(key_group, state, section(rows), 0)
+        handles.append(attempt.close())
+    for attempt in attempts:
+        attempt.__exit__(None, None, None)
+    assert handles[0] == handles[1]
+    check(tmp_path, handles[0], given)
+
+
+def test_an_attempt_that_is_interrupted_in_a_large_key_group_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_family, "PORTION", 4)
+    monkeypatch.setattr(native_writer, "PORTION", 4)
+    attempt = NativeFileWriter(Location.of(str(tmp_path)), "x", header(), KeyGroupRange(0, 2), 1, 7)
+    with attempt:
+        for key in (b"b", b"c", b"a", b"d"):
+            attempt.entries(0, 0, section([(b"\0" + key, b"value")]), 0)
+        assert len(list(tmp_path.glob("*.draft"))) == len(list(tmp_path.iterdir())) > 0
+    assert not list(tmp_path.iterdir())
 
 
 def test_states_and_key_groups_out_of_turn(tmp_path: Path) -> None:

@@ -14,9 +14,18 @@ import pytest
 from stateferry.binary import ByteWriter
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.key_groups import KeyGroupRange
+from stateferry.savepoint import heap_timers
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.heap_timers import HeapTimers, are_timers, laid_out
-from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Metadata, Operator, build_metadata, parse_metadata
+from stateferry.savepoint.metadata import (
+    AbsoluteFile,
+    InlineBytes,
+    KeyedHandle,
+    Metadata,
+    Operator,
+    build_metadata,
+    parse_metadata,
+)
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.snapshots import SerializerSnapshot, simple_snapshot
@@ -71,10 +80,13 @@ def test_rows_are_those_of_a_canonical_savepoint_in_order() -> None:
         ]
         stamps = {-1: b"\x7f" + b"\xff" * 7, 1: b"\x80" + bytes(6) + b"\1", 7: b"\x80" + bytes(6) + b"\7"}
         expected = [b"\1\0" + stamps[stamp] + keyed(number) for stamp, number in ((-1, 6), (7, 5), (7, -5))]
-        assert file.rows(256, 0) == expected
-        assert file.rows(256, 1) == file.rows(256, 2) == []
-        assert file.rows(256, 3) == [b"\1\0" + stamps[1] + keyed(1)]
-        assert [file.rows(key_group, 0) for key_group in (255, 257)] == [[], []]
+        assert list(file.rows(256, 0)) == [expected]
+        assert [*file.rows(256, 1), *file.rows(256, 2)] == []
+        assert list(file.rows(256, 3)) == [[b"\1\0" + stamps[1] + keyed(1)]]
+        assert [*file.rows(255, 0), *file.rows(257, 0)] == []
+        # Whoever wants one state alone finds it behind the others.
+        assert list(file.rows(256, 2)) == []
+        assert list(file.rows(256, 0)) == [expected]
         data, starts, key_ends, ends = laid_out(expected)
         assert [data[start + 4 : end].tobytes() for start, end in zip(starts, key_ends, strict=True)] == expected
         assert (ends - key_ends).tolist() == [4] * 3
@@ -104,6 +116,26 @@ def test_other_raw_state_is_no_timers(content: bytes) -> None:
     assert not are_timers(HERE, handle(content or None, b"" if not content else None))
 
 
+def test_a_key_group_is_read_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Portions of a few timers, of less than one timer, and of less than what describes them."""
+    events = [(keyed(number), number * 7919 % 1000) for number in range(1000)]
+    timers = handle(group(("a", events, [(keyed(1), 5)]), ("b", [], events[:10])))
+    with HeapTimers(HERE, timers, 1) as file:
+        expected = [[row for rows in file.rows(0, state) for row in rows] for state in range(4)]
+    assert [len(rows) for rows in expected] == [1000, 1, 0, 10]
+    for portion in (640, 70, 11):
+        monkeypatch.setattr(heap_timers, "_PORTION", portion)
+        with HeapTimers(HERE, timers, 1) as file:
+            assert max(len(rows) for rows in file.rows(0, 0)) <= max(portion // 17, 1)
+            assert [sorted(row for rows in file.rows(0, state) for row in rows) for state in range(4)] == expected
+
+
+def test_timers_whose_file_has_vanished_are_told_as_that(tmp_path: Path) -> None:
+    timers = replace(handle(group()), stream=AbsoluteFile(f"file://{tmp_path}/gone", 10))
+    with pytest.raises(DamagedError, match="a running job has removed it since"):
+        are_timers(HERE, timers)
+
+
 def test_what_differs_is_damage() -> None:
     good = group(("a", [(keyed(5), 7)], []))
     others = {
@@ -125,7 +157,7 @@ def test_what_differs_is_damage() -> None:
 
 def rows_of(timers: KeyedHandle) -> list[bytes]:
     with HeapTimers(HERE, timers, 1) as file:
-        return [row for key_group in timers.range for row in file.rows(key_group, 0)]
+        return [row for group in timers.range for state in range(2) for rows in file.rows(group, state) for row in rows]
 
 
 def has_raw(operator: Operator) -> bool:
@@ -141,7 +173,7 @@ def timers_of(raw: KeyedHandle) -> Iterator[tuple[str, bytes]]:
     with HeapTimers(HERE, raw, 1) as file:
         for key_group in raw.range:
             for number, state in enumerate(file.states):
-                yield from ((state.name, key) for key in file.rows(key_group, number))
+                yield from ((state.name, key) for keys in file.rows(key_group, number) for key in keys)
 
 
 @pytest.fixture

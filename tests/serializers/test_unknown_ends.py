@@ -438,7 +438,7 @@ def test_a_header_of_a_megabyte_takes_a_second(name: str) -> None:
     assert_within_limits(name, MB, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", LARGE)
 def test_a_header_of_16_megabytes_takes_10_seconds(name: str) -> None:
     for size in (2, 4, 8, 16):

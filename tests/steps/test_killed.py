@@ -29,6 +29,7 @@ from tests.support.kill_points import KillPoints, Picture, watched
 
 NOW = 1_700_000_000_000
 DAY = 24 * 3600 * 1000
+NAMES = ("mainState", "newMainState", "isMigratedState")
 STATES = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": 30 * DAY}
 
 pytestmark = pytest.mark.slow
@@ -219,6 +220,22 @@ def test_run_with_a_native_result_killed_before_any_of_its_effects(
             night.check_killed_at(picture, number, capsys)
 
 
+@pytest.mark.timeout(600)
+def test_lazy_run_killed_before_any_of_its_effects_moves_the_same_keys(
+    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night = Night.undisturbed(World.of(tmp_path, ("--lazy", "--share", "40%")))
+    target = Savepoint.open(str(night.world.root / night.world.target))
+    assert {one.name for one in target.keyed_states(target.operator("main"))} == set(NAMES)
+    (choice,) = night.world.newest_report().facts["snapshot"]["lazy"]
+    assert 0 < choice["moved"] < choice["left"]
+    for number, picture in night.points.chosen(every * 2):
+        if not in_the_middle_of_a_file(picture):
+            night.check_killed_at(picture, number, capsys)
+            (again,) = night.world.newest_report().facts["snapshot"]["lazy"]
+            assert again == choice
+
+
 def _second_nights(tmp_path: Path) -> Iterator[World]:
     world = World.of(tmp_path)
     assert main(world.command) == 0
@@ -241,7 +258,7 @@ def test_run_after_another_killed_before_any_of_its_effects(
     tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Other nights differ from one that goes on in little: a part of their effects will do.
-    for world, times, folds in zip(_second_nights(tmp_path), (1, 3, 2), (False, False, True), strict=True):
+    for world, times, folds in zip(_second_nights(tmp_path), (2, 4, 3), (False, False, True), strict=True):
         night = Night.undisturbed(world)
         assert night.has_folded() == folds
         undisturbed = Picture.of(world.root)

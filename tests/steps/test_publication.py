@@ -8,16 +8,24 @@ from pathlib import Path
 import pytest
 
 from stateferry.cli import main
-from stateferry.runs.facts import Advance, TablesProblem
+from stateferry.exit_codes import INTERRUPTED
+from stateferry.migration.rules import Rules
+from stateferry.runs.facts import Advance, MigrateFacts, TablesProblem
 from stateferry.runs.publications import Control, Record
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
+from stateferry.steps import tables
+from stateferry.tables.commits import TableHome
+from stateferry.tables.reads import read_current
+from stateferry.tables.schemas import StateTables
+from stateferry.tables.versions import chunk_files
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run
 from tests.support.in_process import do_step, without_spark
 from tests.support.kill_points import Picture, watched
-from tests.support.legacy_states import LegacyState
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 __all__ = ["plan_of"]
 
@@ -164,3 +172,74 @@ def test_tables_of_a_publication_that_was_replaced_stay_as_they_are(
     assert main(["rollback", "--job", "orders"]) == 0
     assert do_step("tables", "--plan", first) == 0
     assert the_run(tmp_path, "one").facts(Advance) == Advance(moved=True)
+
+
+def rehearsed(tmp_path: Path, plan_of: PlanOf, run_id: str, state: LegacyState) -> None:
+    """Does a rehearsal on another savepoint of the job."""
+    state.write(str(tmp_path / f"source of {run_id}"))
+    plan = plan_of(run_id, source=str(tmp_path / f"source of {run_id}"), rehearse=True, vanish_threshold=1)
+    for step in ("snapshot", "migrate", "rescale", "validate"):
+        assert do_step(step, "--plan", plan) == 0
+
+
+def shown_keys(tmp_path: Path) -> set[str]:
+    """The keys whose entries a reader of the tables' main sees."""
+    home = TableHome(f"sqlite:///{tmp_path}/home/catalog.db", str(tmp_path / "home" / "warehouse"))
+    source = Savepoint.open(str(tmp_path / "source"))
+    legacy = source.state(source.metadata.operators[0], LEGACY)
+    return {
+        row["key"]
+        for files in chunk_files(home, StateTables("orders", "main", NEW))
+        for batch in read_current(files, Rules(legacy, NEW, FLAG, ttl=None, now=0))
+        for row in batch.to_pylist()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", [pytest.param(1, id="as old"), pytest.param(9, id="newer")])
+def test_tables_that_another_run_moved_after_ours_wrote_its_rows_are_brought_all_the_same(
+    tmp_path: Path, plan_of: PlanOf, checkpoint: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of("one", vanish_threshold=1)
+    for step in (*BEFORE_PUBLICATION, "cut_over"):
+        assert do_step(step, "--plan", plan) == 0
+    # It is killed when it has written its rows; another run comes in between.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tables, "check", killed)
+        assert do_step("tables", "--plan", plan) == INTERRUPTED
+    before = the_run(tmp_path, "one").facts(MigrateFacts)
+    free_the_lease(tmp_path)
+    other = LegacyState(blobs={"other": ({"x": 1}, 0)}, checkpoint_id=checkpoint)
+    rehearsed(tmp_path, plan_of, "two", other)
+    assert shown_keys(tmp_path) == {"other"}
+    capsys.readouterr()
+    assert do_step("tables", "--plan", plan) == 0
+    after = the_run(tmp_path, "one").facts(MigrateFacts)
+    assert before is not None
+    assert after is not None
+    newer = checkpoint > 1
+    assert shown_keys(tmp_path) == ({"other"} if newer else {"cold", "hot"})
+    assert (before.snapshots == after.snapshots) == newer
+    assert ("the tables' main shows a newer savepoint" in capsys.readouterr().out) == newer
+    with control_of(tmp_path) as control:
+        standing = control.standing("orders")
+    assert standing is not None
+    assert standing.record.tables == after.snapshots
+    assert not standing.record.tables_pending
+    assert do_step("tables", "--plan", plan) == 0
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_rehearsal_whose_tables_another_run_moved_writes_its_rows_again(tmp_path: Path, plan_of: PlanOf) -> None:
+    plan = plan_of("one", rehearse=True, vanish_threshold=1)
+    for step in ("snapshot", "migrate", "rescale"):
+        assert do_step(step, "--plan", plan) == 0
+    free_the_lease(tmp_path)
+    rehearsed(tmp_path, plan_of, "two", LegacyState(blobs={"other": ({"x": 1}, 0)}))
+    assert do_step("validate", "--plan", plan) == 0
+    assert the_run(tmp_path, "one").state is RunState.VERIFIED
+    assert shown_keys(tmp_path) == {"cold", "hot"}

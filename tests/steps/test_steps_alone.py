@@ -91,6 +91,7 @@ def test_no_other_run_comes_between_two_steps(
 def test_the_jobs_for_spark_submit_do_one_step_each(
     tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("spark_jobs.session.workers_prepared", nullcontext)
     monkeypatch.setattr("spark_jobs.engine.submitted_workers", lambda *_: nullcontext(InProcess()))
     for step in ("snapshot", "migrate", "rescale", "validate", "cut_over"):
         job = Path(__file__).parents[2] / "spark_jobs" / f"{step}.py"

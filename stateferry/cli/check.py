@@ -1,0 +1,63 @@
+"""A look into a savepoint as an application of its own, for spark-submit: the answer goes into a file.
+
+    spark-submit spark_jobs/check.py --savepoint FOLDER --into ANSWER.json --wanted PLAN
+
+The answer is that of `stateferry inspect --json`. With a plan, `problems` says what in the savepoint contradicts it;
+the plan lacks only the address of the catalog, which a check doesn't use. Exit codes are those of `stateferry`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from stateferry.cli.inspect import facts_of
+from stateferry.errors import DamagedError, PassingError, StateferryError
+from stateferry.exit_codes import exit_code_of
+from stateferry.printable import say
+from stateferry.private_files import private_files
+from stateferry.runs.option_notes import nothing_to_do_lines
+from stateferry.runs.plan import plan_of, plan_values
+from stateferry.runs.plan_check import open_source, resolve
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.stores import reaching
+from stateferry.survey import survey
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Looks into the savepoint that the arguments name, and returns the exit code."""
+    return exit_code_of(lambda: _run(argv))
+
+
+@private_files()
+def _run(argv: Sequence[str] | None) -> int:
+    parser = argparse.ArgumentParser(prog="check", description="Look into a savepoint.", allow_abbrev=False)
+    parser.add_argument("--savepoint", metavar="FOLDER", required=True)
+    parser.add_argument("--into", metavar="FILE", required=True, help="the file for the answer")
+    parser.add_argument("--wanted", metavar="PLAN", default="", help="the plan to hold it against, as JSON")
+    options = parser.parse_args(argv)
+    with reaching():
+        savepoint = Savepoint.open(options.savepoint)
+        answer = facts_of(savepoint, survey(savepoint))
+        if options.wanted:
+            answer["problems"] = _problems(options.wanted)
+        into = Location.of(options.into)
+        into.parent.make_folder()
+        into.write_atomically(json.dumps(answer, indent=2).encode())
+    say(f"the answer is in {into.shown}")
+    return 0
+
+
+def _problems(wanted: str) -> list[str]:
+    """Why the savepoint can't be migrated as the plan says; empty if it can."""
+    values = plan_values(wanted, "the plan")
+    plan = plan_of({**values, "catalog_uri": "sqlite:////dev/null"}, "the plan")
+    try:
+        resolved = resolve(plan, open_source(plan))
+    except (PassingError, DamagedError):
+        raise
+    except StateferryError as error:
+        return str(error).splitlines()
+    return nothing_to_do_lines(resolved) if resolved.nothing_to_do else []

@@ -1,0 +1,44 @@
+"""Runs that stage and validate a result, without tables and without a publication."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stateferry.runs.facts import Step
+from stateferry.runs.plan import MigrationPlan, plan_of
+from stateferry.runs.publications import Control
+from stateferry.runs.runs import Run
+from stateferry.runs.target_metadata import TargetMetadata
+from stateferry.steps.pipeline import Pipeline
+from stateferry.steps.workers import InProcess
+from tests.support.legacy_states import FLAG, LEGACY, NEW
+
+_OF_THE_STATE = ("ttl_ms", "flag", "flag_ttl")
+_STEPS = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE)
+
+
+def plan_for(source: Path, target: Path, **options: object) -> MigrationPlan:
+    """A plan for the operator `main`; options of the state are given like those of the plan."""
+    of_state = {name: options.pop(name) for name in _OF_THE_STATE if name in options}
+    state = {"legacy": LEGACY, "new": NEW, "flag": FLAG, **of_state}
+    operators = [{"operator": "main", "states": [state]}]
+    return plan_of({"source": str(source), "target": str(target), "job": "orders", "operators": operators, **options})
+
+
+def verified(source: Path, target: Path, **options: object) -> Run:
+    """A run whose result is green, and complete in the target."""
+    plan = plan_for(source, target, **options)
+    return do_steps(Run.create(plan, plan.now), _STEPS)
+
+
+def do_steps(run: Run, steps: tuple[Step, ...]) -> Run:
+    """Does steps of a run, and completes the target as a publication does."""
+    with Control(run.plan.catalog_uri) as control:
+        lease = control.acquire(run.plan.job, run.plan.run_id)
+        try:
+            for step in steps:
+                Pipeline(InProcess(), run, None, control, lease).carry_out_step(step)
+        finally:
+            control.release(lease)
+    TargetMetadata(run).roll_forward()
+    return run
