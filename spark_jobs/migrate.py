@@ -14,9 +14,7 @@ The driver's part is `stateferry/steps/migrate.py`; `spark_jobs/workers.py` make
 
 import sys
 
-from spark_jobs.engine import submitted_workers
-from stateferry.cli.step import main
-from stateferry.runs.facts import Step
+from spark_jobs.submitted import carry_out
 
 if __name__ == "__main__":
-    sys.exit(main(Step.MIGRATE, submitted_workers))
+    sys.exit(carry_out("migrate"))

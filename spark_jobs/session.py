@@ -85,8 +85,7 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         yield active
         return
     java.check()
-    # The JVM only passes work on to the workers, so a fast start matters more than speed later.
-    options = f"{SETTINGS[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.java_options()}"
+    options = f"{SETTINGS[_JAVA_OPTIONS]} {class_archive.java_options()}"
     folder = make_temporary_folder()
     settings = _local(f"{slots()},{ATTEMPTS}") | SETTINGS | _inside(folder, options)
     lost.say_it_once()
@@ -202,22 +201,43 @@ def wait_until_stopped() -> None:
 
 
 @contextmanager
+def workers_prepared() -> Iterator[PreparedDaemon | None]:
+    """Starts the worker daemon ahead of a submitted session whose workers are on this machine; else does nothing."""
+    with lost.losses_told():
+        is_here = _is_submitted_here()
+    if not is_here:
+        yield None
+        return
+    prepared = PreparedDaemon()
+    try:
+        yield prepared
+    finally:
+        prepared.close()
+
+
+@contextmanager
 def submitted_session(application: str) -> Iterator[SparkContext]:
     """The session, for tasks, of an application that spark-submit has started, which says where and how it runs."""
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     lost.say_it_once()
     settings = {name: value for name, value in SETTINGS.items() if name.startswith("spark.python.")}
+    # The JVM runs already, so the daemon that it starts learns only by this setting that another one waits.
+    settings |= {f"spark.executorEnv.{name}": value for name, value in PreparedDaemon.environment().items()}
     with lost.losses_told():
-        # The master that spark-submit was given is known only after this.
-        SparkContext._ensure_initialized()
-        master = SparkConf().get("spark.master") or "local"
         # Executors on other machines don't have our folder, and the path of theirs may be too long for a socket.
-        sockets = make_temporary_folder() if master.partition("[")[0] == "local" else "/tmp"
+        sockets = make_temporary_folder() if _is_submitted_here() else "/tmp"
         started = _context(application, settings | {_SOCKETS: sockets})
         try:
             yield started
         finally:
             _stop(started)
+
+
+def _is_submitted_here() -> bool:
+    """Whether the workers of this application, which spark-submit has started, are on this machine."""
+    # The master that spark-submit was given is known only after this.
+    SparkContext._ensure_initialized()
+    return str(SparkConf().get("spark.master") or "local").partition("[")[0] == "local"
 
 
 def _context(application: str, settings: dict[str, str]) -> SparkContext:

@@ -15,9 +15,7 @@ and `stateferry/steps/tables.py`; `spark_jobs/workers.py` makes the tasks.
 
 import sys
 
-from spark_jobs.engine import submitted_workers
-from stateferry.cli.step import main
-from stateferry.runs.facts import Step
+from spark_jobs.submitted import carry_out
 
 if __name__ == "__main__":
-    sys.exit(main(Step.TABLES, submitted_workers))
+    sys.exit(carry_out("tables"))

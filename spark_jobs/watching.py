@@ -38,17 +38,17 @@ def watched(
     ended = threading.Event()
     began = time.monotonic() - seconds_before
 
-    def progress(done: int, *, ended: bool = False) -> Progress:
-        return Progress(step, done, total, time.monotonic() - began, amount(), unit, ended)
+    def progress(done: int, at_work: int = 0, *, ended: bool = False) -> Progress:
+        return Progress(step, done, total, time.monotonic() - began, amount(), unit, ended, at_work)
 
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):
             try:
-                done = _done(sc, group)
+                done, at_work = _done(sc, group)
             except (Py4JError, OSError):
                 # The JVM is lost; the job itself reports that.
                 return
-            watch(progress(min(done_before + done, total)))
+            watch(progress(min(done_before + done, total), at_work))
 
     poller = threading.Thread(target=poll, daemon=True, name=f"progress of {step}")
     sc.setJobGroup(group, f"stateferry: {step}", interruptOnCancel=True)
@@ -63,12 +63,14 @@ def watched(
     return answer
 
 
-def _done(sc: SparkContext, group: str) -> int:
+def _done(sc: SparkContext, group: str) -> tuple[int, int]:
+    """How many tasks of the job's last stage are done, and how many are at work."""
     tracker = sc.statusTracker()
-    done = 0
+    done, at_work = 0, 0
     for job_id in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job_id)
         stages = sorted(info.stageIds) if info else []
         stage = tracker.getStageInfo(stages[-1]) if stages else None
-        done = stage.numCompletedTasks if stage else done
-    return done
+        if stage:
+            done, at_work = stage.numCompletedTasks, stage.numActiveTasks
+    return done, at_work

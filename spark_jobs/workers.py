@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class SparkWorkers:
     ) -> None:
         self._sc, self._watch, self._head_start = sc, watch, head_start
         self.at_once: int = sc.defaultParallelism
+        is_here = str(sc.master).startswith("local")
+        self.temporary_folder = sc.getConf().get("spark.local.dir", tempfile.gettempdir()) if is_here else None
 
     def begin(self, step: str) -> float:
         """When the step's work began; ends the head start, if there is one for the step."""

@@ -21,7 +21,7 @@ import time
 from itertools import count
 from zipimport import zipimporter
 
-from spark_jobs.startup import memory
+from spark_jobs.startup import import_path, memory
 from stateferry.temporary_folder import is_in_use, make_temporary_folder, remove_temporary_folder
 
 _SOCKET = "STATEFERRY_PREPARED_DAEMON"
@@ -67,6 +67,16 @@ class PreparedDaemon:
         )
         os.environ[_SOCKET] = path
 
+    @property
+    def pid(self) -> int:
+        """The daemon's process id."""
+        return self._process.pid
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """The variable by which Spark's daemon finds the one that waits; empty if none does."""
+        return {name: os.environ[name] for name in (_SOCKET,) if name in os.environ}
+
     def close(self) -> None:
         """Ends the daemon; call it after Spark has stopped."""
         os.environ.pop(_SOCKET, None)
@@ -94,6 +104,7 @@ class _WithoutPandas:
 
 
 def _get_ready() -> None:
+    import_path.prefer_installed()
     # No imported object is garbage, and the collector would search all of them again and again.
     gc.disable()
     memory.keep()

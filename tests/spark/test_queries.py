@@ -133,10 +133,22 @@ def who_migrated_what(rows: Rows, known: Known) -> None:
     assert rows == [
         {"origin": origin, "is_migrated": there, "keys": len(keys), "entries": sum(entries[key] for key in keys)}
         for origin, there, keys in (
-            ("ferry", True, ferried),
+            ("ferry", False, ferried),
             ("job", True, moved),
             ("tombstone", False, known.vanished),
         )
+    ]
+
+
+def what_is_left_and_since_when(rows: Rows, known: Known) -> None:
+    entries = Counter(key for key, _ in known.current(known.last, expired=True))
+    left: dict[int, list[str]] = {}
+    for key in known.last.blobs:
+        left.setdefault(len(NIGHTS) - known.changed_in[key], []).append(key)
+    assert len(left) > 1
+    assert rows == [
+        {"runs_untouched": runs, "keys": len(keys), "entries": sum(entries[key] for key in keys)}
+        for runs, keys in sorted(left.items(), reverse=True)
     ]
 
 
@@ -174,6 +186,7 @@ CHECKS: dict[str, list[Callable[[Rows, Known], None]]] = {
     "Which keys are the biggest?": [the_biggest_keys],
     "What expires by tomorrow?": [what_expires_by_tomorrow],
     "Who migrated what?": [who_migrated_what],
+    "What is left, and since when?": [what_is_left_and_since_when],
     "What changed since then?": [what_changed_since_the_first_night],
     "How was it before?": [the_snapshots, the_first_night_s_entries, the_newest_run],
 }
@@ -204,6 +217,7 @@ def run_night(folder: Path, night: str, state: LegacyState, now: int) -> None:
         "source": str(folder / f"source-{night}"),
         "target": str(folder / f"target-{night}"),
         "home": str(folder / "home"),
+        "rehearse": True,
         "operators": [{"operator": "main", "states": [{"legacy": LEGACY, "new": NEW, "flag": FLAG, "ttl_ms": TTL}]}],
     }
     (folder / f"{night}.json").write_text(json.dumps(plan))
