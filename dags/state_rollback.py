@@ -1,4 +1,7 @@
-"""Roll back the publication of a job after a person has approved; can also start the old job again."""
+"""Roll back the publication of a job after a person has approved; can also start the old job again.
+
+Or convert the new job's state back, in a run of the DAG `state_migration` that it triggers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, TriggerRule
 from state_migration.form import rollback_params
 from state_migration.rollback_tasks import ApproveRollback, CancelNewJob, PlanRollback, RollBack, StartOldJob
+from state_migration.way_back import ConvertBack
 
 with DAG(
     dag_id="state_rollback",
@@ -25,7 +29,10 @@ with DAG(
     cancel_new_job = CancelNewJob(task_id="cancel_new_job", trigger_rule=unless_refused)
     roll_back = RollBack(task_id="roll_back", trigger_rule=unless_refused)
     start_old_job = StartOldJob(task_id="start_old_job")
+    convert_back = ConvertBack(task_id="convert_back", trigger_rule=unless_refused)
 
     plan >> approve >> cancel_new_job >> roll_back >> start_old_job
     plan >> cancel_new_job
     plan >> roll_back
+    plan >> convert_back
+    approve >> convert_back

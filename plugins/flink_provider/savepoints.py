@@ -106,6 +106,34 @@ async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint |
             return pending
 
 
+async def find(rest: FlinkRest, order: SavepointOrder) -> Savepoint | Pending | None:
+    """The savepoint, or its trigger, if an earlier try has left one; triggers nothing."""
+    candidates = [job for job in await list_jobs(rest) if order.job in (job.id, job.name)]
+    found, _ = await _known(rest, order, candidates)
+    return found if found is not None else await _taken(rest, order, candidates)
+
+
+async def found_in_the_end(
+    rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_interval: float
+) -> Savepoint | None:
+    """The savepoint of the order, waited for if Flink is still taking it; None if there is none and none is coming.
+
+    Nothing is triggered, and nothing is tried again.
+    """
+    end = time.monotonic() + timeout
+    found = await find(rest, order)
+    while isinstance(found, Pending):
+        if time.monotonic() > end:
+            raise FlinkTimeoutError(f"the savepoint of job {found.job_id} (trigger {found.trigger}) isn't complete")
+        await asyncio.sleep(poll_interval)
+        try:
+            found = await status(rest, found)
+        except FlinkSavepointError as failed:
+            _log.info("%s", failed)
+            return None
+    return found
+
+
 async def status(rest: FlinkRest, pending: Pending) -> Savepoint | Pending | None:
     """The savepoint if it is complete, the trigger if it isn't; None if Flink doesn't know the trigger (any more)."""
     try:

@@ -11,6 +11,7 @@ from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from flink_provider.errors import FlinkJobError
+from flink_provider.foreseen import foreseen
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import Goal, look_for
 from flink_provider.rest import FlinkRest
@@ -75,7 +76,7 @@ class FlinkJobSensor(BaseSensorOperator):
         try:
             raise_for(event)
         except FlinkJobError as error:
-            raise AirflowFailException(str(error)) from error
+            raise foreseen(AirflowFailException(str(error))) from None
 
     def poke(self, context: Context) -> bool:
         goal = Goal(frozenset(self.states), self.checkpoint)
@@ -86,4 +87,4 @@ class FlinkJobSensor(BaseSensorOperator):
         try:
             return self.hook.run(reached)
         except FlinkJobError as error:
-            raise AirflowFailException(str(error)) from error
+            raise foreseen(AirflowFailException(str(error))) from None

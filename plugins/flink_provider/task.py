@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from flink_provider.errors import FlinkJobError, FlinkJobLostError, FlinkRefusedError
+from flink_provider.foreseen import foreseen
 from flink_provider.hook import FlinkHook
 from flink_provider.identity import flink_id
 from flink_provider.jobs import Goal, JarRun, known_state
@@ -149,4 +150,4 @@ def for_good() -> Iterator[None]:
     try:
         yield
     except (FlinkJobError, FlinkJobLostError, FlinkRefusedError) as error:
-        raise AirflowFailException(str(error)) from error
+        raise foreseen(AirflowFailException(str(error))) from None

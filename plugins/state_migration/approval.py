@@ -7,13 +7,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
-from airflow.sdk.execution_time.hitl import upsert_hitl_detail
+from airflow.sdk.exceptions import TaskAwaitingInput
+from airflow.sdk.execution_time.hitl import HITLUser, upsert_hitl_detail
 
 from state_migration.dag_run import check_not_returned, fail_if_refused, request_of, run_of, skip
+from state_migration.decision_summary import lines_of_a_run
+from state_migration.foreseen import refusal
+from state_migration.notices import tell
+from state_migration.request_parts import APPROVAL_IS_OFF, Approval
 from state_migration.summary import report_summary
 from stateferry.durations import now_ms, parse_duration
 from stateferry.printable import printable
+from stateferry.runs.decision import Decision
 from stateferry.runs.publications import Control
 from stateferry.runs.rejecting import approve, reject
 from stateferry.runs.report import Report
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _APPROVE, _REJECT = "Approve", "Reject"
+# The least time for another person, if the first answer came late.
+_ASK_AGAIN_MS = 60_000
 
 
 class AskForApproval(BaseOperator):
@@ -31,13 +38,37 @@ class AskForApproval(BaseOperator):
     A try that is lost for another reason, such as a lost process, asks the same question again.
     """
 
-    def ask(self, context: Context, subject: str, body: str, timeout: str) -> NoReturn:
+    def ask(self, context: Context, job: str, subject: str, body: str, how: Approval) -> NoReturn:
         """Asks the question; the task then waits for the answer without a worker."""
-        upsert_hitl_detail(context["ti"].id, [_APPROVE, _REJECT], subject, body, params={})
-        self.log.info("waiting for an answer, at most %s: %s", timeout, subject)
-        raise TaskAwaitingInput(method_name="execute_complete", timeout=timedelta(milliseconds=parse_duration(timeout)))
+        who, own = how.asked(), triggered_by(context)
+        if how.four_eyes and own is not None:
+            body = (
+                f"{body}\n\n**Four eyes**: {printable(own)} has triggered this run, so another person must approve it."
+            )
+        users = [HITLUser(id=user, name=user) for user in who]
+        upsert_hitl_detail(context["ti"].id, [_APPROVE, _REJECT], subject, body, params={}, assigned_users=users)
+        by = f", by {', '.join(who)}" if who else ""
+        self.log.info("waiting for an answer%s, at most %s: %s", by, how.approval_timeout, subject)
+        tell(context, "waiting", job, f"{subject} An answer is waited for, at most {how.approval_timeout}{by}")
+        self._wait(parse_duration(how.approval_timeout))
 
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+    def _wait(self, milliseconds: int) -> NoReturn:
+        timeout = timedelta(milliseconds=milliseconds)
+        kwargs = {"answer_by": now_ms() + milliseconds}
+        raise TaskAwaitingInput(method_name="execute_complete", kwargs=kwargs, timeout=timeout)
+
+    def _ask_again(self, context: Context, who: str, answer_by: int | None) -> NoReturn:
+        """Removes the answer. Airflow keeps the question as it was, so the log and a notice say why."""
+        upsert_hitl_detail(context["ti"].id, [_APPROVE, _REJECT], "", params={})
+        why = (
+            f"{who} has approved, but has also triggered this run, and with four eyes another person must approve. The "
+            "question is asked again"
+        )
+        self.log.warning("%s", printable(why))
+        tell(context, "waiting", self.job(context), why)
+        self._wait(max((answer_by or 0) - now_ms(), _ASK_AGAIN_MS))
+
+    def execute_complete(self, context: Context, event: dict[str, Any], answer_by: int | None = None) -> Any:
         """Called with the answer, or with an error if there is none in time."""
         if event.get("error_type") == "timeout":
             self._end(context, "no answer came in time")
@@ -45,8 +76,18 @@ class AskForApproval(BaseOperator):
             raise RuntimeError(f"Airflow could not get the answer: {event['error']}")
         if event["chosen_options"] != [_APPROVE]:
             self._end(context, f"rejected by {_who(event)}")
+        if self.how(context).four_eyes and _who(event) == triggered_by(context):
+            self._ask_again(context, _who(event), answer_by)
         self.approved(context, _who(event))
         return {"approved_by": _who(event), "at": str(event["responded_at"])}
+
+    def how(self, context: Context) -> Approval:
+        """What the request says of the approval."""
+        raise NotImplementedError
+
+    def job(self, context: Context) -> str:
+        """The job's name."""
+        raise NotImplementedError
 
     def approved(self, context: Context, who: str) -> None:
         """Called after an approval; subclasses record it here."""
@@ -56,7 +97,7 @@ class AskForApproval(BaseOperator):
 
     def _end(self, context: Context, reason: str) -> NoReturn:
         self.rejected(context, reason)
-        raise AirflowFailException(f"{reason}. Nothing has been changed")
+        raise refusal(f"{reason}. Nothing has been changed")
 
 
 class ApproveRun(AskForApproval):
@@ -67,12 +108,23 @@ class ApproveRun(AskForApproval):
         check_not_returned(run)
         if run.plan.rehearse:
             skip(self.log, "a rehearsal needs no approval")
-        if not request.approval:
-            _approve(run, "approval is switched off")
-            skip(self.log, "approval is switched off")
         with fail_if_refused():
-            body = report_summary(Report.read(run.report), run.plan)
-        self.ask(context, f"Cut over job {printable(run.plan.job)}?", body, request.approval_timeout)
+            decision = run.facts(Decision)
+        if decision is not None:
+            skip(self.log, "it was decided on the rehearsal, before the job was stopped")
+        if not request.approval:
+            # The task `validate` has approved it, unless a person has cleared this task alone.
+            _approve(run, APPROVAL_IS_OFF)
+            skip(self.log, APPROVAL_IS_OFF)
+        with fail_if_refused():
+            body = f"{report_summary(Report.read(run.report), run.plan)}\n\n{lines_of_a_run(request)}"
+        self.ask(context, run.plan.job, f"Cut over job {printable(run.plan.job)}?", body, request)
+
+    def how(self, context: Context) -> Approval:
+        return request_of(context)
+
+    def job(self, context: Context) -> str:
+        return run_of(context).plan.job
 
     def approved(self, context: Context, who: str) -> None:
         _approve(run_of(context), f"approved by {who}")
@@ -86,6 +138,12 @@ class ApproveRun(AskForApproval):
 def _approve(run: Run, reason: str) -> None:
     with fail_if_refused(), Control(run.plan.catalog_uri) as control:
         approve(run, control, now_ms(), reason)
+
+
+def triggered_by(context: Context) -> str | None:
+    """The name of the person who has triggered the DAG run; None for a run of the schedule."""
+    name: str | None = context["dag_run"].triggering_user_name
+    return name
 
 
 def _who(event: Mapping[str, Any]) -> str:

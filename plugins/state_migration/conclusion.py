@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from state_migration.dag_run import PLAN_TASK, fail_if_refused, planned_by, skip
+from state_migration.dag_run import PLAN_TASK, REFUSED, REHEARSAL, fail_if_refused, planned_by, skip
+from state_migration.foreseen import refusal
+from state_migration.jobs import Event
+from state_migration.notices import tell
+from state_migration.page_links import NOTE
 from state_migration.request import MigrationRequest
+from state_migration.stopping import NOT_STOPPED
+from state_migration.task_names import CHECK
 from stateferry.errors import PassingError, StateferryError
+from stateferry.pages.outcome import outcome_line
+from stateferry.pages.run_view import RunView
 from stateferry.printable import printable
-from stateferry.runs.facts import JobStarted, Returned, Step, TablesProblem
-from stateferry.runs.prediction import part_times
+from stateferry.runs.decision import Answer, Decision
+from stateferry.runs.estimates import Prediction, estimate_text
+from stateferry.runs.facts import JobStarted, Returned, SavepointTaken, Step, TablesProblem
+from stateferry.runs.prediction import outage_of, part_times, predicted
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report, show_tables, time_line
@@ -25,49 +35,115 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+# Airflow's page shows so many columns of a log beside the list of tasks, on a usual screen.
+_LOG_WIDTH = 100
+
+
 class Conclude(BaseOperator):
     """Runs in any case, and decides whether the DAG run counts as successful."""
 
     def execute(self, context: Context) -> dict[str, Any]:
+        try:
+            return self._conclude(context)
+        except AirflowFailException as error:
+            said = planned_by(context) or {}
+            run = Run.if_there(Location.of(said["folder"])) if "folder" in said else None
+            event: Event = "rejected" if _was_rejected(run, said) else "red"
+            tell(context, event, str(said.get("job", "")), str(error))
+            raise
+
+    def _conclude(self, context: Context) -> dict[str, Any]:
         planned = planned_by(context)
         if planned is None:
             self._without_plan(context)
+        if MigrationRequest.model_validate(planned["request"]).checks_only:
+            return self._checked(context)
         try:
             run = Run.open(Location.of(planned["folder"]))
         except PassingError:
             raise
         except StateferryError:
-            raise AirflowFailException(
-                "this DAG run has no run, because no savepoint was taken: see the log of the task take_savepoint"
-            ) from None
+            why = _why_no_run(context, planned)
+            context["ti"].xcom_push(key=NOTE, value=why)
+            raise refusal(why) from None
+        context["ti"].xcom_push(key=NOTE, value=outcome_line(RunView.of(run)))
         self._show_report(run)
         last = run.changes()[-1]
         if run.state is RunState.PLANNED and _task_state(context, Step.SNAPSHOT.value) == "skipped":
             skip(self.log, "the run had nothing to do: see the log of the task snapshot")
-        times = part_times(run)
+        times, outage = part_times(run), outage_of(run)
         self.log.info("%s", time_line(times))
+        foreseen = predicted(run)
+        if outage is not None:
+            self.log.info("the job stood still for %.0f s%s", outage, _foreseen(foreseen))
         with fail_if_refused():
             problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
         if problem:
-            raise AirflowFailException(printable(problem))
+            raise refusal(printable(problem))
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
-        said = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
+        said: dict[str, Any] = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
+        said |= {} if outage is None else {"outage": outage}
         return {**said, "times": {time.part: {"seconds": time.seconds, "predicted": time.predicted} for time in times}}
+
+    def _checked(self, context: Context) -> dict[str, Any]:
+        """The answer of a look into a savepoint; there is no run."""
+        found = context["ti"].xcom_pull(task_ids=CHECK)
+        if found is None:
+            raise refusal(f"the savepoint was not checked{_why(context, CHECK)}")
+        for line in found["answer"]:
+            self.log.info("%s", line)
+        return {name: value for name, value in found.items() if name != "answer"}
 
     def _without_plan(self, context: Context) -> NoReturn:
         if _task_state(context, PLAN_TASK) == "skipped":
             skip(self.log, "this DAG run was skipped: see the log of the task plan")
-        raise AirflowFailException("this DAG run was refused: see the log of the task plan")
+        raise refusal(f"this DAG run was refused{_why(context, PLAN_TASK)}")
 
     def _show_report(self, run: Run) -> None:
         if run.report.exists():
             text = StringIO()
-            show_report(Report.read(run.report), text)
+            show_report(Report.read(run.report), text, width=_LOG_WIDTH)
             if run.state is RunState.PUBLISHED:
-                show_tables(Report.read(run.report), text)
+                show_tables(Report.read(run.report), text, width=_LOG_WIDTH)
             for line in text.getvalue().splitlines():
                 self.log.info("%s", line)
+
+
+def _foreseen(foreseen: Prediction) -> str:
+    return "" if foreseen.outage is None else f"; predicted were {estimate_text(foreseen.outage)}"
+
+
+def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
+    """Why the run was never begun: what became of the rehearsal before it, during which the job runs on."""
+    folder = planned.get(REHEARSAL)
+    rehearsal = None if folder is None else Run.if_there(Location.of(folder))
+    if rehearsal is None:
+        return f"this DAG run has no run, because no savepoint was taken{_why(context, SavepointTaken.name)}"
+    decision = rehearsal.facts_if_sound(Decision)
+    name, last = f"rehearsal {rehearsal.plan.run_id}", rehearsal.changes()[-1]
+    if decision is not None and decision.answer is not Answer.ASKED:
+        said = f"the cut-over was {decision.reason}"
+        after = "" if decision.answer is Answer.REJECTED else ": see the logs of wait_to_stop and take_savepoint"
+    elif rehearsal.state is RunState.VERIFIED:
+        said, after = f"{name} is green, and the cut-over was not decided", ": see the log of the task decide"
+    else:
+        said, after = f"{name} is {last.state.value}", f": {last.reason}" if last.reason else ""
+    return printable(f"{said}, and no savepoint of the cut-over is known{after}. {NOT_STOPPED}")
+
+
+def _was_rejected(run: Run | None, planned: dict[str, Any]) -> bool:
+    """Whether a person has said no, to the run or after the rehearsal before it."""
+    if run is not None:
+        return run.state is RunState.REJECTED
+    rehearsal = Run.if_there(Location.of(planned[REHEARSAL])) if planned.get(REHEARSAL) else None
+    decision = None if rehearsal is None else rehearsal.facts_if_sound(Decision)
+    return decision is not None and decision.answer is Answer.REJECTED
+
+
+def _why(context: Context, task: str) -> str:
+    said = context["ti"].xcom_pull(task_ids=task, key=REFUSED)
+    return f": {said}" if said else f": see the log of the task {task}"
 
 
 def _task_state(context: Context, task: str) -> str | None:

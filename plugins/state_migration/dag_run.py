@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 from airflow.sdk.timezone import utcnow
 
+from state_migration.foreseen import refusal
 from state_migration.request import MigrationRequest
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
-from stateferry.runs.facts import Returned
+from stateferry.runs.facts import Began, Returned
 from stateferry.runs.lease import LeaseHeldError
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rejecting import check_not_ended
@@ -28,6 +29,13 @@ _LOOK_AGAIN = timedelta(seconds=20)
 _log = logging.getLogger(__name__)
 
 PLAN_TASK = "plan"
+# What `plan` returns: the folder of the run; if the job is stopped for the run, also that of the rehearsal before it,
+# and that of another one, which is made if the first is too old when the job may be stopped.
+FOLDER, REHEARSAL, REHEARSAL_AGAIN = "folder", "rehearsal", "rehearsal_again"
+OF_EARLIER_VERSION = "an earlier version has planned this DAG run, without this task"
+"""Why a task is skipped that came with an update, in the middle of the DAG run."""
+REFUSED = "refused"
+"""An XCom of the tasks before there is a run: why there is none."""
 
 
 def planned_by(context: Context) -> dict[str, Any] | None:
@@ -43,11 +51,25 @@ def request_of(context: Context) -> MigrationRequest:
     return MigrationRequest.model_validate(said["request"])
 
 
-def run_of(context: Context) -> Run:
-    """The run that the DAG run has created."""
+def run_of(context: Context, which: str = FOLDER) -> Run:
+    """The run that the DAG run has created, or the rehearsal before it."""
     said = planned_by(context)
     assert said is not None, "this task comes after plan"
-    return Run.open(Location.of(said["folder"]))
+    if said.get(which) is None:
+        skip(_log, OF_EARLIER_VERSION)
+    return Run.open(Location.of(said[which]))
+
+
+def rehearsal_of(context: Context) -> Run:
+    """The rehearsal on which the cut-over of this DAG run is decided."""
+    return run_of(context, REHEARSAL)
+
+
+def began(context: Context) -> Began:
+    """Which DAG run it is, and when its work began, which is later than the time that it is for."""
+    dag_run = context["dag_run"]
+    start = dag_run.start_date or utcnow()
+    return Began(int(start.timestamp() * 1000), context["ti"].dag_id, dag_run.run_id)
 
 
 def skip(log: Any, reason: str) -> NoReturn:
@@ -61,7 +83,7 @@ def check_not_returned(run: Run) -> None:
     with fail_if_refused():
         returned = run.facts(Returned)
     if returned is not None:
-        raise AirflowFailException(
+        raise refusal(
             f"run {run.plan.run_id} is over: {returned.reason}. The old job has processed input since then, so this "
             "run's savepoint is out of date: trigger a new run"
         )
@@ -80,7 +102,7 @@ def publication_of(run: Run) -> Publication:
         standing = control.standing(plan.job)
     if standing is None or standing.record.run_id != plan.run_id:
         found = "none stands" if standing is None else f"the one of run {standing.record.run_id} stands"
-        raise AirflowFailException(
+        raise refusal(
             f"the publication of run {plan.run_id} doesn't stand: of job {plan.job}'s publications {found}. It was "
             "rolled back, or a later run has replaced it"
         )
@@ -94,8 +116,8 @@ def wait_for_lease(why: str) -> NoReturn:
 
 
 @contextmanager
-def fail_if_refused() -> Iterator[None]:
-    """Fails the task for good after an error that a retry can't fix.
+def fail_if_refused(context: Context | None = None) -> Iterator[None]:
+    """Fails the task for good after an error that a retry can't fix; with a context, the last task says why as well.
 
     If another run has the lease, the task waits. After a passing error, the task is tried again.
     """
@@ -106,4 +128,6 @@ def fail_if_refused() -> Iterator[None]:
     except PassingError:
         raise
     except StateferryError as error:
-        raise AirflowFailException(printable(str(error))) from None
+        if context is not None:
+            context["ti"].xcom_push(key=REFUSED, value=printable(str(error)))
+        raise refusal(printable(str(error))) from None

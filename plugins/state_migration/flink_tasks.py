@@ -6,21 +6,36 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.errors import FlinkTimeoutError
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import JarRun
 from flink_provider.links import FlinkJobLink
-from flink_provider.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask
+from flink_provider.savepoints import SavepointOrder, find
+from flink_provider.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask, task_key
 
-from state_migration.dag_run import check_not_returned, fail_if_refused, publication_of, request_of, run_of, skip
+from state_migration.dag_run import (
+    OF_EARLIER_VERSION,
+    REHEARSAL_AGAIN,
+    began,
+    check_not_returned,
+    fail_if_refused,
+    planned_by,
+    publication_of,
+    rehearsal_of,
+    request_of,
+    run_of,
+    skip,
+)
+from state_migration.decided import begin_as_decided
+from state_migration.foreseen import refusal
 from state_migration.plan_task import occasion_of
-from state_migration.planning import plan_for
+from state_migration.planning import Occasion, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import Program
 from state_migration.sources import check_operators, completed_at, home_folder, read_metadata
-from stateferry.durations import parse_duration
-from stateferry.runs.facts import JobStarted, NewJob, SavepointTaken
+from state_migration.stopping import approved_decision, wait_until_the_job_may_stop
+from stateferry.durations import now_ms, parse_duration
+from stateferry.runs.facts import Began, JobStarted, NewJob, SavepointTaken
 from stateferry.runs.runs import Run
 from stateferry.runs.timers import are_in_native_savepoints
 
@@ -31,6 +46,10 @@ STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
 POLL_SECONDS = 2
+# A key in the task's own store, which outlives a try.
+_ASKED_AT = "savepoint_asked_for_at"
+# As many tries of a savepoint are looked for; a person may have cleared the task.
+_MOST_RETRIES = 9
 # If Flink restarts the job without limit, the job never gets the state FAILED.
 _FAILURES = 3
 
@@ -43,10 +62,34 @@ class TaskWithFlink(BaseOperator):
 
 
 class TakeSavepoint(TaskWithFlink):
-    """Takes the savepoint and creates the run that reads it; before a cut-over, stops the job with the savepoint."""
+    """Takes the savepoint and creates the run that reads it; for a cut-over, stops the job with the savepoint.
+
+    `rehearsal` names the rehearsal before a cut-over, in which the job runs on, if the task is of one. The job is
+    stopped only if the cut-over was decided on that rehearsal, and only at a time at which it may be stopped: this is
+    checked anew by each try that would be the first to stop it.
+    """
+
+    def __init__(self, *, rehearsal: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rehearsal = rehearsal
+
+    def _of_checkpoint(self, context: Context, request: MigrationRequest, occasion: Occasion) -> dict[str, Any]:
+        """Creates the run that reads the newest checkpoint: only now it is known that there is another rehearsal."""
+        with fail_if_refused():
+            plan, run = planned(request, occasion)
+            assert run is not None, "a checkpoint is there already"
+            if run.stored(Began) is None:
+                run.keep(replace(began(context), at=now_ms()))
+        return {"savepoint": plan.source}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        request = request_of(context)
+        if self.rehearsal is not None and (planned_by(context) or {}).get(self.rehearsal) is None:
+            skip(self.log, OF_EARLIER_VERSION)
+        request, occasion = request_of(context), occasion_of(context)
+        if self.rehearsal is not None:
+            request, occasion = request.rehearsal(), occasion.rehearsal(self.rehearsal)
+        if self.rehearsal == REHEARSAL_AGAIN and not request.takes_savepoint:
+            return self._of_checkpoint(context, request, occasion)
         if not request.takes_savepoint:
             skip(self.log, "the savepoint exists already, so Flink takes none")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
@@ -56,18 +99,48 @@ class TakeSavepoint(TaskWithFlink):
         self.log.info("the savepoint is %s", kind.lower())
         directory = str(request.savepoint_directory)
         order = flink.savepoint_order(str(request.flink_job), directory, stop=request.stops_job, savepoint_format=kind)
-        taken = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=5)
+        decision = None
+        if request.stops_job:
+            decision = approved_decision(rehearsal_of(context))
+            if flink.hook.run(lambda rest: find(rest, order)) is None:
+                wait_until_the_job_may_stop(context, self.log)
+        requested_at = _first_asked(context)
+        taken = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+        taken |= {"requested_at": requested_at, "ended_at": now_ms()}
         if request.stops_job:
             context["ti"].xcom_push(key=STOPPED, value=taken["savepoint"])
-        with fail_if_refused():
+        with fail_if_refused(context):
             # The savepoint's timestamps may be later than the DAG run's time. So `now` is at least the time when the
             # savepoint was completed, which is the same in every try.
-            occasion = occasion_of(context).not_before(completed_at(taken["savepoint"]))
+            occasion = occasion.not_before(completed_at(taken["savepoint"]))
             plan = plan_for(request, occasion, taken["savepoint"], no_timers=native)
-            check_operators(read_metadata(plan.source), [one.operator for one in plan.operators], plan.source)
+            check_operators(read_metadata(plan.source), plan.operator_names, plan.source)
             run = Run.create(plan, occasion.now)
+            fresh = decision is None and self.rehearsal != REHEARSAL_AGAIN
+            run.keep(began(context) if fresh else replace(began(context), at=requested_at))
             run.keep(SavepointTaken.of_json(taken, "the answer of Flink"))
+            if decision is not None:
+                begin_as_decided(run, decision)
         return taken
+
+
+def stop_order(flink: FlinkTask, request: MigrationRequest) -> SavepointOrder:
+    """The order with which the task `take_savepoint` of this DAG run stops the job, as another task finds it."""
+    dag_id, _, _, run_id = task_key(flink.context)
+    key = (dag_id, SavepointTaken.name, "-1", run_id)
+    tries = 1 + _MOST_RETRIES
+    return SavepointOrder(key, str(request.flink_job), str(request.savepoint_directory), stop=True, tries=tries)
+
+
+def _first_asked(context: Context) -> int:
+    """When the first try of the task asked for the savepoint, in milliseconds."""
+    store, now = context.get("task_state_store"), now_ms()
+    if store is None:
+        return now
+    if (before := store.get(_ASKED_AT)) is not None:
+        return int(str(before))
+    store.set(_ASKED_AT, str(now))
+    return now
 
 
 def _holds_timers(request: MigrationRequest) -> bool:
@@ -85,16 +158,17 @@ class StartJob(TaskWithFlink):
         check_not_returned(run)
         publication_of(run)
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-        # Recorded before the start: a job that isn't up in time may still run, and a rollback must know its id.
-        run.keep(NewJob(flink.job_id))
+        # Recorded before the start: a job that isn't up in time may still run, and a rollback must know it.
+        program = (request.jar, request.entry_class, request.program_args, request.job_parallelism)
+        run.keep(NewJob(flink.job_id, *program))
         jar_run = jar_run_of(flink, request.new_program(), run.plan.target)
         goal = replace(UP_WITH_CHECKPOINT, max_failures=_FAILURES)
         timeout = parse_duration(request.start_timeout) / 1000
         try:
             started = flink.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
         except FlinkTimeoutError as error:
-            raise AirflowFailException(str(error)) from None
-        run.keep(JobStarted.of_json(started, "the answer of Flink"))
+            raise refusal(str(error)) from None
+        run.keep(JobStarted.of_json(started | {"ended_at": now_ms()}, "the answer of Flink"))
         return started
 
 

@@ -8,38 +8,49 @@ from airflow.sdk import Param
 from pydantic import BaseModel
 
 from state_migration.request import MigrationRequest
-from state_migration.request_parts import APPROVAL, BACK, JOB, SOURCE, START
+from state_migration.request_parts import APPROVAL, BACK, JOB, SOURCE, START, STOP
 from state_migration.rollback_request import RollbackRequest
 from stateferry.runs.options import RUN, STATES, Kind, OptionField, option_fields
 
 _DURATION = r"^[1-9][0-9]*(ms|s|m|h|d)$"
 _OPTIONAL_DURATION = rf"({_DURATION})|^$"
 _OPTIONAL_SHARE = r"^([0-9]+(\.[0-9]+)? ?%?)?$"
-_SECTIONS = (JOB, SOURCE, STATES, RUN, APPROVAL, START, BACK)
+_PARALLELISM = r"^([1-9][0-9]*|.+=\s*[0-9]+\s*)?$"
+_SECTIONS = (JOB, SOURCE, STATES, RUN, APPROVAL, STOP, START, BACK)
 
 
-def migration_params() -> dict[str, Param]:
-    """The form of a migration."""
-    return _form(MigrationRequest)
+def migration_params(request: MigrationRequest | None = None) -> dict[str, Param]:
+    """The form of a migration, filled in with the values of the request if there is one."""
+    return _form(MigrationRequest, request)
 
 
 def rollback_params() -> dict[str, Param]:
     """The form of a rollback."""
-    return _form(RollbackRequest)
+    return _form(RollbackRequest, None)
 
 
-def _form(request: type[BaseModel]) -> dict[str, Param]:
-    options = sorted(option_fields(request), key=lambda one: (_SECTIONS.index(one.option.section), one.option.row))
+def _form(model: type[BaseModel], given: BaseModel | None) -> dict[str, Param]:
+    options = sorted(option_fields(model), key=lambda one: (_SECTIONS.index(one.option.section), one.option.row))
     shown = list(dict.fromkeys(one.option.section for one in options))
-    return {one.name: _param(one, f"{shown.index(one.option.section) + 1}. {one.option.section}") for one in options}
+    filled_in = {} if given is None else given.model_dump()
+    return {
+        one.name: _param(
+            one, f"{shown.index(one.option.section) + 1}. {one.option.section}", filled_in.get(one.name, one.default)
+        )
+        for one in options
+    }
 
 
-def _param(one: OptionField, section: str) -> Param:
+def _param(one: OptionField, section: str, value: object) -> Param:
     # The page keeps its button off as long as a text that can't be null is empty.
     default = None if one.default == "" else one.default
     # The form renders Markdown only in `description_md`, and only if there is no plain description.
     return Param(
-        default, title=one.option.title, section=section, description_md=_description(one), **_rules(one, default)
+        None if value == "" else value,
+        title=one.option.title,
+        section=section,
+        description_md=_description(one),
+        **_rules(one, default),
     )
 
 
@@ -57,8 +68,13 @@ def _rules(one: OptionField, default: object) -> dict[str, Any]:
             return {"type": "string", "enum": list(one.choices)}
         case Kind.NUMBER:
             return {"type": ["null", "integer"], "minimum": 1, "maximum": 32768}
+        case Kind.PARALLELISM:
+            bounds = {"minimum": 1, "maximum": 32768}
+            return {"type": ["null", "string", "integer"], "pattern": _PARALLELISM, **bounds}
         case Kind.SHARE:
             return {"type": ["null", "string", "number"], "pattern": _OPTIONAL_SHARE}
+        case Kind.LINES:
+            return {"type": ["null", "string"], "format": "multiline"}
         case Kind.LIST:
             return {"type": ["null", "array"], "items": {"type": "object"}}
         case Kind.DURATION if default is None:

@@ -24,10 +24,10 @@ from state_migration.sources import (
 )
 from stateferry.errors import UsageError
 from stateferry.runs.apart import check_apart
-from stateferry.runs.plan import MigrationPlan, plan_of, plan_values
+from stateferry.runs.plan import MigrationPlan, plan_of
 from stateferry.runs.runs import Run, folder_name, run_folder
+from stateferry.savepoint.storage import Location
 
-VARIABLE = "state_migration"
 CATALOG_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_CATALOG", "STATEFERRY_WAREHOUSE"
 _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 
@@ -59,6 +59,10 @@ class Occasion:
         """The occasion, moved to the moment if that is later."""
         return replace(self, as_of=moment, is_backfill=False) if moment > self.as_of else self
 
+    def rehearsal(self, which: str = "rehearsal") -> Occasion:
+        """The occasion of a rehearsal before the cut-over."""
+        return replace(self, run_id=f"{self.run_id}.{which}")
+
     @property
     def short_id(self) -> str:
         """A run id that a folder can have, since Airflow's ids contain other characters."""
@@ -69,12 +73,6 @@ class Occasion:
 def requested_by_form(params: Mapping[str, object], conf: Mapping[str, object]) -> MigrationRequest:
     """The request of a form; refuses keys that the form doesn't have, because Airflow passes them on."""
     return migration_request({**params, **conf}, "the form")
-
-
-def requested_nightly(variable: str, conf: Mapping[str, object]) -> MigrationRequest:
-    """The request of the Airflow variable, as a rehearsal."""
-    origin = f"the Airflow variable {VARIABLE}"
-    return migration_request({**plan_values(variable, origin), **conf}, origin).rehearsal()
 
 
 def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
@@ -133,6 +131,35 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str, *, no_t
     return plan_of(values, "the plan")
 
 
+@dataclass(frozen=True, slots=True)
+class CheckOfSavepoint:
+    """A look into a savepoint.
+
+    `wanted` is the plan that the savepoint is held against, as JSON without the catalog's address; empty without one.
+    The answer goes to the file `report`.
+    """
+
+    job: str | None
+    savepoint: str
+    report: str
+    wanted: str
+
+
+def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
+    """The savepoint that the request wants to be looked into, and the plan to hold it against, if it has names."""
+    source = source_of(request, occasion)
+    assert source is not None, "a check takes no savepoint"
+    metadata = read_metadata(source)
+    named = request.plan_values()["job"] if request.names_states else request.given_options().get("job")
+    report = Location.of(home_folder()).child("checks").child(f"{occasion.short_id}.json")
+    if not request.names_states:
+        return CheckOfSavepoint(named, source, report.shown, "")
+    plan = plan_for(request, occasion, source)
+    check_operators(metadata, plan.operator_names, source)
+    # The address of a catalog may hold a password.
+    return CheckOfSavepoint(named, source, report.shown, plan.model_dump_json(exclude={"catalog_uri"}))
+
+
 def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPlan, Run | None]:
     """The plan, and its run, which is None if the savepoint must still be taken.
 
@@ -146,7 +173,7 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
         occasion = occasion.not_before(completed_at(source))
     plan = plan_for(request, occasion, source)
     check_apart(plan)
-    check_operators(read_metadata(source), [one.operator for one in plan.operators], source)
+    check_operators(read_metadata(source), plan.operator_names, source)
     return plan, Run.create(_as_begun(plan), occasion.now)
 
 

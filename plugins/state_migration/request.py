@@ -21,12 +21,14 @@ from state_migration.request_parts import (
     Number,
     OldJob,
     OptionalDuration,
+    ParallelismOfOperators,
     Program,
     Share,
     Text,
     checked,
     list_or_none,
 )
+from state_migration.request_stop import WhenToStop
 from stateferry.runs.options import RUN, STATES, Kind, Option, OptionField
 from stateferry.runs.plan_options import NAMES_OF_A_STATE, PLAN_OPTIONS, STATE_OPTIONS, plan_values_of
 
@@ -43,13 +45,20 @@ SOURCE_FIELDS = {
     "checkpoint": ("flink_job", "checkpoint_folder", "savepoint_directory"),
 }
 _NEEDED = SOURCE_FIELDS | {"checkpoint": ()}
+# Options that mean nothing if no state is migrated.
+_OF_A_MIGRATION = {
+    *("keep_expired", "keep_legacy", "drop_unrepresentable_nulls", "on_contradiction", "accept_expired"),
+    *("lazy", "share", "budget", "largest_first"),
+}
 
 
 def _request_field(one: OptionField) -> Any:
     """The type and the default of a plan's option in a request."""
     types = {
         Kind.TEXT: Text,
+        Kind.LINES: Text,
         Kind.NUMBER: Number,
+        Kind.PARALLELISM: ParallelismOfOperators,
         Kind.SWITCH: StrictBool,
         Kind.CHOICE: Literal[one.choices],
         Kind.DURATION: OptionalDuration if one.default is None else Duration,
@@ -62,16 +71,41 @@ _OPTIONS = tuple(one for one in PLAN_OPTIONS if one.option.in_form)
 
 if TYPE_CHECKING:
 
-    class _PlanOptions(Approval, OldJob): ...
+    class _PlanOptions(Approval, WhenToStop, OldJob): ...
 else:
     _PlanOptions = create_model(
-        "_PlanOptions", __base__=(Approval, OldJob), **{one.name: _request_field(one) for one in _OPTIONS}
+        "_PlanOptions", __base__=(Approval, WhenToStop, OldJob), **{one.name: _request_field(one) for one in _OPTIONS}
     )
 
 
-class MigrationRequest(_PlanOptions):
-    """The request for a migration."""
+def with_ttl(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The operators as a plan has them: people write `ttl`, as in the form, and a plan has `ttl_ms`."""
 
+    def of_plan(state: object) -> object:
+        if not isinstance(state, dict) or "ttl" not in state or "ttl_ms" in state:
+            return state
+        return {"ttl_ms" if name == "ttl" else name: value for name, value in state.items()}
+
+    return [
+        {**one, "states": [of_plan(state) for state in one["states"]]} if isinstance(one.get("states"), list) else one
+        for one in operators
+    ]
+
+
+class MigrationRequest(_PlanOptions):
+    """The request for a migration, or for a run that only rescales."""
+
+    work: Annotated[
+        Literal["migrate", "rescale only"],
+        Option(
+            Kind.CHOICE,
+            "What to do",
+            "`migrate`: make each map of a ValueState rows of a MapState. `rescale only`: write the whole savepoint in "
+            "another parallelism or max parallelism, or in another format; no state is migrated, and there are no "
+            "tables",
+            section=STATES,
+        ),
+    ] = "migrate"
     source: Annotated[
         Literal["demo", "path", "folder", "flink", "checkpoint"],
         Option(
@@ -146,7 +180,7 @@ class MigrationRequest(_PlanOptions):
             Kind.LIST,
             "Several at once",
             "for several operators or states, instead of the fields above: "
-            '`[{"operator": "main", "states": [{"legacy": "a", "new": "b", "ttl_ms": "30d"}]}]`',
+            '`[{"operator": "main", "states": [{"legacy": "a", "new": "b", "ttl": "30d"}]}]`',
             row=65,
             section=STATES,
         ),
@@ -163,11 +197,13 @@ class MigrationRequest(_PlanOptions):
         ),
     ] = None
     mode: Annotated[
-        Literal["cut over", "rehearse"],
+        Literal["cut over", "rehearse", "check only"],
         Option(
             Kind.CHOICE,
             "Mode",
-            "`rehearse` does everything but ask for approval, publish and start the new job",
+            "`rehearse` does everything but ask for approval, publish and start the new job. `check only` looks into "
+            "the savepoint and says what is in it, what can be migrated, and how long that would take; it needs no "
+            "names of operator and states",
             section=RUN,
         ),
     ] = "cut over"
@@ -213,7 +249,17 @@ class MigrationRequest(_PlanOptions):
     @property
     def rehearses(self) -> bool:
         """Whether nothing is published."""
-        return self.mode == "rehearse"
+        return self.mode != "cut over"
+
+    @property
+    def checks_only(self) -> bool:
+        """Whether the savepoint is only looked into."""
+        return self.mode == "check only"
+
+    @property
+    def names_states(self) -> bool:
+        """Whether the request says what is to be done, which a check alone need not know."""
+        return self.work == "rescale only" or self.source == "demo" or bool(self.plan_values()["operators"])
 
     @property
     def stops_job(self) -> bool:
@@ -228,7 +274,8 @@ class MigrationRequest(_PlanOptions):
 
     def rehearsal(self) -> MigrationRequest:
         """The same request as a rehearsal, without approval and without a job to start."""
-        return self.model_copy(update={"mode": "rehearse", "start_job": False, "approval": False})
+        nobody = {"approval": False, "approvers": None, "four_eyes": False, "window": None, "on_sign": False}
+        return self.model_copy(update={"mode": "rehearse", "start_job": False, "jar": None, **nobody})
 
     def new_program(self) -> Program:
         """The program of the new job."""
@@ -242,15 +289,22 @@ class MigrationRequest(_PlanOptions):
     def plan_values(self) -> dict[str, Any]:
         """What the request says of the plan, by the names of the plan's fields."""
         values = plan_values_of(self.given_options())
-        operators = self.operators or values.get("operators") or DEMO_OPERATORS
-        job = "demo" if self.source == "demo" else str(operators[0].get("operator"))
+        if self.work == "rescale only":
+            return {"job": "demo", **values, "rehearse": self.rehearses}
+        of_demo = DEMO_OPERATORS if self.source == "demo" else []
+        operators = with_ttl(self.operators) if self.operators else values.get("operators") or of_demo
+        job = "demo" if self.source == "demo" or not operators else str(operators[0].get("operator"))
         return {"job": job, **values, "operators": operators, "rehearse": self.rehearses}
 
     def problems(self) -> Iterator[str]:
         yield from self._source_problems()
-        yield from self._state_problems()
+        yield from self.approval_problems()
+        yield from self.stop_problems(stops_job=self.stops_job)
+        yield from self._state_problems() if self.work == "migrate" else self._rescale_problems()
         if self.start_job and self.rehearses:
             yield "start_job: a rehearsal starts no job: choose mode 'cut over', or leave start_job off"
+        if self.checks_only and self.source == "flink":
+            yield "source: 'flink' takes a savepoint, and mode 'check only' takes none: choose 'checkpoint' or 'path'"
         if self.start_job and self.jar is None:
             yield "jar: missing, and start_job needs it: name the jar that was uploaded to Flink"
         if not self.start_job and self.jar is not None:
@@ -282,6 +336,21 @@ class MigrationRequest(_PlanOptions):
                 "checkpoint: stop the job and turn this on, or give flink_job instead of the folder"
             )
 
+    def _rescale_problems(self) -> Iterator[str]:
+        given = self.given_options()
+        of_a_migration = {one.name for one in STATE_OPTIONS} | _OF_A_MIGRATION
+        named = [name for name in given if name in of_a_migration]
+        named += ["operators"] if self.operators is not None else []
+        for name in named:
+            yield f"{name}: given, but work is 'rescale only': choose 'migrate', or leave {name} empty"
+        if not {"parallelism", "max_parallelism", "format", "state_ttl"} & given.keys():
+            yield (
+                "parallelism: missing: work 'rescale only' needs parallelism or max_parallelism (or format 'native', "
+                "or state_ttl to drop what has expired): give one of them"
+            )
+        if "job" not in given and self.source != "demo":
+            yield "job: missing: without an operator to migrate, nothing names the job: give it a name"
+
     def _state_problems(self) -> Iterator[str]:
         given = self.given_options()
         named = [one.name for one in STATE_OPTIONS if one.name in given]
@@ -289,7 +358,7 @@ class MigrationRequest(_PlanOptions):
             yield "no_flag_state: on, but flag_state is given: turn it off, or leave flag_state empty"
         if self.operators is not None:
             yield from (f"{name}: given beside operators: give it in operators, or leave it empty" for name in named)
-        elif named or self.source != "demo":
+        elif named or not (self.checks_only or self.source == "demo"):
             together = f"{', '.join(NAMES_OF_A_STATE[:-1])} and {NAMES_OF_A_STATE[-1]} are named together"
             yield from (f"{name}: missing: {together}" for name in NAMES_OF_A_STATE if name not in given)
 

@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -21,15 +22,19 @@ from pydantic import (
 from stateferry.errors import PlanError
 from stateferry.runs.options import Kind, Option
 from stateferry.runs.plan import plan_values
-from stateferry.runs.plan_fields import valid_milliseconds, valid_share
+from stateferry.runs.plan_fields import valid_milliseconds, valid_parallelism, valid_share
 from stateferry.runs.plan_problems import problem_lines
 
 # Sections of the forms, with those of a plan's options.
 JOB = "Which job is rolled back"
 SOURCE = "Which savepoint"
 APPROVAL = "Approval"
+STOP = "When the job is stopped"
 START = "Start the new job on Flink"
 BACK = "Return to the old job"
+
+APPROVAL_IS_OFF = "approval is switched off"
+"""Why nobody is asked."""
 
 
 def _given(value: object) -> object:
@@ -49,6 +54,14 @@ def _share(value: object) -> object:
     return valid_share(_given(value))
 
 
+def _parallelism_of_operators(value: object) -> object:
+    """The parallelism as it was written, if it is valid, or None for an empty field of the form."""
+    value = _given(value)
+    if value is not None:
+        valid_parallelism(value)
+    return value
+
+
 def _arguments(value: object) -> object:
     if value is None:
         return ""
@@ -57,6 +70,15 @@ def _arguments(value: object) -> object:
             shlex.split(value)
         except ValueError as error:
             raise ValueError(f"expected arguments as a shell takes them, found {value!r}: {error}") from None
+    return value
+
+
+def _people(value: object) -> object:
+    """The people as a text with commas between them; a configuration may have a list of them."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        value = ",".join(value)
+    if isinstance(value, str):
+        return ", ".join(dict.fromkeys(one.strip() for one in value.split(",") if one.strip())) or None
     return value
 
 
@@ -69,10 +91,12 @@ def list_or_none(value: object) -> object:
 
 Text = Annotated[StrictStr | None, BeforeValidator(_given)]
 Number = Annotated[StrictInt | None, Field(ge=1, le=32768), BeforeValidator(_given)]
+ParallelismOfOperators = Annotated[int | str | dict[str, int] | None, PlainValidator(_parallelism_of_operators)]
 Duration = Annotated[StrictStr, BeforeValidator(_duration)]
 OptionalDuration = Annotated[StrictStr | None, BeforeValidator(_duration), BeforeValidator(_given)]
 Share = Annotated[float | None, Field(strict=True), BeforeValidator(_share)]
 Arguments = Annotated[StrictStr, BeforeValidator(_arguments)]
+People = Annotated[StrictStr | None, BeforeValidator(_people)]
 
 
 class Request(BaseModel):
@@ -127,6 +151,36 @@ class Approval(Request):
             section=APPROVAL,
         ),
     ] = "24h"
+    approvers: Annotated[
+        People,
+        Option(
+            Kind.TEXT,
+            "Who may answer",
+            "ids of users as Airflow's login has them, with commas between them, such as `ada, grace`",
+            section=APPROVAL,
+            if_empty="everybody whom Airflow's roles allow it",
+        ),
+    ] = None
+    four_eyes: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Four eyes",
+            "who has triggered the run may reject it, but not approve it: another person must",
+            section=APPROVAL,
+        ),
+    ] = False
+
+    def asked(self) -> list[str]:
+        """The ids of the users who may answer; empty if everybody may whom Airflow allows it."""
+        return self.approvers.split(", ") if self.approvers else []
+
+    def approval_problems(self) -> Iterator[str]:
+        """What is wrong with who is asked."""
+        if not self.approval and self.has("approvers"):
+            yield "approvers: given, but approval is off: turn it on, or leave approvers empty"
+        if not self.approval and self.four_eyes:
+            yield "four_eyes: on, but approval is off: turn it on, or four_eyes off"
 
 
 class OldJob(Request):

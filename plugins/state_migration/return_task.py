@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
-from flink_provider.task import HOUR, UP, FlinkTask
+from flink_provider.savepoints import found_in_the_end
+from flink_provider.task import HOUR, UP, FlinkTask, for_good
 
 from state_migration.dag_run import fail_if_refused, planned_by, request_of, skip
-from state_migration.flink_tasks import POLL_SECONDS, STOPPED, TaskWithFlink, jar_run_of
+from state_migration.flink_tasks import POLL_SECONDS, STOPPED, TaskWithFlink, jar_run_of, stop_order
+from state_migration.foreseen import refusal
+from state_migration.notices import tell
 from state_migration.request import MigrationRequest
+from state_migration.stopping import is_approved
 from stateferry.runs.facts import JobStarted, Returned, SavepointTaken
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback
@@ -31,11 +35,23 @@ class ReturnToOldJob(TaskWithFlink):
     """Makes sure that the new job has ended, rolls the publication back, and starts the old job again."""
 
     def execute(self, context: Context) -> dict[str, Any]:
+        try:
+            started = self._return(context)
+        except AirflowFailException as error:
+            tell(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed: {error}")
+            raise
+        text = f"the cut-over of job {_job(context)} has failed, and the old job runs again from {started['savepoint']}"
+        tell(context, "returned", _job(context), text)
+        return started
+
+    def _return(self, context: Context) -> dict[str, Any]:
         if planned_by(context) is None:
             skip(self.log, "the task plan has made no plan, so nothing has to be rolled back")
         request, ti = request_of(context), context["ti"]
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
         stopped_with = ti.xcom_pull(task_ids=SavepointTaken.name, key=STOPPED)
+        if stopped_with is None and request.stops_job and is_approved(context):
+            stopped_with = self._stopped_unheard(flink, request)
         run = _run(context)
         published = _publication(run) if run is not None else None
         if stopped_with is None and (published is None or not request.start_job):
@@ -48,7 +64,7 @@ class ReturnToOldJob(TaskWithFlink):
                 _roll_back(run, published)
         savepoint = stopped_with if run is None else stopped_with or run.plan.source
         if request.old_jar is None:
-            raise AirflowFailException(
+            raise refusal(
                 "the old job doesn't run, and this task can't start it, because the request has no old_jar: start the "
                 f"old job from {savepoint}"
             )
@@ -58,6 +74,16 @@ class ReturnToOldJob(TaskWithFlink):
         started = flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
         self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}
+
+    def _stopped_unheard(self, flink: FlinkTask, request: MigrationRequest) -> str | None:
+        """The savepoint with which `take_savepoint` has stopped the job, if its last try was lost before it said so."""
+        order = stop_order(flink, request)
+        with for_good():
+            found = flink.hook.run(lambda rest: found_in_the_end(rest, order, timeout=HOUR, poll_interval=POLL_SECONDS))
+        if found is None:
+            return None
+        self.log.warning("take_savepoint was lost after it had stopped the job with %s", found.location)
+        return found.location
 
     def _end(self, hook: FlinkHook, new_job: str) -> None:
         """Makes sure that the new job has ended and has never completed a checkpoint."""
@@ -73,7 +99,7 @@ class ReturnToOldJob(TaskWithFlink):
 
 def _check_no_checkpoint(hook: FlinkHook, new_job: str) -> None:
     if hook.has_checkpointed(new_job):
-        raise AirflowFailException(
+        raise refusal(
             f"the new job {new_job} has completed a checkpoint, so it has processed input that the old job would read "
             "again. This task has changed nothing. Repair the new job, or trigger the DAG state_rollback to return to "
             "the old job"
@@ -83,12 +109,16 @@ def _check_no_checkpoint(hook: FlinkHook, new_job: str) -> None:
 def _state(hook: FlinkHook, job: str) -> str:
     state = hook.job_state(job)
     if state is None:
-        raise AirflowFailException(
+        raise refusal(
             f"Flink doesn't know the new job {job}, so this task can't find out whether the job has completed a "
             "checkpoint. It has changed nothing. Look whether the job runs. If it has never run, trigger the DAG "
             "state_rollback"
         )
     return state
+
+
+def _job(context: Context) -> str:
+    return str((planned_by(context) or {}).get("job", ""))
 
 
 def _run(context: Context) -> Run | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
 from flink_provider.task import HOUR, UP, FlinkTask
@@ -13,10 +12,15 @@ from flink_provider.task import HOUR, UP, FlinkTask
 from state_migration.approval import AskForApproval
 from state_migration.dag_run import PLAN_TASK, fail_if_refused, skip
 from state_migration.flink_tasks import POLL_SECONDS, TaskWithFlink, jar_run_of
+from state_migration.foreseen import refusal
+from state_migration.notices import tell
+from state_migration.plan_task import check_somebody_may_approve
 from state_migration.planning import default_catalog
+from state_migration.request_parts import APPROVAL_IS_OFF, Approval
 from state_migration.rollback_request import RollbackRequest, rollback_request
 from state_migration.sources import home_folder, read_metadata
-from stateferry.durations import moment
+from state_migration.way_back import consequences_of, conversion_of
+from stateferry.durations import moment, now_ms, rough_duration
 from stateferry.runs.facts import NewJob
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback, nothing_to_roll_back
@@ -34,6 +38,7 @@ class PlanRollback(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         with fail_if_refused():
             request = rollback_request({**context["params"], **(context["dag_run"].conf or {})}, "the form")
+            check_somebody_may_approve(request, context["dag_run"].triggering_user_name)
             job = str(request.job)
             with _control() as control:
                 undo = Rollback(home_folder(), control, job).publication()
@@ -41,7 +46,11 @@ class PlanRollback(BaseOperator):
                     raise nothing_to_roll_back(job)
                 before = next((one for one in control.history(job) if one.sequence == undo.previous), None)
             savepoint = before.record.target if before is not None else undo.record.source
-            consequences, new_job = _consequences(undo, savepoint), _new_job(undo)
+            conversion = conversion_of(request, undo) if request.converts else None
+            new_job = _new_job(undo)
+            consequences = _consequences(undo, savepoint)
+            if conversion is not None:
+                consequences = consequences_of(request, conversion)
         for line in consequences:
             self.log.warning("%s", line)
         return {
@@ -50,6 +59,7 @@ class PlanRollback(BaseOperator):
             "new_job": new_job,
             "savepoint": savepoint,
             "consequences": consequences,
+            "conversion": conversion,
         }
 
 
@@ -59,9 +69,18 @@ class ApproveRollback(AskForApproval):
     def execute(self, context: Context) -> Any:
         request = _request(context)
         if not request.approval:
-            skip(self.log, "approval is switched off")
+            skip(self.log, APPROVAL_IS_OFF)
         body = "\n".join(f"- {line}" for line in _planned(context)["consequences"])
-        self.ask(context, f"Roll back job {request.job}?", body, request.approval_timeout)
+        self.ask(context, str(request.job), f"Roll back job {request.job}?", body, request)
+
+    def how(self, context: Context) -> Approval:
+        return _request(context)
+
+    def job(self, context: Context) -> str:
+        return str(_request(context).job)
+
+    def rejected(self, context: Context, reason: str) -> None:
+        tell(context, "rejected", self.job(context), f"the rollback of job {self.job(context)} was {reason}")
 
 
 class CancelNewJob(TaskWithFlink):
@@ -69,6 +88,7 @@ class CancelNewJob(TaskWithFlink):
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, new_job = _request(context), _planned(context)["new_job"]
+        _skip_if_converted(self.log, request)
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
         cancelled = None
         if request.flink_job is not None:
@@ -83,7 +103,7 @@ class CancelNewJob(TaskWithFlink):
 def _check_over(hook: FlinkHook, new_job: str) -> None:
     state = hook.job_state(new_job)
     if state is not None and state not in TERMINAL:
-        raise AirflowFailException(
+        raise refusal(
             f"the new job {new_job} is {state}. If the old job started now, both would read the same input. Nothing "
             "has been rolled back. Name the new job in flink_job, or cancel it and clear this task"
         )
@@ -94,6 +114,7 @@ class RollBack(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, planned = _request(context), _planned(context)
+        _skip_if_converted(self.log, request)
         with fail_if_refused(), _control() as control:
             undo = next(one for one in control.history(str(request.job)) if one.sequence == planned["undo"])
             rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
@@ -114,10 +135,15 @@ class StartOldJob(TaskWithFlink):
         return flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
 
 
+def _skip_if_converted(log: Any, request: RollbackRequest) -> None:
+    if request.converts:
+        skip(log, "way_back is 'convert': the DAG run that convert_back triggers stops the job and publishes")
+
+
 def _planned(context: Context) -> dict[str, Any]:
     said: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     if said is None:
-        raise AirflowFailException("this task comes after plan")
+        raise refusal("this task comes after plan")
     return said
 
 
@@ -139,7 +165,8 @@ def _control() -> Control:
 def _consequences(undo: Publication, savepoint: str) -> list[str]:
     metadata = Location.of(savepoint).child(METADATA)
     checkpoint = read_metadata(savepoint).checkpoint_id
-    since = moment(metadata.modified_at())
+    written = metadata.modified_at()
+    since = f"{moment(written)}, {rough_duration(max(now_ms() - written, 0))} ago"
     withdrawn = f"publication {undo.sequence} of {moment(undo.published_at)} (run {undo.record.run_id})"
     return [
         f"the rollback withdraws {withdrawn}; it removes no file",
@@ -147,4 +174,5 @@ def _consequences(undo: Publication, savepoint: str) -> list[str]:
         f"the job reads input since checkpoint {checkpoint} again; that savepoint was written at {since}",
         "the job writes all output since then again, unless the sink recognizes duplicates",
         "state that only the new job has built up is lost",
+        "if the new job can still be stopped with a savepoint, way_back 'convert' loses nothing",
     ]

@@ -128,7 +128,7 @@ def _metadata_of(savepoint: str) -> Location:
     return file
 
 
-def check_operators(metadata: Metadata, wanted: list[str], savepoint: str) -> None:
+def check_operators(metadata: Metadata, wanted: Sequence[str], savepoint: str) -> None:
     """Refuses a wrong operator at once, if the savepoint contains names.
 
     States are checked later, when the state files are read.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stateferry.printable import printable
+from state_migration.markup import cell, code
 from stateferry.quantities import noun
 from stateferry.runs.plan import MigrationPlan
-from stateferry.runs.prediction import prediction_text
 from stateferry.runs.report import Report
-from stateferry.runs.report_text import fact_lines, tables_line
+from stateferry.runs.report_text import fact_lines, foreseen_lines, tables_line
 from stateferry.validation.check_result import Outcome
 
 
@@ -24,37 +23,40 @@ def _lines(report: Report, plan: MigrationPlan) -> Iterator[str]:
     checks = noun(passed, "check")
     yield f"**The report is {verdict}**: {passed} {checks} passed, {failed} failed, {unsure} could not tell."
     yield ""
-    yield f"- from `{_code(report.source.path)}` (checkpoint {report.source.checkpoint_id})"
-    yield f"- to `{_code(plan.target)}`"
-    yield f"- run `{_code(report.run_id)}` of job `{_code(report.job)}`"
-    if report.predictions:
-        yield f"- a cut-over is likely to take: {prediction_text(report.predictions)}"
+    yield f"- from `{code(report.source.path)}` (checkpoint {report.source.checkpoint_id})"
+    yield f"- to `{code(plan.target)}`"
+    yield f"- run `{code(report.run_id)}` of job `{code(report.job)}`"
+    if plan.rescales_only:
+        yield "- no state is migrated, and there are no tables: the whole savepoint is written in another layout"
+    for line in foreseen_lines(report):
+        yield f"- {cell(line)}"
     if report.tables_pending:
         yield f"- {tables_line(report)}"
     for note in report.notes:
-        yield f"- note: {_cell(note)}"
+        yield f"- note: {cell(note)}"
     yield ""
+    yield from check_rows(report)
+    yield ""
+    yield from figure_rows(report)
+    yield ""
+    if plan.rehearse:
+        return
+    job = "job" if plan.rescales_only else "new job"
+    yield f"Approve: the savepoint is published, and the {job} starts if the request says so. Reject: the run ends."
+
+
+def check_rows(report: Report) -> Iterator[str]:
+    """The checks of the report as a table."""
     yield "| check | outcome | expected | found |"
     yield "|---|---|---|---|"
     for check in report.checks:
         cells = (check.name, check.outcome.value, check.expected, check.actual)
-        yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
-    yield ""
-    yield "```"
+        yield f"| {' | '.join(cell(text) for text in cells)} |"
+
+
+def figure_rows(report: Report) -> Iterator[str]:
+    """The figures of each step as a list, those of each state below it; lines of a paragraph would run together."""
     for step, facts in report.facts.items():
-        yield from map(_code, fact_lines(step, facts))
-    yield "```"
-    yield ""
-    if plan.rehearse:
-        return
-    yield "Approve: the savepoint is published, and the new job starts if the request says so. Reject: the run ends."
-
-
-def _cell(text: str) -> str:
-    """Escapes text for a cell, because names from the savepoint must not act as markup."""
-    return "".join(f"\\{c}" if c in "|\\`*_<>[]&" else c for c in printable(text))
-
-
-def _code(text: str) -> str:
-    """Escapes text for use between backquotes, where only a backquote has a meaning."""
-    return printable(text).replace("`", "'")
+        for line in fact_lines(step, facts):
+            text = line.lstrip(" ")
+            yield f"{' ' * (len(line) - len(text))}- {cell(text)}"

@@ -11,12 +11,14 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 from state_migration.approval import ApproveRun
 from state_migration.dag_run import fail_if_refused
+from state_migration.plan_task import check_somebody_may_approve
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 from state_migration.rollback_tasks import ApproveRollback
 from state_migration.summary import report_summary
 
-from stateferry.errors import RefusedError
+from stateferry.durations import now_ms
+from stateferry.errors import RefusedError, UsageError
 from stateferry.runs.publications import Control
 from stateferry.runs.report import FileDigest, Report, SavepointDigests
 from stateferry.runs.run_states import RunState
@@ -36,9 +38,9 @@ def run(home: Path, occasion: Occasion) -> Run:
     return made
 
 
-def context(run: Run, request: MigrationRequest | None = None) -> Any:
+def context(run: Run, request: MigrationRequest | None = None, triggered_by: str | None = None) -> Any:
     said = {"folder": run.folder.path, "request": (request or MigrationRequest()).model_dump()}
-    return {"ti": TaskInstance(said)}
+    return {"ti": TaskInstance(said), "dag_run": SimpleNamespace(triggering_user_name=triggered_by)}
 
 
 def answer(run: Run, event: dict[str, Any]) -> Any:
@@ -110,12 +112,14 @@ def test_a_strange_name_neither_steers_nor_leaves_its_place(run: Run) -> None:
     strange = "日本`\n\x1b[31m\u202e# a heading\n```\n"
     check = Check(f"{strange}: rows", Outcome.PASSED, strange, strange)
     savepoint = SavepointDigests(strange, 7, {"_metadata": FileDigest(1, "00" * 8)})
-    report = Report(strange, strange, "f", 0, savepoint, savepoint, (check,), {"snapshot": {"states": {strange: {}}}})
+    report = Report(
+        strange, strange, "f", 0, savepoint, savepoint, (check,), {"snapshot": {"states": {strange: {"n": 1}}}}
+    )
     lines = report_summary(report, run.plan).split("\n")
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("#") for line in lines)
-    assert lines.count("```") == 2
-    assert sum("日本" in line for line in lines) == 3
+    assert not any("```" in line for line in lines)
+    assert sum("日本" in line for line in lines) == 4
 
 
 def test_a_refusal_shows_what_is_strange_in_it() -> None:
@@ -133,17 +137,75 @@ def test_what_airflow_writes_of_a_run_only_its_user_reads(run: Run) -> None:
 def test_a_question_waits_as_long_as_was_asked_and_leaves_the_operator_as_it_is(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr("state_migration.approval.upsert_hitl_detail", lambda *said, **_: asked.append(said))
+    asked = questions(monkeypatch)
     operator = ApproveRollback(task_id="approve")
     before = dict(vars(operator))
     said = {"request": {"job": "orders", "approval_timeout": "90s"}, "consequences": ["input is read again"]}
     ti = SimpleNamespace(id="the task", xcom_pull=lambda task_ids: said)
+    dag_run = SimpleNamespace(triggering_user_name="ada")
     with pytest.raises(TaskAwaitingInput) as waiting:
-        operator.execute({"ti": ti})  # type: ignore[typeddict-item]
-    assert asked == [("the task", ["Approve", "Reject"], "Roll back job orders?", "- input is read again")]
+        operator.execute({"ti": ti, "dag_run": dag_run})  # type: ignore[typeddict-item]
+    ((task, options, subject, body, users),) = asked
+    assert (task, options, subject) == ("the task", ["Approve", "Reject"], "Roll back job orders?")
+    assert (body, users) == ("- input is read again", [])
     assert (waiting.value.method_name, waiting.value.timeout) == ("execute_complete", timedelta(seconds=90))
     assert {name: value for name, value in vars(operator).items() if not name.startswith("_cached")} == before
+
+
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What Airflow is given to ask."""
+    asked: list[tuple[Any, ...]] = []
+
+    def upsert(*said: Any, params: object, assigned_users: object = None) -> None:
+        asked.append((*said, assigned_users))
+
+    monkeypatch.setattr("state_migration.approval.upsert_hitl_detail", upsert)
+    return asked
+
+
+def test_only_who_is_named_may_answer_and_four_eyes_are_told_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = questions(monkeypatch)
+    monkeypatch.setattr("state_migration.approval.report_summary", lambda *_: "the report")
+    monkeypatch.setattr("state_migration.approval.Report.read", lambda _: None)
+    request = MigrationRequest.model_validate({"approvers": ["ada", "grace"], "four_eyes": True})
+    with pytest.raises(TaskAwaitingInput):
+        ApproveRun(task_id="approve").execute(context(run, request, "ada"))
+    ((*_, body, users),) = asked
+    assert users == [{"id": "ada", "name": "ada"}, {"id": "grace", "name": "grace"}]
+    report, own, four_eyes = body.split("\n\n")
+    assert report == "the report"
+    assert own.startswith("- this run has stopped no job")
+    assert "**no job is started**" in own
+    assert four_eyes == "**Four eyes**: ada has triggered this run, so another person must approve it."
+
+
+def test_with_four_eyes_who_triggered_may_reject_but_is_asked_again_after_a_yes(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = questions(monkeypatch)
+    own = context(run, MigrationRequest(four_eyes=True), "ada")
+    operator, yes = ApproveRun(task_id="approve"), {"chosen_options": ["Approve"], **ANSWERED}
+    with pytest.raises(TaskAwaitingInput) as waiting:
+        operator.execute_complete(own, yes, answer_by=now_ms() + 3_600_000)
+    assert len(asked) == 1
+    assert run.state is RunState.VERIFIED
+    assert waiting.value.timeout is not None
+    assert timedelta(minutes=59) < waiting.value.timeout <= timedelta(hours=1)
+    assert "ada has approved, but has also triggered this run" in capsys.readouterr().out
+    # Another person is enough, and so is a run that the schedule has triggered.
+    for triggered_by in ("grace", None):
+        other = context(run, MigrationRequest(four_eyes=True), triggered_by)
+        assert operator.execute_complete(other, yes)["approved_by"] == "ada"
+    with pytest.raises(AirflowFailException, match="rejected by ada"):
+        operator.execute_complete(own, {"chosen_options": ["Reject"], **ANSWERED})
+
+
+def test_a_question_that_nobody_may_approve_is_not_asked() -> None:
+    alone = MigrationRequest.model_validate({"approvers": "ada", "four_eyes": True})
+    with pytest.raises(UsageError, match="only ada, who has triggered this run"):
+        check_somebody_may_approve(alone, "ada")
+    check_somebody_may_approve(alone, "grace")
+    check_somebody_may_approve(alone, None)
 
 
 def test_what_is_neither_an_answer_nor_a_timeout_decides_nothing(run: Run) -> None:

@@ -14,14 +14,18 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
+from flink_provider.hook import FlinkHook
 from flink_provider.savepoints import SavepointOrder
 from flink_provider.task import FlinkTask
 from state_migration.flink_tasks import TakeSavepoint
 from state_migration.planning import Occasion, plan_for, planned
 from state_migration.request import MigrationRequest
 
+from stateferry.durations import now_ms
 from stateferry.errors import UsageError
+from stateferry.runs.decision import Answer, Decision
 from stateferry.runs.facts import ShownTimers
+from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, run_folder
 from tests.airflow.state_migration.conftest import AS_OF
@@ -155,6 +159,10 @@ def test_a_cut_over_stops_the_job_with_a_native_savepoint_only_if_a_rehearsal_ha
         rehearsed.enter(state, 1)
     if shown is not None:
         rehearsed.keep(ShownTimers(in_native_savepoints=shown))
+    rehearsed.keep(Decision(rehearsed.plan.run_id, Answer.APPROVED, "approved by ada", 1))
+    none = SavepointDigests("/in", 1, {})
+    Report(rehearsed.plan.job, rehearsed.plan.run_id, "f", now_ms(), none, none, ()).write(rehearsed.report)
+    monkeypatch.setattr(FlinkHook, "run", lambda *_: None)
     orders: list[SavepointOrder] = []
 
     def taken(_: FlinkTask, order: SavepointOrder, **__: Any) -> dict[str, Any]:
@@ -166,12 +174,14 @@ def test_a_cut_over_stops_the_job_with_a_native_savepoint_only_if_a_rehearsal_ha
     plan, run = planned(request, occasion)
     assert run is None
     folder = run_folder(plan.home, plan.job, plan.run_id)
-    said = {"folder": folder.shown, "request": request.model_dump()}
+    said = {"folder": folder.shown, "rehearsal": rehearsed.folder.shown, "request": request.model_dump()}
     ti = SimpleNamespace(
         dag_id="d", task_id="t", map_index=-1, run_id="r", try_number=1,
         xcom_pull=lambda **_: said, xcom_push=lambda **_: None,
     )  # fmt: skip
-    dag_run = SimpleNamespace(run_id=occasion.run_id, data_interval_end=AS_OF, run_after=AS_OF, run_type="manual")
+    dag_run = SimpleNamespace(
+        run_id=occasion.run_id, data_interval_end=AS_OF, run_after=AS_OF, start_date=AS_OF, run_type="manual"
+    )
     context: Any = {"ti": ti, "dag_run": dag_run}
     result = TakeSavepoint(task_id="take_savepoint").execute(context)
     (order,) = orders

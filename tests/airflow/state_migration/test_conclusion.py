@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from state_migration.conclusion import Conclude
+from state_migration.dag_run import fail_if_refused
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 
+from stateferry.errors import UsageError
 from stateferry.runs.facts import SnapshotFacts, StateSize, TablesProblem
 from stateferry.runs.prediction import PARTS
 from stateferry.runs.publications import Control, Record
+from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
+from stateferry.validation.check_result import Check, Outcome
 from tests.airflow.state_migration.test_approval import context
+from tests.airflow.state_migration.test_steps import TaskInstance
 
 
 def a_run(occasion: Occasion, request: MigrationRequest, **seconds: float) -> Run:
@@ -35,14 +43,51 @@ def test_each_part_of_a_cut_over_is_told_beside_what_was_predicted(
     a_run(Occasion("a rehearsal", occasion.as_of), MigrationRequest().rehearsal(), take_savepoint=2.0)
     run = a_run(Occasion("later", occasion.as_of), MigrationRequest(), take_savepoint=3.0, start_job=4.0)
     run.enter(RunState.PUBLISHED, 3)
-    said = Conclude(task_id="conclude").execute(context(run))
+    told_to = context(run)
+    said = Conclude(task_id="conclude").execute(told_to)
+    assert told_to["ti"].said["note"] == "cut over demo: published, steps 8.0 s"
     assert said["times"] == {
         "take_savepoint": {"seconds": 3.0, "predicted": 2.0},
         "snapshot": {"seconds": 1.0, "predicted": 1.0},
-        "start_job": {"seconds": 4.0, "predicted": None},
+        "start_job": {"seconds": 4.0, "predicted": 12.0},
     }
-    told = "took: take_savepoint 3.0 s (predicted 2.0), snapshot 1.0 s (predicted 1.0), start_job 4.0 s (not predicted)"
+    told = (
+        "took: take_savepoint 3.0 s (predicted 2.0), snapshot 1.0 s (predicted 1.0), start_job 4.0 s (predicted 12.0)"
+    )
     assert told in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("home")
+def test_the_report_in_the_log_is_no_wider_than_airflows_page_shows(
+    occasion: Occasion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(occasion, MigrationRequest())
+    run.enter(RunState.PUBLISHED, 3)
+    long = Check("main/mainState: a name", Outcome.PASSED, "expected " * 20, "found " * 20)
+    savepoint = SavepointDigests("/in", 7, {})
+    Report(run.plan.job, run.plan.run_id, "f", 1, savepoint, savepoint, (long,)).write(run.report)
+    told: list[str] = []
+    conclude = Conclude(task_id="conclude")
+    monkeypatch.setattr(conclude.log, "info", lambda text, *values: told.append(text % values))
+    conclude.execute(context(run))
+    table = [line for line in told if line[:1] in "┏┃┡│└"]
+    assert len(table) > 4
+    assert max(map(len, table)) <= 100
+
+
+@pytest.mark.usefixtures("home")
+def test_a_refused_run_says_why_at_its_end_too() -> None:
+    ti = TaskInstance({})
+    with pytest.raises(AirflowFailException), fail_if_refused({"ti": ti}):  # type: ignore[arg-type]
+        raise UsageError("the form: savepoint: missing")
+    said = {"ti": SimpleNamespace(dag_id="x", run_id="x", get_task_states=lambda **_: {}, xcom_pull=pulled(ti))}
+    with pytest.raises(AirflowFailException, match="this DAG run was refused: the form: savepoint: missing"):
+        Conclude(task_id="conclude").execute(said)  # type: ignore[arg-type]
+
+
+def pulled(ti: TaskInstance) -> Any:
+    # The task that was refused has returned nothing.
+    return lambda task_ids, key="return_value": ti.said.get(key)
 
 
 @pytest.mark.usefixtures("home")

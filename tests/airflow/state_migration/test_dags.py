@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
 from state_migration.flink_tasks import TaskWithFlink
+from state_migration.migration_dag import migration_dags
+from state_migration.planning import requested_by_form
+from state_migration.request import MigrationRequest
+from state_migration.task_names import not_needed
+
+from tests.airflow.state_migration.test_jobs import REQUEST
+from tests.airflow.state_migration.test_steps import TaskInstance
 
 REPOSITORY = Path(__file__).parents[3]
 DAGS = {"state_migration": "state_migration.py", "state_rollback": "state_rollback.py"}
@@ -31,8 +44,13 @@ def load(name: str) -> DAG:
     assert spec.loader is not None
     module: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    dag: DAG = module.dag
+    dag: DAG = getattr(module, name) if hasattr(module, name) else module.dag
     return dag
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    return lambda values: monkeypatch.setenv("AIRFLOW_VAR_STATE_MIGRATION", json.dumps(values))
 
 
 @pytest.mark.parametrize("name", DAGS)
@@ -48,7 +66,9 @@ def test_the_steps_come_in_order() -> None:
     dag = load("state_migration")
     order = ["plan", "take_savepoint", "snapshot", "migrate", "rescale", "validate", "approve", "cut_over", "start_job"]
     order += ["tables", "conclude"]
-    for before, after in pairwise(order):
+    rehearsal, again = ([f"{group}.{task}" for task in order[1:6]] for group in ("rehearsal", "rehearsal_again"))
+    before_the_stop = ["plan", *rehearsal, "decide", "wait_to_stop", *again, "take_savepoint"]
+    for before, after in (*pairwise(order), *pairwise(before_the_stop)):
         assert after in dag.task_dict[before].downstream_task_ids
     # A cut-over skips migrate, a rehearsal what comes after validate; a cut-over need not start the job.
     for before, after in (("snapshot", "rescale"), ("validate", "cut_over"), ("cut_over", "tables")):
@@ -58,20 +78,108 @@ def test_the_steps_come_in_order() -> None:
     assert [task.task_id for task in dag.leaves] == ["conclude"]
 
 
+FROM_FLINK = {"source": "flink", "savepoint": None, "flink_conn_id": "flink", "flink_job": "totals"}
+FROM_FLINK |= {"savepoint_directory": "file:///savepoints"}
+START = {"flink_conn_id": "flink", "start_job": True, "jar": "new.jar", "entry_class": "New"}
+RESCALE = {"work": "rescale only", "operator": None, "legacy_state": None, "new_state": None, "parallelism": 4}
+RESCALE |= {"job": "orders"}
+
+
+@pytest.mark.parametrize("work", [{}, RESCALE], ids=["migrate", "rescale"])
+@pytest.mark.parametrize("source", [{}, FROM_FLINK], ids=["path", "flink"])
+@pytest.mark.parametrize(
+    ("mode", "start"),
+    [("rehearse", {}), ("check only", {}), ("cut over", {}), ("cut over", START)],
+    ids=["rehearse", "check_only", "cut_over", "start"],
+)
+def test_nothing_is_at_work_any_more_when_the_run_is_concluded(
+    mode: str, start: dict[str, Any], source: dict[str, Any], work: dict[str, Any]
+) -> None:
+    # A check takes no savepoint.
+    source = {} if mode == "check only" else source
+    values = {**REQUEST, "mode": mode, **source, **work, **start}
+    request = MigrationRequest.model_validate({name: value for name, value in values.items() if value is not None})
+    dag = load("state_migration")
+    tasks, at_work = dag.task_dict, set(dag.task_dict) - set(not_needed(request))
+    for task in dag.topological_sort():  # type: ignore[no-untyped-call]
+        # Airflow skips these as soon as a task before them is skipped, or none has failed.
+        alone = task.trigger_rule == "all_success" and not task.upstream_task_ids <= at_work
+        if alone or task.trigger_rule == "one_failed":
+            at_work.discard(task.node_id)
+    last = tasks["conclude"].upstream_task_ids & at_work
+    before = {name for one in last for name in tasks[one].get_flat_relative_ids(upstream=True)}
+    assert at_work <= {*before, *last, "conclude"}
+
+
 def test_who_ends_a_task_ends_no_job() -> None:
     tasks = [task for name in DAGS for task in load(name).tasks if isinstance(task, TaskWithFlink)]
     assert {task.task_id for task in tasks} == {
-        *("take_savepoint", "start_job", "return_to_old_job", "cancel_new_job", "start_old_job")
+        *(
+            "rehearsal.take_savepoint",
+            "rehearsal_again.take_savepoint",
+            "take_savepoint",
+            "start_job",
+            "return_to_old_job",
+            "cancel_new_job",
+            "start_old_job",
+        )
     }
     assert all(type(task).on_kill is BaseOperator.on_kill for task in tasks)
 
 
-def test_a_schedule_is_set_and_nothing_is_caught_up() -> None:
+def test_without_a_configuration_nothing_is_scheduled(configured: Callable[[object], None]) -> None:
+    assert not load("state_migration").timetable.can_be_scheduled
+    for wrong in ("nonsense", {"sauce": "path"}, {"jobs": {"orders": {"request": REQUEST}}}):
+        configured(wrong)
+        assert not load("state_migration").timetable.can_be_scheduled
+    configured(REQUEST)
     dag = load("state_migration")
-    assert dag.timetable is not None
     assert dag.timetable.can_be_scheduled
     assert dag.catchup is False
     assert dag.max_active_runs == 1
+
+
+def test_each_configured_job_has_a_dag_form_pool_and_assets_of_its_own(configured: Callable[[object], None]) -> None:
+    orders = {
+        "request": {**REQUEST, "ttl": "3d"},
+        "schedule": "30 2 * * *",
+        "timezone": "Europe/Berlin",
+        "pool": "ferry",
+    }
+    configured({"jobs": {"orders": orders, "bad": {}, "carts": {"request": REQUEST, "schedule": None}}})
+    dags = {dag.dag_id: dag for dag in migration_dags()}
+    assert list(dags) == ["state_migration", "state_migration_orders", "state_migration_carts"]
+    dag = dags["state_migration_orders"]
+    timetable: Any = dag.timetable
+    assert (timetable.expression, timetable.timezone) == ("30 2 * * *", "Europe/Berlin")
+    assert not dags["state_migration_carts"].timetable.can_be_scheduled
+    params = dag.params.dump()
+    assert (params["ttl"], params["savepoint"], params["job"]) == ("3d", "/in", "orders")
+    assert requested_by_form(params, {}) == MigrationRequest.model_validate({**REQUEST, "ttl": "3d", "job": "orders"})
+    dag.params.validate()
+    # A person may empty what is filled in.
+    dag.params.get_param("ttl").resolve(None)
+    with_spark = [task for task in dag.tasks if isinstance(task, SparkSubmitOperator)]
+    assert {task.pool for task in with_spark} == {"ferry"}
+    assert {task.pool for task in dag.tasks if task not in with_spark} == {"default_pool"}
+    outlets = {one.name for task in dag.tasks for one in task.outlets}
+    assert outlets == {f"stateferry_{one}_orders" for one in ("published_savepoint", "state_tables", "tables_if_moved")}
+    shared = {one.name for task in dags["state_migration"].tasks for one in task.outlets}
+    assert shared == {"stateferry_published_savepoint", "stateferry_state_tables", "stateferry_tables_if_moved"}
+
+
+def test_the_configurations_problems_are_an_import_error(configured: Callable[[object], None]) -> None:
+    file = REPOSITORY / "dags" / "state_migration_configuration.py"
+    runpy.run_path(str(file))
+    notify = [{"notifier": "nowhere.Notifier"}]
+    configured({"jobs": {"orders": {"request": REQUEST, "notify": notify}, "bad": {}}})
+    with pytest.raises(ValueError, match="problems:") as told:
+        runpy.run_path(str(file))
+    assert "jobs.bad: request: missing" in str(told.value)
+    assert "No module named 'nowhere'" in str(told.value)
+    # Airflow looks into a file only if it has these words.
+    for name in ("state_migration.py", "state_migration_configuration.py", "state_rollback.py"):
+        assert {"dag", "airflow"} <= set(re.findall("dag|airflow", (REPOSITORY / "dags" / name).read_text().lower()))
 
 
 def test_a_lost_process_is_no_answer() -> None:
@@ -79,3 +187,16 @@ def test_a_lost_process_is_no_answer() -> None:
     for name in DAGS:
         assert load(name).task_dict["approve"].retries
     assert load("state_migration").task_dict["snapshot"].retries
+
+
+def test_what_an_earlier_version_has_planned_runs_without_the_tasks_that_came_since() -> None:
+    planned = {"folder": "/home/runs/orders/night", "request": MigrationRequest.model_validate(REQUEST).model_dump()}
+    context: Any = {"ti": TaskInstance(planned), "outlet_events": {}}
+    tasks: list[Any] = [task for task in load("state_migration").tasks if "rehearsal" in task.task_id]
+    tasks += [load("state_migration").task_dict[name] for name in ("check", "decide", "wait_to_stop")]
+    assert len(tasks) > 10
+    for task in tasks:
+        context["task"] = task
+        task.render_template_fields(context)
+        with pytest.raises(AirflowSkipException, match="an earlier version has planned this DAG run"):
+            task.execute(context)

@@ -17,6 +17,7 @@ from state_migration.request import MigrationRequest
 from state_migration.sources import completed_at, home_folder, newest_savepoint
 
 from stateferry.errors import RefusedError, StateferryError, UsageError
+from stateferry.runs.plan_text import shown
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint import newest_timestamp
@@ -172,3 +173,11 @@ def test_a_day_gets_the_newest_savepoint_that_was_complete_by_its_end(tmp_path: 
         assert newest_savepoint(str(tmp_path), day + timedelta(hours=20)) == str(tmp_path / f"savepoint-{day.day}")
     with pytest.raises(UsageError, match="no completed savepoint as of 2026-11-01 02:00:00 UTC; 3 are newer"):
         newest_savepoint(str(tmp_path), days[0] - timedelta(hours=1))
+
+
+def test_the_log_has_moments_and_durations_instead_of_milliseconds() -> None:
+    assert shown("now", int(AS_OF.timestamp() * 1000)) == "2026-11-20 12:00:00 UTC"
+    assert shown("clock_tolerance_ms", 600_000) == "10m"
+    operators = [{"operator": "main", "states": [{"legacy": "a", "ttl_ms": 86_400_000, "flag": None}]}]
+    assert shown("operators", operators) == "[{operator: main, states: [{legacy: a, ttl_ms: 1d}]}]"
+    assert (shown("rehearse", True), shown("chunk_bytes", 64)) == ("True", "64")

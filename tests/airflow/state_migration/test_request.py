@@ -10,7 +10,8 @@ import pytest
 from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 from state_migration.form import migration_params, rollback_params
-from state_migration.planning import Occasion, plan_for, requested_by_form, requested_nightly
+from state_migration.jobs import configuration_of
+from state_migration.planning import Occasion, plan_for, requested_by_form
 from state_migration.request import MigrationRequest
 from state_migration.rollback_request import RollbackRequest, rollback_request
 
@@ -18,6 +19,7 @@ from stateferry.errors import PlanError
 from stateferry.runs.options import OptionField, option_fields
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan
 from stateferry.runs.plan_options import PLAN_OPTIONS
+from stateferry.runs.state_ttls import StateTtlPlan
 
 STATE = {"operator": "main", "legacy_state": "old", "new_state": "new"}
 PATH = {"source": "path", "savepoint": "/in", **STATE}
@@ -92,19 +94,27 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         ({"start_job": True}, "jar: missing, and start_job needs it"),
         ({"jar": "job.jar"}, "jar: given, but start_job is off"),
         ({"start_job": True, "jar": "a", "mode": "rehearse"}, "start_job: a rehearsal starts no job"),
-        ({"parallelism": "four"}, "parallelism: expected a valid integer, found 'four'"),
+        ({"parallelism": "four"}, "parallelism: expected a number for all operators, or operator=number"),
         ({"approval_timeout": "soon"}, "approval_timeout: expected a duration such as 90s"),
         ({"program_args": "--name 'no end"}, "program_args: expected arguments as a shell takes them"),
         ({"accept_expired": "60"}, "accept_expired: expected a share such as 60% or 0.6"),
         ({"accept_expired": True}, "accept_expired: expected a valid number, found True"),
         ({"clock_tolerance": "soon"}, "clock_tolerance: expected a duration such as 90s"),
         ({"source": "flink", **STATE}, "flink_job: missing, and source 'flink' needs it"),
+        ({"approval": False, "approvers": "ada"}, "approvers: given, but approval is off"),
+        ({"approval": False, "four_eyes": True}, "four_eyes: on, but approval is off"),
     ],
 )
 def test_what_contradicts_itself_is_fail_if_refused(conf: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanError) as caught:
         requested_by_form(defaults(), conf)
     assert f"the form: {words}" in str(caught.value)
+
+
+def requested_nightly(variable: str, conf: dict[str, Any]) -> MigrationRequest:
+    found = configuration_of(variable, "the variable")
+    assert not found.problems
+    return found.jobs[0].by_schedule(conf, is_backfill=False)
 
 
 def test_every_problem_is_told_at_once() -> None:
@@ -117,9 +127,8 @@ def test_a_night_rehearses_whatever_the_variable_says() -> None:
     variable = '{"source": "path", "savepoint": "/in", "operator": "main", "legacy_state": "a", "new_state": "b"}'
     request = requested_nightly(variable, {"start_job": True, "jar": "job.jar"})
     assert (request.mode, request.start_job, request.approval) == ("rehearse", False, False)
-    for wrong in ("not JSON", "[]", '{"sauce": "path"}'):
-        with pytest.raises(PlanError, match="the Airflow variable state_migration: "):
-            requested_nightly(wrong, {})
+    # As tasks hand it on to each other.
+    assert MigrationRequest.model_validate(request.model_dump()) == request
 
 
 def test_that_there_is_no_flag_is_said_in_the_plan() -> None:
@@ -150,10 +159,11 @@ def test_what_may_expire_is_a_field_of_the_form_and_of_the_nightly_configuration
 
 
 def test_operators_may_be_written_as_json() -> None:
-    text = '[{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}]'
+    text = '[{"operator": "main", "states": [{"legacy": "a", "new": "b", "ttl": "30d"}]}]'
     asked = {name: value for name, value in PATH.items() if name not in STATE}
     request = requested_by_form(defaults(), asked | {"operators": text})
-    assert request.plan_values()["operators"] == [{"operator": "main", "states": [{"legacy": "a", "new": "b"}]}]
+    state = {"legacy": "a", "new": "b", "ttl_ms": "30d"}
+    assert request.plan_values()["operators"] == [{"operator": "main", "states": [state]}]
 
 
 # A value that each option of a plan can have and that isn't its default, and the value that the plan then has.
@@ -170,12 +180,37 @@ GIVEN: dict[str, tuple[object, object]] = {
     "accept_expired": ("60%", 0.6),
     "clock_tolerance": ("2h", 7_200_000),
     "keep_legacy": (True, True),
+    "flag_ttl": ("with", "with"),
+    "lazy": (True, True),
+    "share": ("30%", 0.3),
+    "budget": ("60s", 60_000),
+    "largest_first": (True, True),
+    "reverse": (True, True),
+    "drop_legacy_blobs": (True, True),
     "drop_unrepresentable_nulls": (True, True),
     "no_timers": (True, True),
     "format": ("native", "native"),
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),
     "compression": ("snappy", "snappy"),
+    "state_ttl": (
+        "main/other=30d:drop\n",
+        (StateTtlPlan(operator="main", state="other", ttl_ms=2_592_000_000, expired="drop"),),
+    ),
+}
+
+
+_LAZY = {"flag_state": "moved", "lazy": True}
+# What another option needs.
+NEEDED: dict[str, dict[str, object]] = {
+    "keep_expired": {"ttl": "1h"},
+    "on_contradiction": {"flag_state": "moved"},
+    "flag_ttl": {**_LAZY, "share": "30%"},
+    "lazy": {"flag_state": "moved", "share": "30%"},
+    "share": _LAZY,
+    "budget": _LAZY,
+    "largest_first": {**_LAZY, "share": "30%"},
+    "drop_legacy_blobs": {"reverse": True},
 }
 
 
@@ -187,8 +222,7 @@ def test_each_option_of_a_plan_goes_from_the_form_into_the_plan(
         assert option.name not in migration_params()
         return
     given, planned = GIVEN[option.name]
-    # What another option needs.
-    needed = {"keep_expired": {"ttl": "1h"}, "on_contradiction": {"flag_state": "moved"}}.get(option.name, {})
+    needed = NEEDED.get(option.name, {})
     conf = PATH | {"savepoint": str(home / "demo" / "legacy")} | needed | {option.name: given}
     migration_params()[option.name].resolve(given)
     plan = plan_for(requested_by_form(defaults(), conf), occasion, str(home / "demo" / "legacy"))
@@ -200,3 +234,37 @@ def test_each_option_of_a_plan_goes_from_the_form_into_the_plan(
     )
     assert found == planned
     assert option.default != planned
+
+
+RESCALE = {"work": "rescale only", "source": "path", "savepoint": "/in", "job": "orders"}
+
+
+def test_to_rescale_alone_names_no_state(home: Path, occasion: Occasion) -> None:
+    legacy = str(home / "demo" / "legacy")
+    asked = requested_by_form(defaults(), RESCALE | {"parallelism": "main=4,enrich=8", "max_parallelism": 256})
+    plan = plan_for(asked, occasion, legacy)
+    assert (plan.rescales_only, plan.job, plan.max_parallelism) == (True, "orders", 256)
+    assert plan.parallelism == {"main": 4, "enrich": 8}
+    demo = requested_by_form(defaults(), {"work": "rescale only", "parallelism": 8})
+    assert (plan_for(demo, occasion, legacy).job, plan_for(demo, occasion, legacy).parallelism) == ("demo", 8)
+    dropping = requested_by_form(defaults(), RESCALE | {"state_ttl": "main/sessions=30d:drop"})
+    assert [one.drops for one in plan_for(dropping, occasion, legacy).state_ttls] == [True]
+    nightly = requested_nightly(json.dumps(RESCALE | {"format": "native"}), {})
+    assert plan_for(nightly, occasion, legacy).rehearse
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "parallelism: missing: work 'rescale only' needs parallelism or max_parallelism"),
+        ({"parallelism": 4, "operator": "main"}, "operator: given, but work is 'rescale only': choose 'migrate', or"),
+        ({"parallelism": 4, "operators": [{"operator": "main"}]}, "operators: given, but work is 'rescale only'"),
+        ({"parallelism": 4, "keep_legacy": True}, "keep_legacy: given, but work is 'rescale only'"),
+        ({"parallelism": 4, "job": ""}, "job: missing: without an operator to migrate, nothing names the job"),
+        ({"parallelism": "main=0"}, "parallelism: expected a number from 1 to 32768 for operator 'main', found 0"),
+    ],
+)
+def test_what_makes_no_sense_without_a_migration_is_refused(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        requested_by_form(defaults(), RESCALE | more)
+    assert f"the form: {words}" in str(caught.value)

@@ -62,7 +62,9 @@ def start_too_late(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def cancel(run: Run) -> Any:
     """What the rollback does before it undoes anything, if no job was named that is to be cancelled."""
     asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar"}
-    said = PlanRollback(task_id="plan").execute({"params": asked, "dag_run": SimpleNamespace(conf=None)})
+    said = PlanRollback(task_id="plan").execute(
+        {"params": asked, "dag_run": SimpleNamespace(conf=None, triggering_user_name=None)}
+    )
     return CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
 
 

@@ -24,7 +24,7 @@ from state_migration import steps
 from state_migration.dag_run import fail_if_refused
 from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
-from state_migration.steps import StepOperator
+from state_migration.steps import JobAssets, StepOperator
 
 from stateferry.errors import PassingError, UsageError
 from stateferry.runs.facts import RescaleFacts, Returned, SnapshotFacts, StateSize, TablesProblem
@@ -39,12 +39,17 @@ Submit = Callable[[str], None]
 
 
 class TaskInstance:
+    id = "the task"
+
     def __init__(self, said: dict[str, Any]) -> None:
         self.said = said
 
-    def xcom_pull(self, task_ids: str) -> dict[str, Any]:
+    def xcom_pull(self, task_ids: str, key: str = "return_value") -> Any:
         assert task_ids == "plan"
-        return self.said
+        return self.said.get(key) if key != "return_value" else self.said
+
+    def xcom_push(self, key: str, value: object) -> None:
+        self.said[key] = value
 
 
 @pytest.fixture
@@ -127,6 +132,37 @@ def test_a_driver_that_was_killed_is_tried_again(run: Run, submits: Submit) -> N
 
 
 @pytest.mark.parametrize(
+    ("script", "how"),
+    [
+        ("kill -9 $$", "exit code -9: SIGKILL has ended it, as the system does when memory is short, or a person."),
+        ("exit 137", "exit code 137: SIGKILL has ended it, as the system does when memory is short, or a person."),
+        ("exit 143", "exit code 143: SIGTERM has ended it."),
+        ("exit 75", "exit code 75."),
+    ],
+)
+def test_how_the_application_ended_and_what_happens_next_is_in_the_log(
+    run: Run,
+    submits: Submit,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    how: str,
+) -> None:
+    submits(script)
+    for tries, then in (
+        (1, "Airflow tries again soon (that is try 2 of 4)"),
+        (4, "Airflow doesn't try again by itself"),
+    ):
+        monkeypatch.setattr(TaskInstance, "try_number", tries, raising=False)
+        monkeypatch.setattr(TaskInstance, "max_tries", 3, raising=False)
+        with pytest.raises(AirflowException):
+            execute("rescale", run)
+        said = capsys.readouterr().out
+        assert f"the application of rescale has ended with {how} {then}" in said
+        assert "the step goes on where it was" in said
+
+
+@pytest.mark.parametrize(
     ("code", "line", "final"),
     [
         (1, "stateferry: run x is rejected: it is not published", True),
@@ -189,6 +225,16 @@ def test_while_another_run_has_the_lease_the_task_waits(run: Run, submits: Submi
     assert execute("snapshot", run)["seconds"] == 1.0
 
 
+def test_a_run_that_only_rescales_has_no_tables(run: Run, occasion: Occasion, submits: Submit) -> None:
+    request = MigrationRequest.model_validate({"work": "rescale only", "parallelism": 8})
+    for asked, name in ((request, "rescale"), (request.rehearsal(), "rehearsed")):
+        rescales = planned(asked, Occasion(name, occasion.as_of))[1]
+        assert rescales is not None
+        for step in ("migrate", "tables"):
+            with pytest.raises(AirflowSkipException, match="the run migrates no state, so it has no tables"):
+                execute(step, rescales)
+
+
 def test_a_rehearsal_is_not_cut_over_to(run: Run, occasion: Occasion, submits: Submit) -> None:
     other = Occasion("rehearsal", occasion.as_of)
     rehearsal = planned(MigrationRequest().rehearsal(), other)[1]
@@ -232,7 +278,7 @@ def test_tables_that_were_there_already_leave_no_facts_and_are_no_failure(
     context: Any = {"ti": TaskInstance(said), "task": operator, "outlet_events": events}
     operator.render_template_fields(context)
     assert operator.execute(context) == {"step": "tables", "seconds": 0.0}
-    assert events[steps.STATE_TABLES].extra == {"publication": 1}
+    assert events[JobAssets().tables].extra == {"publication": 1}
 
 
 def test_after_the_old_job_was_started_again_no_task_goes_on(run: Run, submits: Submit) -> None:

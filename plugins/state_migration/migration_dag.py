@@ -1,0 +1,109 @@
+"""The DAGs that migrate state: `state_migration` with its form, and one for each configured job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, TaskGroup, TriggerRule, chain
+
+from state_migration.approval import ApproveRun
+from state_migration.check_task import CheckSavepoint
+from state_migration.conclusion import Conclude
+from state_migration.dag_run import PLAN_TASK, REHEARSAL, REHEARSAL_AGAIN
+from state_migration.decide_task import Decide, WaitToStop
+from state_migration.flink_tasks import StartJob, TakeSavepoint
+from state_migration.form import migration_params
+from state_migration.jobs import DAG_ID, ConfiguredJob, configuration
+from state_migration.page_links import RunPageLink
+from state_migration.plan_task import PlanOperator
+from state_migration.return_task import ReturnToOldJob
+from state_migration.steps import JobAssets, StepOperator
+from state_migration.task_docs import DAG_DOC, TASK_DOCS
+from state_migration.task_names import APPROVE, CHECK, DECIDE, WAIT_TO_STOP
+from stateferry.runs.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
+
+_TITLE = "Migrate the state of a Flink job into a new savepoint, which is validated before it is published"
+
+
+def migration_dags() -> Iterator[DAG]:
+    """The DAG `state_migration`, which has a schedule only if one is configured, and a DAG for each configured job."""
+    found = configuration()
+    yield _dag(found.of_dag(DAG_ID))
+    for job in found.jobs:
+        if job.dag_id != DAG_ID:
+            yield _dag(job)
+
+
+def _dag(job: ConfiguredJob | None) -> DAG:
+    """The DAG of the job, or that of the form alone."""
+    schedule = (
+        None if job is None or job.schedule is None else CronTriggerTimetable(job.schedule, timezone=job.timezone)
+    )
+    is_of_one = job is not None and bool(job.name)
+    assets = JobAssets(None if job is None else job.name or None)
+    pool = {"pool": job.pool} if job is not None and job.pool is not None else {}
+    with DAG(
+        dag_id=DAG_ID if job is None else job.dag_id,
+        description=f"{_TITLE}: job {job.job}" if job is not None and is_of_one else _TITLE,
+        doc_md=DAG_DOC,
+        schedule=schedule,
+        start_date=datetime(2026, 1, 1),
+        catchup=False,
+        max_active_runs=1,
+        params=migration_params(job.request if job is not None and is_of_one else None),
+        default_args={"retries": 3, "retry_delay": timedelta(seconds=20), "retry_exponential_backoff": True},
+        tags=["stateferry"],
+    ) as dag:
+        _tasks(assets, pool)
+        for task in dag.tasks:
+            # Those of a rehearsal have its name before their own.
+            assert isinstance(task, BaseOperator)
+            task.doc_md = TASK_DOCS[task.task_id.rpartition(".")[2]]
+            task.operator_extra_links = (*task.operator_extra_links, RunPageLink())
+    return dag
+
+
+def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
+    """The tasks in their order.
+
+    A cut-over that stops the job is decided on a rehearsal, while the job runs; from `take_savepoint` on nobody is
+    asked. Any other cut-over is approved when it is validated. `plan` skips what a run doesn't need.
+    """
+    unless_skipped = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+    plan = PlanOperator(task_id=PLAN_TASK)
+    rehearsal, again = (_rehearsal(which, assets, pool) for which in (REHEARSAL, REHEARSAL_AGAIN))
+    decide, wait_to_stop = Decide(task_id=DECIDE), WaitToStop(task_id=WAIT_TO_STOP)
+    take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, trigger_rule=unless_skipped)
+    snapshot = StepOperator.of(Step.SNAPSHOT, assets, trigger_rule=unless_skipped, **pool)
+    migrate = StepOperator.of(Step.MIGRATE, assets, **pool)
+    rescale = StepOperator.of(Step.RESCALE, assets, trigger_rule=unless_skipped, **pool)
+    validate = StepOperator.of(Step.VALIDATE, assets, **pool)
+    approve = ApproveRun(task_id=APPROVE)
+    cut_over = StepOperator.of(Step.CUT_OVER, assets, trigger_rule=unless_skipped, **pool)
+    start_job = StartJob(task_id=JobStarted.name)
+    tables = StepOperator.of(Step.TABLES, assets, trigger_rule=unless_skipped, **pool)
+    return_to_old_job = ReturnToOldJob(task_id="return_to_old_job", trigger_rule=TriggerRule.ONE_FAILED)
+    check = CheckSavepoint(task_id=CHECK, **pool)
+    conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)
+
+    chain(plan, *rehearsal, decide, wait_to_stop, *again, take_savepoint)
+    chain(take_savepoint, snapshot, migrate, rescale, validate, approve, cut_over, start_job, tables)
+    # A checkpoint needs no savepoint, and a rehearsal that isn't too old isn't made again.
+    plan >> rehearsal[1]
+    wait_to_stop >> take_savepoint
+    plan >> take_savepoint
+    plan >> check >> conclude
+    plan >> snapshot >> rescale
+    validate >> cut_over >> tables
+    [take_savepoint, start_job] >> return_to_old_job
+    # Whatever `plan` skips, one of these is the last task at work.
+    [validate, cut_over, start_job, tables, return_to_old_job] >> conclude
+
+
+def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> list[BaseOperator]:
+    """The tasks of a rehearsal while the job runs."""
+    with TaskGroup(which, tooltip="A rehearsal while the job runs, on which the cut-over is decided"):
+        rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        steps = (StepOperator.of(step, assets, of_run=which, trigger_rule=rule, **pool) for step in IN_REHEARSAL)
+        return [TakeSavepoint(task_id=SavepointTaken.name, rehearsal=which), *steps]

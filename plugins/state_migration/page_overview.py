@@ -1,0 +1,153 @@
+"""What the pages show, from the catalog and the folders of runs, and only of what a user may read."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from state_migration.jobs import DAG_ID
+from state_migration.planning import default_catalog
+from state_migration.sources import home_folder
+from stateferry.durations import now_ms
+from stateferry.errors import StateferryError
+from stateferry.pages.jobs_page import Delayed, Disk, Job, Waiting
+from stateferry.pages.run_rows import RunRow, RunRows
+from stateferry.runs.convergence import convergence_of
+from stateferry.runs.lease import Lease
+from stateferry.runs.live_progress import LiveProgress
+from stateferry.runs.publications import Control, Publication
+from stateferry.runs.runs import folder_name, run_folder
+
+_FRESH_SECONDS = 2.0
+
+
+def dag_of(row: RunRow) -> str:
+    """The DAG whose readers may see the run. What the command line has run belongs to the DAG with the form."""
+    return row.dag_id or DAG_ID
+
+
+@dataclass(slots=True)
+class Overview:
+    """The runs and the catalog of this Airflow's home. Many threads may ask at once."""
+
+    home: str = field(default_factory=home_folder)
+    _rows: RunRows = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _catalog: Mapping[str, tuple[Publication | None, Lease | None]] = field(default_factory=dict)
+    _convergence: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    _problem: str = ""
+    _read_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._rows = RunRows(self.home)
+
+    def rows(self, readable: Collection[str]) -> tuple[RunRow, ...]:
+        """The runs whose DAG is readable, the newest first."""
+        return tuple(row for row in self._rows.rows() if dag_of(row) in readable)
+
+    def run(self, job_folder: str, run_id: str) -> RunRow | None:
+        """The run of a page's address, readable or not."""
+        return next(
+            (row for row in self._rows.rows() if row.run_id == run_id and folder_name(row.job) == job_folder), None
+        )
+
+    def of_dag_run(self, dag_id: str, dag_run_id: str) -> tuple[RunRow, ...]:
+        """The runs that the DAG run has made, the newest first."""
+        return tuple(row for row in self._rows.rows() if (row.dag_id, row.dag_run_id) == (dag_id, dag_run_id))
+
+    def jobs(
+        self,
+        readable: Collection[str],
+        base: str,
+        waiting: Iterable[Waiting] = (),
+        delayed: Iterable[Delayed] = (),
+    ) -> list[Job]:
+        """The jobs that have readable runs; a publication or a lease of another run isn't shown."""
+        by_job: dict[str, list[RunRow]] = {}
+        for row in self.rows(readable):
+            by_job.setdefault(row.job, []).append(row)
+        asked, late = tuple(waiting), tuple(delayed)
+        return [self._job(name, tuple(rows), base, asked, late) for name, rows in sorted(by_job.items())]
+
+    def _job(
+        self,
+        name: str,
+        rows: tuple[RunRow, ...],
+        base: str,
+        questions: tuple[Waiting, ...],
+        delayed: tuple[Delayed, ...],
+    ) -> Job:
+        published, lease = self.catalog().get(name, (None, None))
+        known = {row.run_id for row in rows}
+        dag_runs = {row.dag_run_id for row in rows}
+        at_work = lease is not None and lease.expires_at > now_ms() and lease.run_id in known
+        progress = None
+        if lease is not None and at_work:
+            progress = LiveProgress.of(run_folder(self.home, name, lease.run_id).child("progress.json"))
+        return Job(
+            name,
+            f"{base}/jobs/{folder_name(name)}",
+            rows,
+            published if published is not None and published.record.run_id in known else None,
+            lease if at_work else None,
+            progress,
+            tuple(one for one in questions if one.dag_run_id in dag_runs),
+            tuple(one for one in delayed if one.dag_run_id in dag_runs),
+            self._converges(name, rows),
+        )
+
+    def _converges(self, job: str, rows: tuple[RunRow, ...]) -> tuple[str, ...]:
+        """How the job's states converge, told to whom may read all of its runs.
+
+        This reads all runs, so it is done again only when the newest has changed.
+        """
+        if sum(row.job == job for row in self._rows.rows()) != len(rows):
+            return ()
+        newest = rows[0]
+        before = self._convergence.get(job)
+        if before is None or before[0] != newest.changed_at:
+            try:
+                lines = tuple(one.line for one in convergence_of(self.home, job))
+            except StateferryError as error:
+                lines = (f"not known: {error}",)
+            before = self._convergence[job] = (newest.changed_at, lines)
+        return before[1]
+
+    def catalog(self) -> Mapping[str, tuple[Publication | None, Lease | None]]:
+        """The standing publication and the lease of each job."""
+        with self._lock:
+            if time.monotonic() - self._read_at > _FRESH_SECONDS:
+                self._read_catalog()
+            return self._catalog
+
+    @property
+    def problem(self) -> str:
+        """Why the catalog can't be read; empty if it can."""
+        return self._problem
+
+    def _read_catalog(self) -> None:
+        try:
+            with Control.if_there(default_catalog()) or nullcontext() as control:
+                jobs = control.jobs() if control is not None else ()
+                self._catalog = {
+                    job: (control.standing(job), control.lease_of(job)) for job in jobs if control is not None
+                }
+                self._problem = ""
+        except StateferryError as error:
+            self._problem = str(error)
+        self._read_at = time.monotonic()
+
+    def disks(self) -> list[Disk]:
+        """The room where runs are kept."""
+        if "://" in self.home:
+            return [Disk(self.home, None, None)]
+        there = Path(self.home)
+        while not there.exists():
+            there = there.parent
+        usage = shutil.disk_usage(there)
+        return [Disk(self.home, usage.free, usage.total)]

@@ -1,0 +1,52 @@
+"""What Airflow's page shows as the documentation of the DAG and of each of its tasks."""
+
+from __future__ import annotations
+
+DAG_DOC = """\
+Takes a savepoint of a Flink job through these steps, and publishes a new savepoint from which the new job starts:
+
+1. **snapshot** reads the source once and refuses what a later step could not handle.
+2. **rescale** builds the new savepoint; **validate** compares every entry with the source.
+3. A person **approves**. A cut-over that stops the job is approved on a rehearsal, while the job still runs.
+4. **cut_over** publishes exactly what was validated; **start_job** starts the new job; **tables** follow.
+
+If it fails after the job was stopped, **return_to_old_job** starts the old job again. The source is never changed. A
+rehearsal does everything but ask, publish and start. **conclude** says how the run ended: begin to read there.
+
+*Trigger* with the form unchanged migrates the demo savepoint. `stateferry inspect SAVEPOINT` lists the operators and
+states of a savepoint, by the names that the form wants.
+"""
+
+_AGAIN = "If its application is lost, Airflow tries again, and the step goes on where it was."
+
+TASK_DOCS = {
+    "plan": "Checks the form before any work, and says all that is wrong in it.\n\nIt chooses the savepoint, makes the "
+    "run's folder and skips the tasks that this run doesn't need. Its log has the whole plan.",
+    "check": "In mode *check only*: looks into the savepoint, and says what is in it, what can be migrated, and how "
+    "long a cut-over would take.\n\nIts log has the answer, which is also kept under `checks/` in the home.",
+    "take_savepoint": "Has Flink take a savepoint.\n\nFor a cut-over Flink stops the job with it; from then on the job "
+    "stands still until the new job runs. Clearing this task doesn't take a second savepoint.",
+    "snapshot": f"Reads the savepoint once, counts its entries, and keeps digests of its bytes.\n\nIt refuses what a "
+    f"later step could not handle, before anything is written. {_AGAIN}",
+    "migrate": f"In a rehearsal: writes the rows of new and changed keys into the tables.\n\nA cut-over does so after "
+    f"the publication, in the task tables. {_AGAIN}",
+    "rescale": f"Builds the new savepoint from the bytes of the old one: each map becomes rows.\n\nAll other state is "
+    f"carried over. {_AGAIN}",
+    "validate": f"Reads source and new savepoint again, and compares every entry, timestamp and key group.\n\nA red "
+    f"report fails this task for good; its log names the checks that failed, with samples. {_AGAIN}",
+    "decide": "Asks a person whether to cut over, while the job still runs.\n\nThe question has the rehearsal's report "
+    "and how long the job is likely to stand still.",
+    "wait_to_stop": "Waits until the job may be stopped: for its window, if the request names one.\n\nThe job runs on "
+    "meanwhile.",
+    "approve": "Shows the report and asks a person.\n\nA no, or no answer in time, ends the run as rejected, for good.",
+    "cut_over": "Publishes exactly what was validated, if the report is green.\n\nOne record in the catalog decides; "
+    "clearing this task publishes nothing twice.",
+    "start_job": "Starts the new job from the new savepoint, and waits for its first checkpoint.\n\nIf that doesn't "
+    "come in time, return_to_old_job starts the old job again.",
+    "tables": f"Writes the tables of what was published and compares them.\n\nIf it fails, nothing of the publication "
+    f"changes: remove the cause and clear this task. {_AGAIN}",
+    "return_to_old_job": "After a failure: makes sure that the new job has ended, rolls back, and starts the old job."
+    "\n\nOnce the new job has completed a checkpoint it changes nothing, and a person must decide.",
+    "conclude": "Shows the report and says how the run ended, or why it was refused.\n\nIt is green if and only if "
+    "everything was done that was asked for.",
+}

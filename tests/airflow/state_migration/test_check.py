@@ -1,0 +1,199 @@
+"""Mode *check only*: a savepoint is looked into, the answer is told, and there is no run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from state_migration.check_task import CheckSavepoint, answer_lines, note_of
+from state_migration.conclusion import Conclude
+from state_migration.dag_run import REFUSED
+from state_migration.jobs import configuration_of
+from state_migration.migration_dag import migration_dags
+from state_migration.planning import Occasion, check_of
+from state_migration.request import MigrationRequest
+from state_migration.task_names import not_needed
+
+from stateferry.errors import RefusedError
+from stateferry.runs.facts import RescaleFacts, SnapshotFacts, StateSize, ValidateFacts
+from stateferry.runs.publications import Control
+from tests.airflow.state_migration.test_conclusion import a_run
+from tests.airflow.state_migration.test_steps import Submit, TaskInstance, run, submits  # noqa: F401
+
+# Airflow's hook leaves it to the garbage collector to close what it has read spark-submit's output from.
+pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO.*:pytest.PytestUnraisableExceptionWarning")
+
+EVIL = "x\n\x1b[31m<script>"
+WIDEST = 120
+
+
+def state(name: str, reason: str | None = None, **others: object) -> dict[str, Any]:
+    worth = {"blobs": 70, "entries": {"median": 20}, "worth_it": True, "reason": None}
+    usual = {"name": name, "kind": "VALUE", "type": "Map<String,Long>", "ttl": True, "entries": 70, "bytes": 400}
+    known = {"migratable": reason is None, "reason": reason, "worth": None if reason else worth}
+    return {**usual, **known, **others}
+
+
+def found(*problems: str, **operator: object) -> dict[str, Any]:
+    states = [state("mainState"), state("seen", "a ValueState<Boolean>, not of a map", type="Boolean", bytes=100)]
+    usual = {"id": "ab", "uid": "main", "name": None, "parallelism": 4, "max_parallelism": 128}
+    kept = [{"name": "offsets", "mode": "split", "elements": 3}]
+    one = {**usual, "keyed": {"key_type": "String", "states": states}, "operator_states": kept, **operator}
+    answer = {"path": "/savepoints/one", "format": "canonical", "checkpoint_id": 7, "operators": [one]}
+    return answer | ({"problems": list(problems)} if problems else {})
+
+
+def test_the_answer_is_told_in_short_lines() -> None:
+    lines = list(answer_lines(found(), None, None))
+    assert lines == [
+        "/savepoints/one",
+        "canonical, checkpoint 7, 1 operator, 500 B of keyed state",
+        "operator main: parallelism 4, max parallelism 128, keyed by String",
+        "- mainState: VALUE of Map<String,Long>, with time to live, 70 entries, 400 B",
+        "  can be migrated",
+        "  70 maps of 20 entries (median); worth it",
+        "- seen: VALUE of Boolean, with time to live, 70 entries, 100 B",
+        "  can't be migrated: a ValueState<Boolean>, not of a map",
+        "- offsets: operator state (split), carried over",
+        "how long a cut-over takes isn't known: give the job's name (the field job), if it has been rehearsed",
+    ]
+    assert max(map(len, lines)) <= WIDEST
+    assert note_of(found(), None) == "check /savepoints/one: 2 keyed states; can be migrated: mainState of main"
+    assert "it can be migrated as the form says" in list(answer_lines({**found(), "problems": []}, None, None))
+    told = list(answer_lines(found("no such state"), None, None))
+    assert told[-3:-1] == ["it can't be migrated as the form says:", "- no such state"]
+    assert note_of(found("no such state"), None).endswith("but not as the form says: no such state")
+
+
+def test_an_operator_without_keyed_state_or_names_is_told_too() -> None:
+    lines = list(answer_lines(found(keyed=None, uid=None, operator_states=[]), None, None))
+    assert lines[2:-1] == ["operator ab: parallelism 4, max parallelism 128"]
+    assert "can be migrated: none" in note_of(found(keyed=None), None)
+
+
+@pytest.mark.parametrize("source", ["path", "folder", "checkpoint"])
+def test_no_name_is_needed(source: str) -> None:
+    field = {"path": "savepoint", "folder": "savepoint_folder", "checkpoint": "checkpoint_folder"}[source]
+    request = MigrationRequest.model_validate({"mode": "check only", "source": source, field: "/in"})
+    assert request.rehearses
+    assert not request.stops_job
+    assert not request.names_states
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"source": "flink", "flink_job": "a", "savepoint_directory": "/in"}, "'check only' takes none: choose"),
+        ({"source": "path", "savepoint": "/in", "operator": "main"}, "legacy_state: missing"),
+        ({"start_job": True, "jar": "new.jar"}, "a rehearsal starts no job"),
+    ],
+)
+def test_what_a_check_cannot_do_is_refused(values: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        MigrationRequest.model_validate({"mode": "check only", **values})
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: {"jobs": {"orders": {"request": one}}}])
+def test_the_schedule_does_not_check(wrap: Any) -> None:
+    read = configuration_of(json.dumps(wrap({"mode": "check only"})), "the file")
+    assert read.jobs == ()
+    assert "mode: 'check only' is for the form alone" in read.problems[0]
+
+
+def test_all_other_tasks_are_left_out() -> None:
+    (dag,) = migration_dags()
+    left_out = set(not_needed(MigrationRequest(mode="check only")))
+    assert set(dag.task_dict) - left_out == {"plan", "check", "return_to_old_job", "conclude"}
+    for mode in ("rehearse", "cut over"):
+        assert "check" in set(not_needed(MigrationRequest.model_validate({"mode": mode})))
+
+
+def checked(submits: Submit, request: MigrationRequest, occasion: Occasion, answer: dict[str, Any]) -> Any:  # noqa: F811
+    asked = check_of(request, occasion)
+    said = {"job": asked.job, "savepoint": asked.savepoint, "report": asked.report, "wanted": asked.wanted}
+    Path(asked.report).parent.mkdir(parents=True, exist_ok=True)
+    written = Path(asked.report).with_suffix(".new")
+    written.write_text(json.dumps(answer))
+    submits(f'for one in "$@"; do echo "$one"; done > {written}.said; mv {written} {asked.report}')
+    operator = CheckSavepoint(task_id="check")
+    context: Any = {"ti": TaskInstance({**said, "request": request.model_dump()}), "task": operator}
+    operator.render_template_fields(context)
+    return operator.execute(context), context, Path(f"{written}.said").read_text().splitlines()
+
+
+def test_the_application_gets_the_savepoint_and_the_plan(
+    home: Path,
+    occasion: Occasion,
+    submits: Submit,  # noqa: F811
+) -> None:
+    request = MigrationRequest(mode="check only")
+    answer, context, arguments = checked(submits, request, occasion, {**found(), "problems": []})
+    assert answer["migratable"] == ["main/mainState"]
+    assert answer["problems"] == []
+    assert answer["outage"] is None
+    assert context["ti"].said["note"].startswith("check /savepoints/one: 2 keyed states")
+    at = arguments.index("--savepoint")
+    assert arguments[at + 1] == str(home / "demo" / "legacy")
+    plan = json.loads(arguments[arguments.index("--wanted") + 1])
+    assert plan["operators"][0]["states"][0]["legacy"] == "mainState"
+    assert "catalog_uri" not in plan
+    assert not (home / "runs").exists()
+    without = MigrationRequest(mode="check only", source="path", savepoint=str(home / "demo" / "legacy"))
+    _, _, arguments = checked(submits, without, occasion, found())
+    assert arguments[arguments.index("--wanted") + 1] == ""
+
+
+@pytest.mark.usefixtures("home")
+def test_earlier_runs_of_the_job_say_how_long_it_would_take(occasion: Occasion, submits: Submit) -> None:  # noqa: F811
+    for number in range(3):
+        one = a_run(Occasion(f"night {number}", occasion.as_of), MigrationRequest().rehearsal())
+        one.keep(SnapshotFacts(states={"main/mainState": StateSize(70, 500)}, seconds=4.0))
+        one.keep(RescaleFacts(seconds=5.0))
+        one.keep(ValidateFacts(seconds=6.0))
+    answer, context, _ = checked(submits, MigrationRequest(mode="check only"), occasion, found())
+    assert answer["outage"] == pytest.approx(16, abs=2)
+    assert "outage about 16 s" in context["ti"].said["note"]
+    assert any("a cut-over is likely to keep the job still for 16 s" in line for line in answer["answer"])
+    assert any("rests on the last 3 runs of this job" in line for line in answer["answer"])
+
+
+@pytest.mark.usefixtures("home")
+def test_a_refusal_is_told_and_not_tried_again(occasion: Occasion, submits: Submit) -> None:  # noqa: F811
+    submits("echo 'stateferry: the savepoint is damaged'; exit 3")
+    asked = check_of(MigrationRequest(mode="check only"), occasion)
+    operator = CheckSavepoint(task_id="check")
+    ti = TaskInstance({"savepoint": asked.savepoint, "report": asked.report, "wanted": asked.wanted})
+    operator.render_template_fields({"ti": ti, "task": operator})  # type: ignore[typeddict-item]
+    with pytest.raises(AirflowFailException, match="legacy: the savepoint is damaged"):
+        operator.execute({"ti": ti, "task": operator})  # type: ignore[typeddict-item]
+    assert ti.said[REFUSED] == "the savepoint is damaged"
+    request = {"request": MigrationRequest(mode="check only").model_dump()}
+    said = {("plan", "return_value"): request, ("check", REFUSED): "the savepoint is damaged"}
+    concluding = SimpleNamespace(
+        dag_id="x", run_id="x", xcom_pull=lambda task_ids, key="return_value": said.get((task_ids, key))
+    )
+    with pytest.raises(AirflowFailException, match="the savepoint was not checked: the savepoint is damaged"):
+        Conclude(task_id="conclude").execute({"ti": concluding})  # type: ignore[typeddict-item]
+    said["check", "return_value"] = {"migratable": [], "answer": ["nothing in it"]}
+    assert Conclude(task_id="conclude").execute({"ti": concluding}) == {"migratable": []}  # type: ignore[typeddict-item]
+
+
+def test_a_wrong_operator_is_refused_before_a_jvm_starts(home: Path, occasion: Occasion) -> None:
+    request = MigrationRequest.model_validate(
+        {
+            "mode": "check only",
+            "source": "path",
+            "savepoint": str(home / "demo" / "legacy"),
+            "operator": "mian",
+            "legacy_state": "a",
+            "new_state": "b",
+        }
+    )
+    with pytest.raises(RefusedError, match=r"no operator 'mian'\. There are: main"):
+        check_of(request, occasion)
+    with Control(f"sqlite:///{home}/catalog.db") as control:
+        assert control.jobs() == ()

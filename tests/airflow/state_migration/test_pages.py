@@ -1,0 +1,307 @@
+"""The pages in Airflow: each shows what its reader may read, and nothing to somebody without a login."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from airflow.api_fastapi.common.db.common import _get_session
+from airflow.api_fastapi.core_api import security
+from airflow.models import import_all_models
+from airflow.models.base import Base
+from airflow.models.dag import DagModel
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.taskreschedule import TaskReschedule
+from airflow.models.xcom import XComModel
+from fastapi import FastAPI
+from jwt import InvalidTokenError
+from sqlalchemy import create_engine, insert
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
+from starlette.testclient import TestClient
+from state_migration import page_app, page_notes
+from state_migration.page_links import NOTE, PREFIX, RunPageLink
+from state_migration.page_overview import Overview
+from state_migration.page_plugin import StateferryPlugin
+from state_migration.planning import Occasion, planned
+from state_migration.request import MigrationRequest
+
+from stateferry.durations import now_ms
+from stateferry.runs.facts import Began, MigrateFacts
+from stateferry.runs.live_progress import LiveProgress
+from stateferry.runs.publications import Control, Record
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.tables.counts import TableCounts
+
+ORDERS, BILLS, FORM = "state_migration_orders", "state_migration_bills", "state_migration"
+USERS = {"all": {ORDERS, BILLS, FORM}, "ada": {ORDERS}, "nobody": set[str]()}
+
+
+LATER = Occasion("later", datetime(2026, 11, 21, tzinfo=UTC))
+
+
+class AuthManager:
+    """Knows users by their token, and of each the DAGs that are readable."""
+
+    async def get_user_from_token(self, token: str) -> str:
+        if token not in USERS:
+            raise InvalidTokenError
+        return token
+
+    def get_authorized_dag_ids(self, *, user: str, method: str) -> set[str]:
+        assert method == "GET"
+        return USERS[user]
+
+    def is_authorized_dag(self, *, method: str, user: str, details: Any, access_entity: Any = None) -> bool:
+        assert method == "GET"
+        return details.id in USERS[user]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    client: TestClient
+    session: Session
+    orders: Run
+    bills: Run
+    by_hand: Run
+
+    def status(self, user: str | None, path: str) -> int:
+        return int(self.get(user, path).status_code)
+
+    def get(self, user: str | None, path: str) -> Any:
+        headers = {} if user is None else {"Authorization": f"Bearer {user}"}
+        return self.client.get(f"{PREFIX}{path}", headers=headers)
+
+    def words(self, user: str, path: str) -> str:
+        answer = self.get(user, path)
+        assert answer.status_code == 200, answer.text
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "<script" not in answer.text
+        return str(answer.text)
+
+    def task(self, dag_id: str, dag_run_id: str, task_id: str, state: str | None = None) -> UUID:
+        id_ = uuid4()
+        of_task = {"id": id_, "dag_id": dag_id, "run_id": dag_run_id, "task_id": task_id, "map_index": -1}
+        needed = {"pool": "default_pool", "pool_slots": 1, "max_tries": 3, "try_number": 1, "state": state}
+        columns = {column.name for column in TaskInstance.__table__.columns}
+        known = {name: value for name, value in needed.items() if name in columns}
+        self.session.execute(insert(TaskInstance.__table__).values(**of_task, **known))
+        return id_
+
+    def delay(self, dag_id: str, dag_run_id: str, *until: datetime) -> None:
+        of_task = self.task(dag_id, dag_run_id, "wait_to_stop", "up_for_reschedule")
+        for at in until:
+            self.session.add(TaskReschedule(of_task, at, at, at))
+        self.session.commit()
+
+    def ask(self, dag_id: str, dag_run_id: str, people: list[dict[str, str]]) -> None:
+        id_, now = self.task(dag_id, dag_run_id, "approve"), datetime(2026, 11, 22, tzinfo=UTC)
+        asked = HITLDetail(
+            ti_id=id_, options=["Approve"], subject="Cut over <b>orders</b>?", assignees=people, params={}
+        )
+        asked.created_at = now
+        self.session.add(asked)
+        self.session.commit()
+
+
+def a_run(home: Path, job: str, occasion: Occasion, dag_id: str | None, state: RunState) -> Run:
+    request = MigrationRequest.model_validate({"job": job, "target": f"{home}/{job}"}).rehearsal()
+    run = planned(request, Occasion(f"{job}-{occasion.run_id}", occasion.as_of))[1]
+    assert run is not None
+    run.keep(Began(1, dag_id, None if dag_id is None else f"manual__{job}+1"))
+    run.enter(RunState.RUNNING, 5)
+    if state is not RunState.RUNNING:
+        run.enter(state, 6, "no room" if state is RunState.FAILED else "")
+    return run
+
+
+@pytest.fixture
+def world(home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    import_all_models()  # type: ignore[no-untyped-call]
+    Base.metadata.create_all(engine, [one.__table__ for one in (TaskInstance, HITLDetail, XComModel, TaskReschedule)])
+    for module in (security, page_app):
+        monkeypatch.setattr(module, "get_auth_manager", AuthManager)
+    monkeypatch.setattr(DagModel, "get_team_name", lambda _: None)
+    page_app._overview.cache_clear()
+    page_app.pages_app.cache_clear()
+    runs = (
+        a_run(home, "orders", occasion, ORDERS, RunState.RUNNING),
+        a_run(home, "bills", occasion, BILLS, RunState.FAILED),
+        a_run(home, "by hand", occasion, None, RunState.FAILED),
+    )
+    (mounted,) = StateferryPlugin.fastapi_apps
+    app = FastAPI()
+    app.mount(mounted["url_prefix"], mounted["app"])
+    with Session(engine) as session:
+        page_app.pages_app().dependency_overrides[_get_session] = lambda: session
+        with TestClient(app) as client:
+            yield World(client, session, *runs)
+    page_app._overview.cache_clear()
+    page_app.pages_app.cache_clear()
+
+
+def pages_of(run: Run) -> list[str]:
+    job = run.folder.parent.name
+    return [f"/jobs/{job}/history", f"/jobs/{job}/runs/{run.plan.run_id}"]
+
+
+def test_nothing_is_shown_without_a_login(world: World) -> None:
+    pages = ["/", *pages_of(world.orders), f"/dags/{ORDERS}/runs/manual__orders+1", "/jobs/x/runs/y"]
+    for page in pages:
+        assert world.status(None, page) == 401, page
+        assert world.status("a forged token", page) == 403, page
+    for page in ("/docs", "/openapi.json", "/redoc"):
+        assert world.status(None, page) == 404, page
+
+
+def test_nothing_is_changed_by_a_page(world: World) -> None:
+    for page in ("/", *pages_of(world.orders)):
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            answer = world.client.request(method, f"{PREFIX}{page}", headers={"Authorization": "Bearer all"})
+            assert answer.status_code == 405, page
+
+
+def test_a_list_has_what_the_reader_may_read(world: World) -> None:
+    assert "There is no run yet that you may look at" in world.words("nobody", "/")
+    ada = world.words("ada", "/")
+    assert "/stateferry/jobs/orders/history" in ada
+    assert "bills" not in ada
+    assert "by hand" not in ada
+    everything = world.words("all", "/")
+    for name in ("orders", "bills", "by hand", "no room", "Room on disk"):
+        assert name in everything
+
+
+def test_a_page_needs_the_right_to_read_its_dag(world: World) -> None:
+    for page in (*pages_of(world.orders), f"/dags/{ORDERS}/runs/manual__orders%2B1"):
+        assert world.status("ada", page) == 200, page
+        assert world.status("nobody", page) in (403, 404), page
+    for run in (world.bills, world.by_hand):
+        for page in pages_of(run):
+            assert world.status("all", page) == 200, page
+            assert world.status("ada", page) in (403, 404), page
+    assert world.status("ada", pages_of(world.bills)[1]) == 403
+    assert world.status("ada", f"/dags/{BILLS}/runs/manual__bills%2B1") == 403
+    # The DAG of the address must be that of the run.
+    assert world.status("ada", f"/dags/{ORDERS}/runs/manual__bills%2B1") == 404
+    # Whether a run exists is told to those who might read it.
+    assert world.status("ada", "/jobs/orders/runs/none") == 403
+    assert world.status("all", "/jobs/orders/runs/none") == 404
+    assert world.status("all", "/jobs/orders/history?page=0") == 422
+    assert world.status("all", "/jobs/orders/history?page=99") == 200
+
+
+def test_what_is_at_work_and_who_is_waited_for(world: World) -> None:
+    plan = world.orders.plan
+    record = Record(
+        run_id=plan.run_id,
+        plan_fingerprint=plan.fingerprint,
+        source=plan.source,
+        checkpoint_id=1,
+        target=plan.target,
+        metadata_digest="",
+        tables={},
+    )
+    with Control(plan.catalog_uri) as control:
+        held = control.acquire(plan.job, plan.run_id)
+        control.publish(held, record, replaces=None)
+        LiveProgress("rescale", 3, 8, 10.0, now_ms(), 5_000_000, "B").keep(world.orders.progress)
+        world.ask(ORDERS, "manual__orders+1", [{"id": "1", "name": "Bob"}, {"id": "2", "name": "Eve"}])
+        world.ask(BILLS, "manual__bills+1", [])
+        said = world.words("ada", "/")
+    for words in (
+        "rescale: 3 of 8 tasks, 500.0 kB/s, about 17 s left",
+        "publication 1",
+        "<strong>Bob, Eve</strong>",
+        "Cut over &lt;b&gt;orders&lt;/b&gt;?",
+        f"/dags/{ORDERS}/runs/manual__orders%2B1/tasks/approve/required_actions",
+        'http-equiv="refresh" content="5"',
+    ):
+        assert words in said, words
+    assert "anybody" not in said
+    assert "anybody who may answer" in world.words("all", "/")
+
+
+def test_what_waits_for_its_time_is_told_to_its_readers(world: World) -> None:
+    first, last = datetime(2026, 11, 22, 1, tzinfo=UTC), datetime(2026, 11, 22, 2, tzinfo=UTC)
+    world.delay(ORDERS, "manual__orders+1", first, last)
+    said = world.words("ada", "/")
+    assert f'/dags/{ORDERS}/runs/manual__orders%2B1/tasks/wait_to_stop">wait_to_stop</a> looks again at' in said
+    assert "2026-11-22 02:00:00 UTC; its log says for what" in said
+    assert 'http-equiv="refresh" content="5"' in said
+    assert "looks again" not in world.words("nobody", "/")
+
+
+def test_a_run_links_to_its_jobs_in_flink(world: World) -> None:
+    known = {"dag_run_id": 1, "map_index": -1, "key": "flink_job_url", "dag_id": ORDERS, "run_id": "manual__orders+1"}
+    for task, address in (("start_job", "http://flink:8081/#/job/running/ab/overview"), ("bad", "javascript:alert(1)")):
+        world.session.execute(insert(XComModel.__table__).values(**known, task_id=task, value=f'"{address}"'))
+    world.session.commit()
+    page = pages_of(world.orders)[1]
+    said = world.words("ada", page)
+    assert 'href="http://flink:8081/#/job/running/ab/overview">Flink job of start_job</a>' in said
+    assert "javascript" not in said
+    assert "flink:8081" not in world.words("all", pages_of(world.bills)[1])
+
+
+def test_how_a_lazy_migration_converges_is_told_to_who_may_read_all_runs(world: World, home: Path) -> None:
+    counts = TableCounts(keys_migrated_by_job=60, keys_migrated_by_ferry=20, keys_left=20)
+    run = world.orders
+    run.keep(MigrateFacts(counts={"main/mainState": counts}))
+    line = "main/mainState: 80.0 % of 100 keys migrated: 60 by the job, 20 by Stateferry; 20 left"
+    assert line in world.words("ada", "/")
+    others = planned(MigrationRequest.model_validate({"job": "orders", "target": f"{home}/x"}).rehearsal(), LATER)[1]
+    assert others is not None
+    others.keep(Began(1, BILLS, "manual__bills+2"))
+    page_app._overview.cache_clear()
+    assert line not in world.words("ada", "/")
+    assert line in world.words("all", "/")
+
+
+def test_a_publication_of_a_run_that_is_not_readable_is_not_shown(world: World) -> None:
+    with Control(world.orders.plan.catalog_uri) as control:
+        control.acquire("orders", "another-run")
+    (job,) = Overview().jobs({ORDERS}, "")
+    assert (job.published, job.lease) == (None, None)
+
+
+def test_a_catalog_that_cannot_be_read_is_told(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_bytes(b"no database" * 1000)
+    monkeypatch.setenv("STATEFERRY_CATALOG", f"sqlite:///{tmp_path}/broken.db")
+    assert "the catalog" in world.words("all", "/")
+
+
+def test_each_task_links_to_its_run() -> None:
+    key: Any = SimpleNamespace(dag_id=ORDERS, run_id="manual__2026-11-22T00:00:00+00:00")
+    made = RunPageLink().get_link(SimpleNamespace(), ti_key=key)  # type: ignore[arg-type]
+    assert made == f"/stateferry/dags/{ORDERS}/runs/manual__2026-11-22T00%3A00%3A00%2B00%3A00"
+
+
+def dag_run(**values: Any) -> Any:
+    """As the listener gets it."""
+    return SimpleNamespace(**values)
+
+
+def test_the_note_of_a_dag_run_says_what_came_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_notes, "object_session", lambda _: world.session)
+    values = {"dag_run_id": 1, "task_id": "conclude", "map_index": -1, "key": NOTE, "dag_id": ORDERS, "run_id": "one"}
+    world.session.execute(insert(XComModel.__table__).values(**values, value="cut over orders: published"))
+    world.session.commit()
+    own = dag_run(dag_id=ORDERS, run_id="one", dag_run_note=None, note=None)
+    page_notes.on_dag_run_success(own, "")
+    assert own.note == "cut over orders: published"
+    by_a_person = dag_run(dag_id=ORDERS, run_id="one", dag_run_note=SimpleNamespace(user_id="ada"), note="mine")
+    page_notes.on_dag_run_failed(by_a_person, "")
+    assert by_a_person.note == "mine"
+    of_others = dag_run(dag_id="another", run_id="one", dag_run_note=None, note=None)
+    page_notes.on_dag_run_failed(of_others, "")
+    assert of_others.note is None

@@ -1,0 +1,118 @@
+"""What `plan` makes of who asks: the schedule cuts over once, and a form asks nobody less than the configuration."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+from state_migration.form import migration_params
+from state_migration.migration_dag import migration_dags
+from state_migration.plan_task import PlanOperator
+
+from stateferry.runs.publications import Control, Record
+from stateferry.runs.runs import Run
+from stateferry.savepoint.storage import Location
+from tests.airflow.state_migration.conftest import AS_OF
+
+ORDERS = "state_migration_orders"
+
+
+@pytest.fixture
+def configure(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def configured(by_schedule: str = "cut over", **request: object) -> None:
+        savepoint = {"source": "path", "savepoint": str(home / "demo" / "legacy"), "operator": "main"}
+        states = {"legacy_state": "mainState", "new_state": "newMainState"}
+        entry = {"request": {**savepoint, **states, **request}, "by_schedule": by_schedule}
+        monkeypatch.setenv("AIRFLOW_VAR_STATE_MIGRATION", json.dumps({"jobs": {"orders": entry}}))
+
+    return configured
+
+
+def planned(run_id: str, run_type: str, **conf: object) -> Run:
+    """The run that the task `plan` of a DAG run makes."""
+    dag = next(dag for dag in migration_dags() if dag.dag_id == ORDERS)
+    plan = dag.task_dict["plan"]
+    assert isinstance(plan, PlanOperator)
+    pushed: dict[str, Any] = {}
+    at = AS_OF + timedelta(days=int(run_id[-1]))
+    dag_run = SimpleNamespace(
+        dag_id=ORDERS, run_id=run_id, data_interval_end=at, run_after=at, start_date=at, run_type=run_type, conf=conf,
+        triggering_user_name="ada",
+    )  # fmt: skip
+    ti = SimpleNamespace(dag_id=ORDERS, xcom_push=lambda key, value: pushed.update({key: value}))
+    params = {**dag.params.dump(), **conf}
+    with pytest.raises(DownstreamTasksSkipped):
+        plan.execute({"ti": ti, "dag_run": dag_run, "params": params})  # type: ignore[typeddict-item]
+    return Run.open(Location.of(pushed["return_value"]["folder"]))
+
+
+def refused(**conf: object) -> str:
+    """Why a form's run is refused."""
+    with pytest.raises(AirflowFailException) as caught:
+        planned("manual__1", "manual", **conf)
+    return str(caught.value)
+
+
+def test_the_schedule_cuts_over_once(configure: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    configure()
+    first = planned("scheduled__1", "scheduled")
+    assert not first.plan.rehearse
+    # A task that is cleared, or tried again, is the same night.
+    assert not planned("scheduled__1", "scheduled").plan.rehearse
+    capsys.readouterr()
+    assert planned("scheduled__2", "scheduled").plan.rehearse
+    said = capsys.readouterr().out
+    assert f"the schedule has tried to cut over job orders before (run {first.plan.run_id})" in said
+    assert "so this run rehearses: cut over by the form" in said
+
+
+def test_a_publication_that_stands_is_not_replaced_by_the_schedule(
+    configure: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure()
+    by_hand = planned("manual__1", "manual").plan
+    record = Record(
+        run_id=by_hand.run_id, plan_fingerprint="x", source="/in", checkpoint_id=1, target="/out", metadata_digest="",
+        tables={},
+    )  # fmt: skip
+    with Control(by_hand.catalog_uri) as control:
+        control.publish(control.acquire("orders", by_hand.run_id), record, replaces=None)
+    assert planned("scheduled__2", "scheduled").plan.rehearse
+    assert "publication 1 of job orders stands, so this run rehearses" in capsys.readouterr().out
+
+
+def test_only_who_opted_in_is_cut_over_by_schedule(configure: Any) -> None:
+    configure()
+    assert planned("backfill__1", "backfill").plan.rehearse
+    # A run by hand before it is none of the schedule.
+    assert not planned("manual__1", "manual").plan.rehearse
+    assert not planned("scheduled__1", "scheduled").plan.rehearse
+    configure("rehearse")
+    assert planned("scheduled__2", "scheduled").plan.rehearse
+
+
+def test_a_form_asks_no_fewer_people_than_the_configuration_wants(configure: Any) -> None:
+    configure(approvers=["ada", "grace"], four_eyes=True)
+    wants = "jobs.orders.request wants it for job orders, and the form can't change that"
+    assert f"the form: four_eyes: off, but the Airflow variable state_migration: {wants}" in refused(four_eyes=False)
+    for wrong in (None, "ada, eve", "eve"):
+        said = refused(approvers=wrong)
+        assert "the form: approvers: expected some of ada, grace: the Airflow variable" in said
+    assert "only ada, who has triggered this run, and four_eyes is on" in refused(approvers="ada")
+    assert "four_eyes: off" in refused(approval=False, approvers=None, four_eyes=False)
+    for approvers in ("grace", "ada, grace", ["grace", "ada"]):
+        assert not planned("manual__2", "manual", approvers=approvers).plan.rehearse
+    # A rehearsal publishes nothing, so nobody need be asked.
+    assert planned("manual__3", "manual", mode="rehearse", approvers=None, four_eyes=False).plan.rehearse
+
+
+def test_the_same_holds_for_the_form_of_every_dag(configure: Any) -> None:
+    configure(four_eyes=True)
+    form = {name: param.value for name, param in migration_params().items()}
+    assert form["four_eyes"] is False
+    assert "wants it for job orders" in refused(**{**form, "job": "orders"})
