@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from types import FrameType
@@ -26,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser("up", help="start it").add_argument("--port", type=int, default=8080)
     commands.add_parser("down", help="stop it")
     commands.add_parser("demo", help="migrate the demo savepoint, and stop what was started for it")
+    own = commands.add_parser("airflow", help="run Airflow's own command on it", add_help=False)
+    own.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -43,6 +46,8 @@ def _carry_out(options: argparse.Namespace) -> int:
         return _up(options.port)
     if options.command == "down":
         return _down()
+    if options.command == "airflow":
+        return _airflow(options.arguments)
     server = Server(_settings(_port()))
     if server.is_running():
         return demo.run(server)
@@ -71,10 +76,19 @@ def _up(port: int) -> int:
     demo.write_savepoint(server.settings)
     say(f"Airflow is up: {server.settings.url}")
     say(f"log in as admin with the password {server.api.password()}")
+    say("Airflow's own command is: make airflow ARGS='dags list'")
     say(
         "trigger the DAG state_migration with its form unchanged to migrate a demo savepoint; `make down` stops Airflow"
     )
     return 0
+
+
+def _airflow(arguments: Sequence[str]) -> int:
+    settings = _settings(_port())
+    if not (settings.home / "airflow.db").exists():
+        raise NotStartedError("there is no Airflow yet: start it with `make up`")
+    program = str(settings.airflow / "bin" / "airflow")
+    return subprocess.run([program, *arguments], env=settings.environment(), check=False).returncode
 
 
 def _stop_undisturbed(server: Server) -> None:

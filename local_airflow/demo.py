@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from local_airflow.api import Api
 from local_airflow.server import Server
@@ -52,8 +53,14 @@ def write_savepoint(settings: Settings) -> None:
 def _follow(api: Api, run_id: str) -> None:
     """Prints each task when it has ended."""
     said: set[str] = set()
+    waits_for = ""
 
     def look(tasks: dict[str, dict[str, Any]], state: str) -> bool:
+        nonlocal waits_for
+        before = _before(api) if state == "queued" else ""
+        if before and before != waits_for:
+            say(f"  waiting, because one run at a time works: {before}")
+        waits_for = before
         ended = [task for task in tasks.values() if task["state"] in _ENDED and task["task_id"] not in said]
         for task in sorted(ended, key=lambda task: str(task["end_date"])):
             said.add(task["task_id"])
@@ -62,6 +69,18 @@ def _follow(api: Api, run_id: str) -> None:
         return state in ("success", "failed")
 
     api.wait(DAG, run_id, look, _SECONDS)
+
+
+def _before(api: Api) -> str:
+    """What the run that is at work is and does; empty if there is none."""
+    for run in api.get(f"/dags/{DAG}/dagRuns?state=running&limit=1")["dag_runs"]:
+        run_id = str(run["dag_run_id"])
+        at = [name for name, task in api.tasks(DAG, run_id).items() if task["state"] in ("running", "awaiting_input")]
+        address = f"{api.settings.url}/dags/{DAG}/runs/{quote(run_id, safe='')}"
+        if "approve" in at:
+            return f"run {run_id} waits for an answer: approve or reject it at {address}"
+        return f"run {run_id} is at {', '.join(at) or 'its next task'}: {address}"
+    return ""
 
 
 def _why(api: Api, run_id: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from local_airflow.api import Api
+from local_airflow.passwords import write_passwords
 from local_airflow.sessions import Session, members, session_of
 from local_airflow.settings import MARK, Settings
 
@@ -55,6 +56,9 @@ class Server:
         self.stop()
         self.settings.home.mkdir(parents=True, exist_ok=True)
         self.settings.stateferry_home.mkdir(parents=True, exist_ok=True)
+        # An earlier version's log has the password, and may be readable itself.
+        self.settings.home.chmod(0o700)
+        write_passwords(self.settings)
         self._migrate_database()
         end = time.monotonic() + seconds
         # The API server comes first, because a task that is scheduled before it answers loses its first try.

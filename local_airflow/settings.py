@@ -8,8 +8,11 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spark_jobs.startup import class_archive
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOOPBACK = "127.0.0.1"
+USERS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
 MARK = "STATEFERRY_LOCAL_AIRFLOW"
 """Every process of a server has its home under this name in its environment."""
 
@@ -41,7 +44,7 @@ class Settings:
 
     def environment(self) -> dict[str, str]:
         """The environment of all processes."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "SPARK_"))}
         python = str(self.spark / "bin" / "python")
         # The Spark that runs the steps is last in the path, because Airflow's Spark provider has another pyspark.
         path = os.pathsep.join([str(self.airflow / "bin"), os.environ.get("PATH", ""), str(self.spark / "bin")])
@@ -53,10 +56,27 @@ class Settings:
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,
             "SPARK_LOCAL_IP": LOOPBACK,
-            "SPARK_CONF_DIR": str(Path(__file__).parent / "spark-conf"),
+            "SPARK_SUBMIT_OPTS": self._java_options(),
             **self._airflow(),
             **self.extra,
         }
+
+    def _java_options(self) -> str:
+        """Options of the JVM of every step that is submitted, with Spark's settings.
+
+        With settings in a file, `SPARK_CONF_DIR` would be on the class path, and the JVM couldn't use its archive.
+        """
+        log_settings = Path(__file__).with_name("log4j2.properties")
+        properties = {
+            "user.timezone": "UTC",
+            "log4j2.configurationFile": log_settings.as_uri(),
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.driver.host": LOOPBACK,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }
+        given = [f"-D{name}={value}" for name, value in properties.items()]
+        return " ".join([*given, class_archive.java_options()])
 
     def _airflow(self) -> dict[str, str]:
         return {
@@ -70,7 +90,7 @@ class Settings:
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+            USERS: "admin:admin",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
             "AIRFLOW__API__HOST": LOOPBACK,
             "AIRFLOW__API__PORT": str(self.port),
@@ -80,6 +100,11 @@ class Settings:
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "120",
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+            # Else the end of each task is noticed up to a second later.
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+            # Each task reads its DAG anew. On a busy machine that takes longer than Airflow's 30 seconds.
+            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",
+            "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "150",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
             # `timeout` is how many seconds a process waits for another one's lock on the database.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db?timeout=60",

@@ -102,30 +102,45 @@ class Migration:
         return Control(f"sqlite:///{self.airflow.settings.stateferry_home}/catalog.db")
 
 
-def scheduled_run(airflow: Server) -> str:
+def scheduled_run(airflow: Server, dag: str = DAG) -> str:
     """The one that the schedule has made, as soon as there is one."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        runs = airflow.api.get(f"/dags/{DAG}/dagRuns?run_type=scheduled")["dag_runs"]
-        if runs:
-            return str(runs[0]["dag_run_id"])
+        if runs := scheduled_runs(airflow, dag):
+            return runs[0]
         time.sleep(1)
     raise TimeoutError("the schedule has made no run")
 
 
-def answer(airflow: Server, dag: str, run: str, option: str) -> None:
+def reparse(airflow: Server) -> None:
+    """Has Airflow read the DAG file again, and waits until it has."""
+    dag = airflow.api.get(f"/dags/{DAG}/details")
+    before = dag["last_parsed_time"]
+    airflow.api.call("PUT", f"/parseDagFile/{dag['file_token']}")
+    end = time.monotonic() + PATIENCE
+    while airflow.api.get(f"/dags/{DAG}/details")["last_parsed_time"] == before:
+        assert time.monotonic() < end, "Airflow has not read the DAG file again"
+        time.sleep(0.5)
+
+
+def scheduled_runs(airflow: Server, dag: str = DAG) -> list[str]:
+    """What the schedule has made so far."""
+    return [str(run["dag_run_id"]) for run in airflow.api.get(f"/dags/{dag}/dagRuns?run_type=scheduled")["dag_runs"]]
+
+
+def answer(airflow: Server, dag: str, run: str, option: str, task: str = "approve") -> None:
     """Gives a person's answer as soon as Airflow takes it."""
-    wait_for_question(airflow, dag, run)
-    airflow.api.answer(dag, run, "approve", option)
+    wait_for_question(airflow, dag, run, task)
+    airflow.api.answer(dag, run, task, option)
 
 
-def wait_for_question(airflow: Server, dag: str, run: str) -> None:
+def wait_for_question(airflow: Server, dag: str, run: str, task: str = "approve") -> None:
     """Waits until the question can be answered: until the scheduler has noticed that the process that asked has ended.
 
     The scheduler takes an earlier answer for a failure of that process, and the question is asked again.
     """
-    tasks = airflow.api.wait(dag, run, lambda tasks, _: tasks["approve"]["state"] == "awaiting_input", PATIENCE)
-    key = f"dag_id='{dag}', task_id='approve', run_id='{run}', try_number={tasks['approve']['try_number']}, "
+    tasks = airflow.api.wait(dag, run, lambda tasks, _: tasks[task]["state"] == "awaiting_input", PATIENCE)
+    key = f"dag_id='{dag}', task_id='{task}', run_id='{run}', try_number={tasks[task]['try_number']}, "
     noticed = f"Received executor event with state success for task instance TaskInstanceKey({key}"
     end = time.monotonic() + PATIENCE
     while noticed not in airflow.log_of("scheduler").read_text(errors="replace"):

@@ -19,7 +19,7 @@ import pytest
 from local_airflow.server import Server
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
-from tests.standalone.migration import DAG, PATIENCE, STEPS, Migration
+from tests.standalone.migration import DAG, PATIENCE, STEPS, Migration, scheduled_run
 from tests.standalone.orders import Orders, entries_of
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
@@ -46,6 +46,8 @@ def test_three_days_at_once_after_the_newest_and_the_scheduler_killed(
 ) -> None:
     configured(json.dumps(nights.params()))
     airflow = nights.airflow
+    # The schedule begins with last midnight's run.
+    nights.end_of(scheduled_run(airflow))
     _backfill(airflow, DAYS[-1], DAYS[-1])
     (newest,) = _backfill_runs(airflow)
     assert nights.end_of(newest) == "success", nights.told(newest)

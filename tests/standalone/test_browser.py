@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.standalone.browser import Browser, browser, why_not
 from tests.standalone.killing import Killed
 from tests.standalone.migration import DAG, PATIENCE, Migration, wait_for_question
 from tests.standalone.orders import Orders, entries_of
+from tests.support.browser import Browser, browser, why_not
 
 pytestmark = [
     pytest.mark.airflow,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.standalone.browser import why_not
 from tests.standalone.killing import Killed
 from tests.standalone.migration import Migration
 from tests.standalone.orders import Orders, entries_of
+from tests.support.browser import why_not
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
 if not why_not():

@@ -15,7 +15,7 @@ from tests.standalone.cut_over.purchases import check_each_once, entries, expect
 
 DAG, ROLLBACK = "state_migration", "state_rollback"
 # On a busy machine a step of Spark takes a minute.
-PATIENCE = 600.0
+PATIENCE = 1500.0
 
 
 @dataclass(slots=True)
