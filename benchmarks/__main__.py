@@ -10,7 +10,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import hashing, moving, native_reading, outage, pipeline, reading, sections, snappy, starting, walking
+from benchmarks import (
+    hashing,
+    moving,
+    native_reading,
+    outage,
+    pipeline,
+    reading,
+    rescaling,
+    sections,
+    snappy,
+    starting,
+    walking,
+)
 from benchmarks.measuring import ENTRIES, KEYS, ROUNDS, Scale, Subject, stay_on_one_core
 from benchmarks.report import circumstances, tables
 
@@ -24,6 +36,7 @@ SUBJECTS: dict[str, Subject] = {
     "starting": starting.SUBJECT,
     "moving": moving.SUBJECT,
     "pipeline": pipeline.SUBJECT,
+    "rescaling": rescaling.SUBJECT,
     "outage": outage.SUBJECT,
 }
 _DESCRIPTION = (

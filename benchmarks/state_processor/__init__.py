@@ -24,10 +24,10 @@ PROGRAM = Program(
 )
 
 
-def command(source: Path, target: Path, scratch: Path, max_parallelism: int) -> list[str]:
-    """The command of a conversion with as many subtasks as there are cores."""
+def command(source: Path, target: Path, scratch: Path, max_parallelism: int, work: str = "migrate") -> list[str]:
+    """The command of a conversion, or with `rescale` of a copy, with as many subtasks as there are cores."""
     scratch.mkdir()
     options = [f"-Xmx{_HEAP_MB}m", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED)]
-    arguments = [source, target, scratch, len(ALL_CORES), _ROCKSDB_MB, max_parallelism]
+    arguments = [source, target, scratch, len(ALL_CORES), _ROCKSDB_MB, max_parallelism, work]
     java = [java_tool("java"), *options, "-cp", PROGRAM.class_path(), "stateferry.benchmark.Convert"]
     return [*java, *map(str, arguments)]

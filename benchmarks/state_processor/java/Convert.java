@@ -27,7 +27,8 @@ import org.apache.flink.util.Collector;
  * API would who cares for speed: streaming mode, RocksDB on both sides, one record for each key with its whole map, no
  * copies between chained functions, no Kryo, all of a map in one write batch.
  *
- * <p>Arguments: savepoint, target, folder for RocksDB, parallelism, megabytes for RocksDB, max parallelism.
+ * <p>Arguments: savepoint, target, folder for RocksDB, parallelism, megabytes for RocksDB, max parallelism, and {@code
+ * migrate} or {@code rescale}: the latter writes the maps as they are, into a savepoint of that max parallelism.
  */
 public final class Convert {
     private static final TypeInformation<Map<String, Long>> MAP = Types.MAP(Types.STRING, Types.LONG);
@@ -62,9 +63,9 @@ public final class Convert {
                         OPERATOR,
                         OperatorTransformation.bootstrapWith(maps)
                                 .keyBy(map -> map.f0, Types.STRING)
-                                .transform(new Migrated()))
+                                .transform(args[6].equals("rescale") ? new Kept() : new Migrated()))
                 .write(args[1]);
-        environment.execute("ValueState<Map> to MapState");
+        environment.execute(args[6]);
     }
 
     private static final class Legacy extends KeyedStateReaderFunction<String, Tuple2<String, Map<String, Long>>> {
@@ -82,6 +83,20 @@ public final class Convert {
             if (map != null) {
                 out.collect(Tuple2.of(key, map));
             }
+        }
+    }
+
+    private static final class Kept extends KeyedStateBootstrapFunction<String, Tuple2<String, Map<String, Long>>> {
+        private transient ValueState<Map<String, Long>> state;
+
+        @Override
+        public void open(OpenContext context) {
+            state = getRuntimeContext().getState(new ValueStateDescriptor<>("mainState", MAP));
+        }
+
+        @Override
+        public void processElement(Tuple2<String, Map<String, Long>> map, Context context) throws Exception {
+            state.update(map.f1);
         }
     }
 
