@@ -22,7 +22,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-saboteur lint format bench bench-large demo up down clean check-python check-java check-jre \
+  test-samples test-saboteur lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -101,6 +101,9 @@ demo: check-jre environments ## Migrate a demo savepoint in Airflow, from snapsh
 
 up: check-jre environments ## Start Airflow with the DAGs on this machine (PORT=8080)
 	$(BIN)/python -m local_airflow up --port $(PORT)
+
+airflow: $(VENV)/.made ## Run Airflow's own command on the Airflow of make up: make airflow ARGS='dags list'
+	@$(BIN)/python -m local_airflow airflow $(ARGS)
 
 down: $(VENV)/.made ## Stop the Airflow that make up has started
 	$(BIN)/python -m local_airflow down
