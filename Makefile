@@ -22,7 +22,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-saboteur lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
+  test-samples test-saboteur jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,8 +36,8 @@ setup: environments ## Make both environments: .venv (library, Spark, tools) and
 	@test -z "$$(find stateferry spark_jobs -name '*.py' -newer $(VENV)/.made)" || { \
 	  $(MAKE) --no-print-directory kernels spark && touch $(VENV)/.made; }
 
-test: programs check-java environments ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
-	$(MAKE) --no-print-directory lint
+test: check-java environments ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
+	$(MAKE) --no-print-directory -j3 --output-sync=target lint programs jars
 	$(MAKE) --no-print-directory -j2 --output-sync=line test-airflow test-samples
 
 # Three processes: that with Airflow often waits.
@@ -169,6 +169,10 @@ check-jre:
 
 programs:
 	@sh tests/programs.sh
+
+# What the tests with real Flink fetch and compile at first use, ahead of them.
+jars: $(VENV)/.made check-java
+	@$(BIN)/python -m tests.flink.jars
 
 # Check javac, not java: the tests compile small Flink jobs, and a JRE has no compiler.
 check-java:

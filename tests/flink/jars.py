@@ -1,8 +1,8 @@
 """Flink's jars and our compiled Java, per version of Flink, fetched and built once and shared by all test runs.
 
 The jars come through the Ivy that Spark bundles, from the repositories that Ivy knows by itself; a machine needs no
-Maven. ``jars-<version>.sha256`` pins every file: after a deliberate change of version, ``python -m tests.flink.jars``
-writes these lists anew.
+Maven. ``python -m tests.flink.jars`` does that ahead of the tests. ``jars-<version>.sha256`` pins every file: after a
+deliberate change of version, ``python -m tests.flink.jars --pin`` writes these lists anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -215,10 +216,15 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _main() -> None:
-    for version in VERSIONS:
-        _tests(version).pin()
+def _main(arguments: Sequence[str]) -> None:
+    if "--pin" in arguments:
+        for version in VERSIONS:
+            _tests(version).pin()
+        return
+    # Fetching is mostly waiting.
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(class_path, VERSIONS))
 
 
 if __name__ == "__main__":
-    _main()
+    _main(sys.argv[1:])
