@@ -12,7 +12,7 @@ from state_migration.dag_run import OF_EARLIER_VERSION, PLAN_TASK, REFUSED, fail
 from state_migration.foreseen import foreseen, refusal
 from state_migration.page_links import NOTE
 from state_migration.sources import home_folder
-from state_migration.steps import ended_text, exit_code, own_refusal, spark_jobs
+from state_migration.spark_application import application_file, ended_text, exit_code, own_refusal, what_is_next
 from stateferry.printable import printable
 from stateferry.quantities import noun, shown_amount
 from stateferry.runs.estimates import Prediction, estimate_text, prediction_lines
@@ -41,7 +41,7 @@ class CheckSavepoint(SparkSubmitOperator):
 
     def application_file(self) -> str:
         """The application's file, as the driver sees it."""
-        return str(spark_jobs() / "check.py")
+        return application_file("check")
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its answer becomes an XCom
         said = context["ti"].xcom_pull(task_ids=PLAN_TASK)
@@ -54,7 +54,7 @@ class CheckSavepoint(SparkSubmitOperator):
                 context["ti"].xcom_push(key=REFUSED, value=printable(why))
                 raise refusal(f"{said['savepoint']}: {printable(why)}") from None
             if (code := exit_code(str(error))) is not None:
-                self.log.error("%s", ended_text("check", code, context["ti"]))
+                self.log.error("%s. %s", ended_text("check", code), what_is_next(context["ti"]))
                 foreseen(error)
             raise
         with fail_if_refused():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from state_migration.application_task import dismiss
 from state_migration.dag_run import PLAN_TASK, REFUSED, REHEARSAL, fail_if_refused, planned_by, skip
 from state_migration.foreseen import refusal
 from state_migration.jobs import Event
@@ -43,6 +44,7 @@ class Conclude(BaseOperator):
     """Runs in any case, and decides whether the DAG run counts as successful."""
 
     def execute(self, context: Context) -> dict[str, Any]:
+        dismiss(context)
         try:
             return self._conclude(context)
         except AirflowFailException as error:

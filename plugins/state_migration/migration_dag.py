@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, TaskGroup, TriggerRule, chain
 
+from state_migration.application_task import ShareApplication
 from state_migration.approval import ApproveRun
 from state_migration.check_task import CheckSavepoint
 from state_migration.conclusion import Conclude
@@ -72,9 +73,11 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     """
     unless_skipped = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     plan = PlanOperator(task_id=PLAN_TASK)
-    rehearsal, again = (_rehearsal(which, assets, pool) for which in (REHEARSAL, REHEARSAL_AGAIN))
+    rehearsal, of_rehearsal = _rehearsal(REHEARSAL, assets, pool)
+    again, of_another = _rehearsal(REHEARSAL_AGAIN, assets, pool)
     decide, wait_to_stop = Decide(task_id=DECIDE), WaitToStop(task_id=WAIT_TO_STOP)
     take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, trigger_rule=unless_skipped)
+    application = ShareApplication(trigger_rule=unless_skipped)
     snapshot = StepOperator.of(Step.SNAPSHOT, assets, trigger_rule=unless_skipped, **pool)
     migrate = StepOperator.of(Step.MIGRATE, assets, **pool)
     rescale = StepOperator.of(Step.RESCALE, assets, trigger_rule=unless_skipped, **pool)
@@ -88,6 +91,10 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)
 
     chain(plan, *rehearsal, decide, wait_to_stop, *again, take_savepoint)
+    # Spark starts while Flink takes the savepoint.
+    plan >> of_rehearsal
+    wait_to_stop >> of_another
+    [plan, wait_to_stop, again[-1]] >> application
     chain(take_savepoint, snapshot, migrate, rescale, validate, approve, cut_over, start_job, tables)
     # A checkpoint needs no savepoint, and a rehearsal that isn't too old isn't made again.
     plan >> rehearsal[1]
@@ -101,9 +108,10 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     [validate, cut_over, start_job, tables, return_to_old_job] >> conclude
 
 
-def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> list[BaseOperator]:
-    """The tasks of a rehearsal while the job runs."""
+def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> tuple[list[BaseOperator], ShareApplication]:
+    """The tasks of a rehearsal while the job runs, and its application."""
     with TaskGroup(which, tooltip="A rehearsal while the job runs, on which the cut-over is decided"):
         rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        application = ShareApplication(of_run=which)
         steps = (StepOperator.of(step, assets, of_run=which, trigger_rule=rule, **pool) for step in IN_REHEARSAL)
-        return [TakeSavepoint(task_id=SavepointTaken.name, rehearsal=which), *steps]
+        return [TakeSavepoint(task_id=SavepointTaken.name, rehearsal=which), *steps], application

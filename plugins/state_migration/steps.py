@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowException
 
+from state_migration.application_task import carried_out, wait_for_application
 from state_migration.dag_run import (
     FOLDER,
     PLAN_TASK,
@@ -28,7 +25,15 @@ from state_migration.dag_run import (
 )
 from state_migration.decided import approve_if_nobody_is_asked, check_like_rehearsal
 from state_migration.foreseen import foreseen, refusal
-from stateferry.exit_codes import DAMAGED_OR_REFUSED, REJECTED, USAGE
+from state_migration.spark_application import (
+    application_file,
+    ended_text,
+    exit_code,
+    in_form_of_hook,
+    own_refusal,
+    what_is_next,
+)
+from state_migration.task_names import APPLICATION
 from stateferry.printable import printable
 from stateferry.runs.facts import (
     FACTS_OF,
@@ -40,22 +45,15 @@ from stateferry.runs.facts import (
     TablesProblem,
     TimedFacts,
 )
-from stateferry.runs.lease import BEING_WORKED_ON
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
+from stateferry.runs.shared_application import SharedApplication
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
     from stateferry.runs.runs import Run
-
-JOBS_VARIABLE = "STATEFERRY_SPARK_JOBS"
-
-_FINAL = (REJECTED, USAGE, DAMAGED_OR_REFUSED)
-# Airflow's hook reports in this form how spark-submit ended, with its last lines.
-_EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
-_OWN_LINE = re.compile(r"^stateferry: (.*)$", re.MULTILINE)
 
 
 class JobAssets:
@@ -83,9 +81,10 @@ class JobAssets:
 
 
 class StepOperator(SparkSubmitOperator):
-    """Submits one step of the run that `plan` has created; returns its rows, bytes, seconds and rate.
+    """Has one step of the run that `plan` has created carried out; returns its rows, bytes, seconds and rate.
 
-    `of_run` says of which: the run itself, or the rehearsal before it.
+    `of_run` says of which: the run itself, or the rehearsal before it. The application that the run's steps share does
+    it; if there is none, the step is submitted as an application of its own.
 
     A step that was refused isn't tried again: its run has failed, with the reason, or spark-submit passes on an exit
     code that means a refusal. After any other end of the application, the task is tried again and the step continues.
@@ -104,6 +103,8 @@ class StepOperator(SparkSubmitOperator):
             **kwargs,
         )
         self.step, self.of_run = step, of_run
+        self._asked: SharedApplication | None = None
+        self._is_killed = False
 
     @classmethod
     def of(cls, step: Step, assets: JobAssets, **kwargs: Any) -> StepOperator:
@@ -111,8 +112,8 @@ class StepOperator(SparkSubmitOperator):
         return cls(task_id=step.value, step=step.value, assets=assets, **kwargs)
 
     def application_file(self) -> str:
-        """The file of the step's application, as the driver sees it."""
-        return str(spark_jobs() / f"{self.step}.py")
+        """The file of the step's own application, as the driver sees it."""
+        return application_file(self.step)
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its facts become an XCom
         run = run_of(context, self.of_run)
@@ -122,7 +123,8 @@ class StepOperator(SparkSubmitOperator):
         self._wait_for_lease(run)
         before = run.changes()
         try:
-            super().execute(context)
+            if not self._is_done_by_shared_application(context, run):
+                super().execute(context)
         except Exception as error:
             self._wait_for_lease(run)
             last = run.changes()[-1]
@@ -133,10 +135,33 @@ class StepOperator(SparkSubmitOperator):
             if refused:
                 raise refusal(f"{self.step} of run {run.plan.run_id}: {printable(refused)}") from None
             if (code := exit_code(str(error))) is not None:
-                self.log.error("%s", ended_text(self.step, code, context["ti"]))
+                self.log.error("%s. %s", ended_text(self.step, code), what_is_next(context["ti"]))
                 foreseen(error)
             raise
         return self._done(context, run)
+
+    def on_kill(self) -> None:
+        self._is_killed = True
+        if self._asked is not None:
+            self._asked.dismiss()
+        super().on_kill()
+
+    def _is_done_by_shared_application(self, context: Context, run: Run) -> bool:
+        """Whether it has done the step; raises its failure."""
+        task = APPLICATION if self.of_run == FOLDER else f"{self.of_run}.{APPLICATION}"
+        with SharedApplication(run.plan.catalog_uri, run.folder.shown) as shared:
+            if not wait_for_application(shared, context, task):
+                return False
+            self._asked = shared
+            try:
+                ended = carried_out(shared, self.step, self.log)
+            finally:
+                self._asked = None
+        if self._is_killed:
+            raise AirflowException(f"{self.step} was ended, and the application with it")
+        if ended is not None and ended[0] != 0:
+            raise AirflowException(in_form_of_hook(*ended))
+        return ended is not None
 
     def _skip_what_the_run_leaves_out(self, run: Run) -> None:
         if run.plan.rescales_only and self.step in OF_TABLES:
@@ -211,44 +236,3 @@ def _figures(facts: TimedFacts) -> dict[str, Any]:
     if amount and seconds:
         found["rate"] = round(amount / seconds)
     return found
-
-
-def own_refusal(said: str) -> str:
-    """The driver's last line, if its exit code says that another try can't help; else empty.
-
-    In cluster mode, spark-submit knows neither line nor exit code. Then the state of the run must be enough.
-    """
-    line = _OWN_LINE.findall(said)
-    return line[-1] if exit_code(said) in _FINAL and line and BEING_WORKED_ON not in line[-1] else ""
-
-
-def exit_code(said: str) -> int | None:
-    """The exit code with which spark-submit has ended; below zero if a signal has ended it itself."""
-    code = _EXIT_CODE.search(said)
-    return int(code[1]) if code is not None else None
-
-
-def ended_text(step: str, code: int, ti: Any) -> str:
-    """How the application has ended, and what happens next."""
-    # A shell, and Spark for its driver, add 128 to the number of the signal.
-    number = -code if code < 0 else code - 128
-    names = {one.value: one.name for one in signal.Signals}
-    by = f": {names[number]} has ended it" if number in names else ""
-    if number == signal.SIGKILL:
-        by += ", as the system does when memory is short, or a person"
-    tries, most = getattr(ti, "try_number", 1), getattr(ti, "max_tries", 0)
-    again = "Airflow doesn't try again by itself. Remove the cause and clear this task: then"
-    if tries <= most:
-        again = f"Airflow tries again soon (that is try {tries + 1} of {most + 1}), and"
-    return f"the application of {step} has ended with exit code {code}{by}. {again} the step goes on where it was"
-
-
-def spark_jobs() -> Path:
-    """The folder of the steps' applications, as the driver sees it; that may differ from the path here."""
-    named = os.environ.get(JOBS_VARIABLE)
-    if named:
-        return Path(named)
-    spec = find_spec("spark_jobs")
-    if spec is None or not spec.submodule_search_locations:
-        raise refusal(f"stateferry is not installed here: install it, or set {JOBS_VARIABLE}")
-    return Path(spec.submodule_search_locations[0])

@@ -26,6 +26,8 @@ TASK_DOCS = {
     "long a cut-over would take.\n\nIts log has the answer, which is also kept under `checks/` in the home.",
     "take_savepoint": "Has Flink take a savepoint.\n\nFor a cut-over Flink stops the job with it; from then on the job "
     "stands still until the new job runs. Clearing this task doesn't take a second savepoint.",
+    "application": "Has the Spark application that carries out the run's steps, so that Spark starts once.\n\nIf it is "
+    "skipped, it couldn't start or was lost, and each step has an application of its own.",
     "snapshot": f"Reads the savepoint once, counts its entries, and keeps digests of its bytes.\n\nIt refuses what a "
     f"later step could not handle, before anything is written. {_AGAIN}",
     "migrate": f"In a rehearsal: writes the rows of new and changed keys into the tables.\n\nA cut-over does so after "

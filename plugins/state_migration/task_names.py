@@ -8,12 +8,15 @@ from state_migration.dag_run import REHEARSAL, REHEARSAL_AGAIN
 from state_migration.request import MigrationRequest
 from stateferry.runs.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
 
+APPLICATION = "application"
 CHECK, DECIDE, WAIT_TO_STOP, APPROVE = "check", "decide", "wait_to_stop", "approve"
 
 
 def of_group(group: str) -> Iterator[str]:
     """The names of the tasks of a rehearsal before a cut-over."""
-    yield from (f"{group}.{name}" for name in (SavepointTaken.name, *(step.value for step in IN_REHEARSAL)))
+    yield from (
+        f"{group}.{name}" for name in (SavepointTaken.name, *(step.value for step in IN_REHEARSAL), APPLICATION)
+    )
 
 
 def not_needed(request: MigrationRequest) -> Iterator[str]:
@@ -35,7 +38,7 @@ def not_needed(request: MigrationRequest) -> Iterator[str]:
         yield SavepointTaken.name
     if request.checks_only:
         yield from (step.value for step in Step)
-        yield from (APPROVE, JobStarted.name)
+        yield from (APPLICATION, APPROVE, JobStarted.name)
     elif request.rehearses:
         yield from (APPROVE, Step.CUT_OVER.value, Step.TABLES.value)
     else:

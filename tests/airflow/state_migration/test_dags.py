@@ -18,6 +18,7 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
+from state_migration.application_task import ShareApplication
 from state_migration.flink_tasks import TaskWithFlink
 from state_migration.migration_dag import migration_dags
 from state_migration.planning import requested_by_form
@@ -75,9 +76,15 @@ def test_the_steps_come_in_order() -> None:
         assert after in dag.task_dict[before].downstream_task_ids
         assert dag.task_dict[after].trigger_rule == "none_failed_min_one_success"
     assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "start_job"}
-    assert [task.task_id for task in dag.leaves] == ["conclude"]
+    # An application that isn't needed any more ends by itself.
+    assert {task.task_id for task in dag.leaves} == {"application", *APPLICATIONS_OF_REHEARSALS, "conclude"}
+    for name in ("application", *APPLICATIONS_OF_REHEARSALS):
+        first = dag.task_dict[name.replace("application", "take_savepoint")]
+        assert dag.task_dict[name].upstream_task_ids <= first.upstream_task_ids
+        assert dag.task_dict[name].retries == 0
 
 
+APPLICATIONS_OF_REHEARSALS = ("rehearsal.application", "rehearsal_again.application")
 FROM_FLINK = {"source": "flink", "savepoint": None, "flink_conn_id": "flink", "flink_job": "totals"}
 FROM_FLINK |= {"savepoint_directory": "file:///savepoints"}
 START = {"flink_conn_id": "flink", "start_job": True, "jar": "new.jar", "entry_class": "New"}
@@ -108,7 +115,7 @@ def test_nothing_is_at_work_any_more_when_the_run_is_concluded(
             at_work.discard(task.node_id)
     last = tasks["conclude"].upstream_task_ids & at_work
     before = {name for one in last for name in tasks[one].get_flat_relative_ids(upstream=True)}
-    assert at_work <= {*before, *last, "conclude"}
+    assert at_work <= {*before, *last, "conclude", "application", *APPLICATIONS_OF_REHEARSALS}
 
 
 def test_who_ends_a_task_ends_no_job() -> None:
@@ -160,8 +167,10 @@ def test_each_configured_job_has_a_dag_form_pool_and_assets_of_its_own(configure
     # A person may empty what is filled in.
     dag.params.get_param("ttl").resolve(None)
     with_spark = [task for task in dag.tasks if isinstance(task, SparkSubmitOperator)]
-    assert {task.pool for task in with_spark} == {"ferry"}
-    assert {task.pool for task in dag.tasks if task not in with_spark} == {"default_pool"}
+    # The application only works for a step that has a slot.
+    in_pool = [task for task in with_spark if not isinstance(task, ShareApplication)]
+    assert {task.pool for task in in_pool} == {"ferry"}
+    assert {task.pool for task in dag.tasks if task not in in_pool} == {"default_pool"}
     outlets = {one.name for task in dag.tasks for one in task.outlets}
     assert outlets == {f"stateferry_{one}_orders" for one in ("published_savepoint", "state_tables", "tables_if_moved")}
     shared = {one.name for task in dags["state_migration"].tasks for one in task.outlets}

@@ -39,10 +39,15 @@ Submit = Callable[[str], None]
 
 
 class TaskInstance:
-    id = "the task"
+    id, dag_id, run_id = "the task", "state_migration", "manual__1"
 
-    def __init__(self, said: dict[str, Any]) -> None:
+    def __init__(self, said: dict[str, Any], states: dict[str, str | None] | None = None) -> None:
         self.said = said
+        self.states = states or {}
+
+    def get_task_states(self, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, Any]:
+        assert (dag_id, run_ids) == (self.dag_id, [self.run_id])
+        return {self.run_id: {task: self.states[task] for task in task_ids if task in self.states}}
 
     def xcom_pull(self, task_ids: str, key: str = "return_value") -> Any:
         assert task_ids == "plan"

@@ -1,0 +1,212 @@
+"""The application that the steps of a run share: steps ask it, and do without it where there is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from state_migration import application_task
+from state_migration.application_task import ShareApplication, dismiss
+from state_migration.planning import default_catalog
+from state_migration.steps import StepOperator
+
+from stateferry.runs.facts import RescaleFacts
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from stateferry.runs.shared_application import DismissedError, Request, Said, SharedApplication
+from tests.airflow.state_migration.test_steps import Submit, TaskInstance, execute, run, submits
+
+__all__ = ["run", "submits"]
+
+PATIENCE = 30
+# Airflow's hook leaves it to the garbage collector to close what it has read spark-submit's output from.
+pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO.*:pytest.PytestUnraisableExceptionWarning")
+
+
+@contextmanager
+def mailbox(run: Run) -> Iterator[SharedApplication]:
+    with SharedApplication(run.plan.catalog_uri, run.folder.shown) as shared:
+        yield shared
+
+
+@contextmanager
+def application(run: Run, does: Callable[[Request], list[Said]]) -> Iterator[list[str]]:
+    """One that answers as it is told to; gives the steps that it was asked for."""
+    asked: list[str] = []
+    ended = threading.Event()
+
+    def serve() -> None:
+        with mailbox(run) as shared, suppress(DismissedError):
+            while not ended.wait(0.05):
+                if (request := shared.request("a")) is not None:
+                    asked.append(request.step)
+                    for said in does(request):
+                        shared.tell("a", request.number, said)
+                        time.sleep(0.3)
+
+    with mailbox(run) as shared, shared.kept_alive("a"):
+        shared.announce("a")
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield asked
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_step_is_done_by_the_application_and_what_it_prints_is_in_the_log(
+    run: Run, submits: Submit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submits("echo nobody submits a step >&2; exit 70")
+
+    def does(_: Request) -> list[Said]:
+        run.keep(RescaleFacts(seconds=1.0))
+        return [Said("rescale: 1/2 50%; 1s; run"), Said("rescale: 1/2 50%; 1s; running\nis done\n", exit_code=0)]
+
+    with application(run, does) as asked:
+        assert execute("rescale", run)["seconds"] == 1.0
+    assert asked == ["rescale"]
+    told = capsys.readouterr().out
+    assert told.count("rescale: 1/2 50%; 1s; running") == told.count("is done") == 1
+
+
+@pytest.mark.parametrize(("code", "final"), [(3, True), (75, False)])
+def test_a_failure_means_what_it_means_in_an_application_of_its_own(
+    run: Run, submits: Submit, code: int, final: bool
+) -> None:
+    run.enter(RunState.RUNNING, 1)
+    submits("exit 70")
+    with (
+        application(run, lambda _: [Said("stateferry: /data/x: expected a file, found none\n", exit_code=code)]),
+        pytest.raises(AirflowException, match="expected a file, found none") as caught,
+    ):
+        execute("rescale", run)
+    assert isinstance(caught.value, AirflowFailException) == final
+
+
+def test_a_step_whose_application_is_lost_has_one_of_its_own(
+    run: Run, submits: Submit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submits(f"touch {tmp_path}/submitted")
+    run.keep(RescaleFacts(seconds=1.0))
+
+    def is_lost(_: Request) -> list[Said]:
+        with mailbox(run) as shared:
+            shared.dismiss()
+        return []
+
+    with application(run, is_lost):
+        assert execute("rescale", run)["seconds"] == 1.0
+    assert (tmp_path / "submitted").exists()
+    assert "has ended: this step has an application of its own" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("state", ["success", "skipped", "failed", "absent"])
+def test_a_step_doesnt_wait_for_an_application_that_wont_come(
+    run: Run, submits: Submit, tmp_path: Path, state: str
+) -> None:
+    submits(f"touch {tmp_path}/submitted")
+    run.keep(RescaleFacts(seconds=1.0))
+    began = time.monotonic()
+    step(run, {} if state == "absent" else {"application": state})
+    assert time.monotonic() - began < application_task._SECONDS_TO_START / 2
+    assert (tmp_path / "submitted").exists()
+
+
+@pytest.mark.parametrize("state", [None, "queued"])
+def test_a_step_waits_a_while_for_an_application_that_is_about_to_start(
+    run: Run, submits: Submit, tmp_path: Path, state: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.keep(RescaleFacts(seconds=1.0))
+    submits("exit 70")
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(step, run, {"application": state})
+        time.sleep(0.5)
+        with application(run, lambda _: [Said("", exit_code=0)]):
+            assert done.result(PATIENCE)["seconds"] == 1.0
+    # Without a slot for both, the step would wait in vain.
+    monkeypatch.setattr(application_task, "_SECONDS_TO_START", 0.5)
+    submits(f"touch {tmp_path}/submitted")
+    step(run, {"application": state})
+    assert (tmp_path / "submitted").exists()
+
+
+def step(run: Run, states: dict[str, str | None]) -> dict[str, Any]:
+    operator = StepOperator(task_id="rescale", step="rescale")
+    context: Any = {"ti": TaskInstance(said(run), states), "task": operator, "outlet_events": {}}
+    operator.render_template_fields(context)
+    return operator.execute(context)
+
+
+def said(run: Run) -> dict[str, Any]:
+    return {"folder": run.folder.path, "request": {}}
+
+
+def test_who_ends_the_task_ends_the_application(run: Run, submits: Submit) -> None:
+    operator = StepOperator(task_id="rescale", step="rescale")
+    submits("echo nobody submits it again >&2; exit 1")
+    with application(run, lambda _: []) as asked, ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(execute, "rescale", run, operator=operator)
+        while not asked:
+            assert not ended.done(), ended.result()
+            time.sleep(0.05)
+        operator.on_kill()
+        with pytest.raises(AirflowException, match="rescale was ended, and the application with it"):
+            ended.result(PATIENCE)
+        with mailbox(run) as shared:
+            assert not shared.is_alive()
+
+
+def share(run: Run) -> None:
+    operator = ShareApplication()
+    context: Any = {"ti": TaskInstance(said(run)), "task": operator}
+    operator.render_template_fields(context)
+    operator.execute(context)
+
+
+def test_the_application_is_announced_while_it_runs(run: Run, submits: Submit, tmp_path: Path) -> None:
+    assert default_catalog() == run.plan.catalog_uri
+    submits(f'echo "$@" > {tmp_path}/said; while [ ! -e {tmp_path}/end ]; do sleep 0.1; done')
+    with ThreadPoolExecutor(1) as thread, mailbox(run) as shared:
+        done = thread.submit(share, run)
+        while not shared.is_alive():
+            assert not done.done(), done.result()
+            time.sleep(0.05)
+        (tmp_path / "end").touch()
+        done.result(PATIENCE)
+        assert not shared.is_alive()
+    told = (tmp_path / "said").read_text()
+    assert told.endswith(f"spark_jobs/steps.py --run {run.folder.path} --application the task\n")
+
+
+def test_an_application_that_is_killed_leaves_the_steps_to_themselves(
+    run: Run, submits: Submit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submits("kill -9 $$")
+    with pytest.raises(AirflowSkipException, match=r"exit code -9: SIGKILL has ended it.*of its own"):
+        share(run)
+
+
+def test_conclude_dismisses_an_application_that_waits_for_nothing(run: Run, submits: Submit, tmp_path: Path) -> None:
+    submits(f"echo $$ > {tmp_path}/being-written; mv {tmp_path}/being-written {tmp_path}/pid; exec sleep 600")
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(share, run)
+        while not (tmp_path / "pid").exists():
+            assert not done.done(), done.result()
+            time.sleep(0.05)
+        context: Any = {"ti": TaskInstance(said(run))}
+        dismiss(context)
+        with pytest.raises(AirflowSkipException):
+            done.result(PATIENCE)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGCONT)

@@ -1,0 +1,164 @@
+"""Steps of one run in one application: the same results as in one each, what it prints, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateferry.cli import steps
+from stateferry.cli.step import OpenWorkers
+from stateferry.errors import PassingError
+from stateferry.exit_codes import MAY_PASS
+from stateferry.runs.plan import plan_of
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run, run_folder
+from stateferry.runs.shared_application import Said, SharedApplication
+from stateferry.steps.workers import InProcess, Progress, Watch
+from tests.steps.test_steps_alone import PlanOf
+from tests.steps.test_steps_alone import plan_of as plan_file
+
+__all__ = ["plan_file"]
+
+PATIENCE = 60
+
+
+@dataclass(frozen=True)
+class Watched(InProcess):
+    """Workers that say how far they are, as Spark's do."""
+
+    watch: Watch = lambda _: None
+
+    def do(self, step: str, work: Any, fn: Any, measure: Any = None) -> Any:
+        done = super().do(step, work, fn, measure)
+        self.watch(Progress(step, len(done), len(work), 0.1, ended=True))
+        return done
+
+
+def in_process(_: str, watch: Watch) -> nullcontext[InProcess]:
+    return nullcontext(Watched(watch=watch))
+
+
+class Served:
+    """An application in a thread, and the run that it serves."""
+
+    def __init__(self, run: Run | None, folder: str, uri: str, open_workers: OpenWorkers) -> None:
+        self.run, self.folder, self.uri = run, folder, uri
+        self.codes: list[int] = []
+        argv = ["--run", folder, "--application", "a"]
+        self.thread = threading.Thread(target=lambda: self.codes.append(steps.main(open_workers, argv)), daemon=True)
+        with SharedApplication(uri, folder) as shared:
+            shared.announce("a")
+        self.thread.start()
+
+    def ask(self, step: str) -> Said:
+        with SharedApplication(self.uri, self.folder) as shared:
+            number = shared.ask(step)
+            assert number is not None, "the application has ended"
+            end = time.monotonic() + PATIENCE
+            while time.monotonic() < end:
+                said = shared.said(number)
+                assert said is not None, "the application has ended before it answered"
+                if said.exit_code is not None:
+                    return said
+                time.sleep(0.01)
+            raise AssertionError(f"{step} isn't done after {PATIENCE} s")
+
+    def code(self) -> int:
+        """Its exit code, when it has ended."""
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive(), "the application goes on"
+        return self.codes[0]
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve(plan_file: PlanOf) -> Iterator[Serve]:
+    served: list[Served] = []
+
+    def start(*, exists: bool = True, open_workers: OpenWorkers = in_process, **plan: object) -> Served:
+        values = plan_of(json.loads(Path(plan_file("night", **plan)).read_bytes()), "the plan")
+        run = Run.create(values, 0) if exists else None
+        folder = run_folder(values.home, values.job, values.run_id).shown
+        served.append(Served(run, folder, values.catalog_uri, open_workers))
+        return served[-1]
+
+    yield start
+    for one in served:
+        with SharedApplication(one.uri, one.folder) as shared:
+            shared.dismiss()
+        one.thread.join(PATIENCE)
+
+
+def test_a_run_needs_one_application_which_ends_with_its_last_step(serve: Serve) -> None:
+    served = serve()
+    for step in ("snapshot", "rescale", "validate", "cut_over"):
+        said = served.ask(step)
+        assert said.exit_code == 0, said.text
+        assert f"{step} of run night is done" in said.text
+        assert " 100%; " in said.text, "the progress is passed on too"
+    assert served.ask("tables").exit_code == 0
+    assert served.code() == 0
+    assert served.run is not None
+    assert served.run.state is RunState.PUBLISHED
+
+
+def test_a_rehearsal_ends_with_its_validation(serve: Serve) -> None:
+    served = serve(rehearse=True)
+    for step in ("snapshot", "migrate", "rescale", "validate"):
+        assert served.ask(step).exit_code == 0
+    assert served.code() == 0
+
+
+def test_it_waits_for_a_run_that_is_planned_later(serve: Serve, plan_file: PlanOf) -> None:
+    served = serve(exists=False)
+    time.sleep(0.2)
+    Run.create(plan_of(json.loads(Path(plan_file("night")).read_bytes()), "the plan"), 0)
+    assert served.ask("snapshot").exit_code == 0
+
+
+def test_a_refused_step_is_answered_and_ends_it(serve: Serve) -> None:
+    served = serve(source="/nowhere")
+    said = served.ask("snapshot")
+    assert said.exit_code not in (0, MAY_PASS)
+    assert "stateferry: " in said.text
+    assert served.code() == 0
+    assert served.run is not None
+    assert served.run.state is RunState.FAILED
+
+
+def test_a_lost_engine_is_answered_and_ends_it_so_that_the_next_try_has_another(serve: Serve) -> None:
+    class Lost(InProcess):
+        def do(self, *_: Any) -> Any:
+            raise PassingError("Spark's JVM was lost")
+
+    served = serve(open_workers=lambda *_: nullcontext(Lost()))
+    said = served.ask("snapshot")
+    assert (said.exit_code, "Spark's JVM was lost" in said.text) == (MAY_PASS, True)
+    assert served.code() == 0
+
+
+def test_it_ends_when_nobody_asks(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "_SECONDS_BETWEEN", 0.3)
+    served = serve()
+    assert served.ask("snapshot").exit_code == 0
+    assert served.code() == 0
+    with SharedApplication(served.uri, served.folder) as shared:
+        assert shared.ask("rescale") is None
+
+
+def test_it_ends_when_another_one_is_announced(serve: Serve) -> None:
+    served = serve()
+    assert served.ask("snapshot").exit_code == 0
+    with SharedApplication(served.uri, served.folder) as shared:
+        shared.announce("b")
+    assert served.code() == 0
