@@ -120,10 +120,12 @@ class StepOperator(SparkSubmitOperator):
         self._skip_what_the_run_leaves_out(run)
         check_not_returned(run)
         check_not_rejected(run)
-        self._wait_for_lease(run)
+        # Between two steps, the application that they share keeps the lease.
+        self._wait_for_lease(run, of_other_run=True)
         before = run.changes()
         try:
             if not self._is_done_by_shared_application(context, run):
+                self._wait_for_lease(run)
                 super().execute(context)
         except Exception as error:
             self._wait_for_lease(run)
@@ -173,8 +175,11 @@ class StepOperator(SparkSubmitOperator):
         if not run.plan.rehearse and self.step == Step.MIGRATE:
             skip(self.log, "a cut-over writes its tables after the publication, in the task tables")
 
-    def _wait_for_lease(self, run: Run) -> None:
+    def _wait_for_lease(self, run: Run, *, of_other_run: bool = False) -> None:
         with Control(run.plan.catalog_uri) as control:
+            held = control.lease_of(run.plan.job)
+            if of_other_run and held is not None and held.run_id == run.plan.run_id:
+                return
             reason = control.why_not_free(run.plan.job, run.plan.run_id)
         if reason:
             wait_for_lease(reason)

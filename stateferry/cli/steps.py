@@ -36,8 +36,8 @@ from stateferry.runs.shared_application import DismissedError, Request, Said, Sh
 from stateferry.savepoint.storage import Location
 from stateferry.steps.workers import Progress, Watch, Workers
 
-# Flink may take long for the savepoint; between two steps, the scheduler takes seconds.
-_SECONDS_TO_FIRST, _SECONDS_BETWEEN = 1800.0, 30.0
+# Flink may take long for the savepoint; a scheduler on a busy machine takes half a minute between two steps.
+_SECONDS_TO_FIRST, _SECONDS_BETWEEN = 1800.0, 120.0
 _LOOK_FOR_RUN, _LOOK_FOR_REQUEST, _PASS_ON = 0.5, 0.2, 0.5
 # More of a step's output isn't passed on at once; its reader looks more often than it grows by that.
 _LONGEST = 1 << 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+)
 from state_migration import application_task
 from state_migration.application_task import ShareApplication, dismiss
 from state_migration.planning import default_catalog
 from state_migration.steps import StepOperator
 
 from stateferry.runs.facts import RescaleFacts
+from stateferry.runs.processes import Process
+from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.runs.shared_application import DismissedError, Request, Said, SharedApplication
@@ -78,6 +86,22 @@ def test_a_step_is_done_by_the_application_and_what_it_prints_is_in_the_log(
     assert asked == ["rescale"]
     told = capsys.readouterr().out
     assert told.count("rescale: 1/2 50%; 1s; running") == told.count("is done") == 1
+
+
+def test_a_lease_that_the_application_keeps_between_steps_is_in_nobodys_way(run: Run, submits: Submit) -> None:
+    submits("exit 70")
+    run.keep(RescaleFacts(seconds=1.0))
+    other = Process(os.getppid(), socket.gethostname(), 0)
+    with Control(run.plan.catalog_uri) as control:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Process, "this", lambda: other)
+            held = control.acquire(run.plan.job, run.plan.run_id)
+        with application(run, lambda _: [Said("", exit_code=0)]):
+            assert execute("rescale", run)["seconds"] == 1.0
+        # It keeps an application of one's own waiting.
+        with pytest.raises(AirflowRescheduleException):
+            execute("rescale", run)
+        control.release(held)
 
 
 @pytest.mark.parametrize(("code", "final"), [(3, True), (75, False)])
