@@ -69,8 +69,7 @@ class ShareApplication(SparkSubmitOperator):
                 shared.announce(name)
                 with shared.kept_alive(name, self.on_kill):
                     super().execute(context)
-        except Exception as error:
-            # The steps don't depend on it, and tell themselves what is in their way.
+        except Exception as error:  # noqa: BLE001 the steps don't depend on it, and tell what is in their own way
             code = exit_code(str(error))
             why = printable(str(error)) if code is None else ended_text(APPLICATION, code)
             skip(self.log, f"{why}. Each step that is left has an application of its own")
