@@ -459,7 +459,7 @@ def test_a_validated_run_is_approved_if_approval_is_off_and_there_is_something_t
 
 
 STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate")
-REHEARSAL = {f"{group}.{step}" for group in ("rehearsal", "rehearsal_again") for step in STEPS}
+REHEARSAL = {f"{group}.{task}" for group in ("rehearsal", "rehearsal_again") for task in (*STEPS, "application")}
 
 
 @pytest.mark.parametrize(
