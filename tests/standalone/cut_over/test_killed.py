@@ -1,0 +1,92 @@
+"""Kills around the stop of a running job: whoever waits, stops or is about to, is killed, and the cut-over goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from local_airflow.server import Server
+from stateferry.durations import now_ms
+from tests.flink.cluster import FlinkCluster
+from tests.flink.proxy import Proxy
+from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
+from tests.standalone.cut_over.test_with_airflow import flink, savepoint_was_begun, wait_for_state
+from tests.standalone.migration import answer, log_of
+
+__all__ = ["flink"]
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.airflow,
+    pytest.mark.flink,
+    pytest.mark.spark,
+    pytest.mark.timeout(1800),
+]
+# The rehearsal is over by then.
+BEFORE_THE_WINDOW = timedelta(minutes=5)
+
+
+def test_kills_before_at_and_after_the_stop_lose_nothing(airflow: Server, flink: FlinkCluster, tmp_path: Path) -> None:
+    with Proxy(flink.port) as proxy:
+        ferry = Ferry.ready(airflow, flink, "killed", tmp_path, "--ttl-days", 30, port=proxy.port)
+        old = ferry.start_old_job()
+        opens = datetime.now(UTC) + BEFORE_THE_WINDOW
+        window = f"{opens:%H:%M}-{opens + timedelta(hours=2):%H:%M}"
+        run = ferry.cut_over(old, ttl="30d", approval=True, window=window, time_zone="UTC")
+        wait_for_state(ferry, run, "decide", "awaiting_input")
+        answer(airflow, DAG, run, "Approve", "decide")
+
+        # While it waits for the window, no process waits: what would start one is killed.
+        wait_for_state(ferry, run, "wait_to_stop", "up_for_reschedule")
+        scheduler = psutil.Process(airflow.pid("scheduler"))
+        for process in (scheduler, *scheduler.children()):
+            process.kill()
+        # Flink's answers are held back, so that the next task is still before the stop when it is killed.
+        proxy.delay = 120
+        airflow.start_component("scheduler")
+        wait_for_state(ferry, run, "take_savepoint", "running")
+        assert datetime.now(UTC) >= opens.replace(second=0, microsecond=0)
+        kill_task(ferry, run, "take_savepoint")
+        wait_for_state(ferry, run, "take_savepoint", "up_for_retry")
+        old.wait_for_checkpoints()
+        assert (old.status, ferry.published()) == ("RUNNING", None)
+
+        # The second try is killed after it has asked for the stop, and before it knows the savepoint.
+        proxy.delay = 0
+        since = now_ms()
+        flink.wait_until("a savepoint was begun", lambda: savepoint_was_begun(flink, old.id, since))
+        kill_task(ferry, run, "take_savepoint")
+        wait_for_state(ferry, run, "take_savepoint", "success")
+        assert airflow.api.tasks(DAG, run)["take_savepoint"]["try_number"] == 3
+        assert "the job is stopped at" in log_of(airflow, DAG, run, "wait_to_stop")
+
+        assert ferry.end_of(run) == "success", ferry.logs(run)
+        assert old.status == "FINISHED"
+        savepoint = ferry.xcom(run, "take_savepoint")["savepoint"]
+        publication = ferry.published()
+        assert publication is not None
+        assert savepoint.endswith(publication.record.source.rpartition("/")[2])
+        ferry.check_that_nothing_was_lost("newMainState")
+
+
+def kill_task(ferry: Ferry, run: str, task: str) -> None:
+    """Kills the process of the task's try at work."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        title = f"airflow worker -- {ferry.airflow.api.tasks(DAG, run)[task]['id']}".encode()
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                found = process.read_bytes().replace(b"\0", b" ").startswith(title)
+            except OSError:
+                continue
+            if found:
+                os.kill(int(process.parent.name), signal.SIGKILL)
+                return
+        time.sleep(0.05)
+    raise TimeoutError(f"no process of {task} was found")
