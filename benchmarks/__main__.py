@@ -15,6 +15,7 @@ from benchmarks import (
     moving,
     native_reading,
     outage,
+    outage_by_dag,
     pipeline,
     reading,
     rescaling,
@@ -38,6 +39,7 @@ SUBJECTS: dict[str, Subject] = {
     "pipeline": pipeline.SUBJECT,
     "rescaling": rescaling.SUBJECT,
     "outage": outage.SUBJECT,
+    "outage_by_dag": outage_by_dag.SUBJECT,
 }
 _DESCRIPTION = (
     "Measures how fast kernels, steps and whole runs are. All but whole runs use one core. In parentheses: defaults."

@@ -113,13 +113,9 @@ class _CutOver:
 
 def measure(scale: Scale) -> Iterator[Outage | Duration]:
     """One line for each way, and one for the steps of each conversion."""
-    keys = max(scale.keys // _SHARE, 1)
-    before = scale.folder / "before"
-    write_demo_savepoint(
-        str(before), DemoState(keys, ENTRIES_PER_KEY, 0, None, NOW, PARALLELISM, MAX_PARALLELISM, seed=1)
-    )
+    keys, before = state_of_job(scale)
     with on_all_cores():
-        measured = [(way, *_outage(way, scale.folder, before, keys)) for way in WAYS]
+        measured = [(way, *outage_of(way, scale.folder, before, keys)) for way in WAYS]
     shutil.rmtree(before)
     peer = next(outage for way, outage, _ in measured if way.by_peer)
     for way, outage, _ in measured:
@@ -127,6 +123,16 @@ def measure(scale: Scale) -> Iterator[Outage | Duration]:
     for way, outage, steps in measured:
         if steps and outage.conversion:
             yield Duration(f"the conversion, {way.what}", (outage.conversion,), note=_course(outage.conversion, steps))
+
+
+def state_of_job(scale: Scale) -> tuple[int, Path]:
+    """How many keys the old job begins with, and the savepoint that it begins from."""
+    keys = max(scale.keys // _SHARE, 1)
+    before = scale.folder / "before"
+    write_demo_savepoint(
+        str(before), DemoState(keys, ENTRIES_PER_KEY, 0, None, NOW, PARALLELISM, MAX_PARALLELISM, seed=1)
+    )
+    return keys, before
 
 
 def _course(conversion: float, steps: Mapping[Step, float]) -> str:
@@ -137,7 +143,8 @@ def _course(conversion: float, steps: Mapping[Step, float]) -> str:
     return f"{times}; starting, and between the steps {rest:.1f}; then tables {steps[Step.TABLES]:.1f}"
 
 
-def _outage(way: Way, folder: Path, before: Path, keys: int) -> tuple[Outage, dict[Step, float]]:
+def outage_of(way: Way, folder: Path, before: Path, keys: int) -> tuple[Outage, dict[Step, float]]:
+    """The outage of a job that goes this way from the savepoint `before`, and the seconds of the conversion's steps."""
     scratch = folder / "cut-over"
     scratch.mkdir()
     seconds: list[float] = []

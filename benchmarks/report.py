@@ -97,7 +97,7 @@ def _outage_row(line: Outage) -> tuple[str, ...]:
         *(f"{size / 1e6:,.0f}" if size else "" for size in (line.source, line.result)),
         *parts,
         f"{'' if line.is_whole else '> '}{line.seconds:.1f}",
-        f"{line.cpu_seconds:.1f}",
+        f"{line.cpu_seconds:.1f}" if line.cpu_seconds else "",
         *(f"{ratio:.2f}" if ratio else "" for ratio in (line.shorter, line.faster)),
         line.goal,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks import outage
+from benchmarks import outage, outage_by_dag
 from benchmarks.executing import Background, FailedError, TookTooLongError
 from benchmarks.measuring import PARTS, Outage, Scale
 from benchmarks.report import tables
@@ -108,3 +108,14 @@ def test_the_outage_of_each_way_is_measured(tmp_path: Path) -> None:
     assert [line.what for line in lines] == [way.what for way in outage.WAYS]
     assert all(line.is_whole and line.source and line.result for line in lines)
     assert len(measured) == len(lines) + sum(not way.by_peer for way in outage.WAYS)
+
+
+@pytest.mark.full
+@pytest.mark.airflow
+@pytest.mark.flink
+@pytest.mark.timeout(900)
+def test_the_outage_by_the_dag_is_measured_beside_that_by_the_command(tmp_path: Path) -> None:
+    by_command, by_dag = outage_by_dag.measure(Scale(tmp_path, keys=2000))
+    assert (by_command.is_whole, by_dag.is_whole) == (True, True)
+    assert (by_command.result > 0, by_dag.result > 0) == (True, True)
+    assert min(by_dag.parts) >= 0
