@@ -3,7 +3,7 @@
     spark-submit spark_jobs/steps.py --run FOLDER --application NAME
 
 Each step reads and writes what its own job does (`snapshot.py`, `migrate.py`, `rescale.py`, `validate.py`,
-`cut_over.py`, `tables.py`), and its tasks are the same. `stateferry/cli/steps.py` says how it is asked.
+`cut_over.py`, `tables.py`), and its tasks are the same. `stateferry/cli/shared_steps.py` says how it is asked.
 """
 
 import sys

@@ -22,7 +22,7 @@ def carry_out_steps() -> int:
     """Carries out the steps that it is asked for, and returns the exit code."""
     with _started():
         from spark_jobs.engine import submitted_workers
-        from stateferry.cli.steps import main
+        from stateferry.cli.shared_steps import main
 
         return main(submitted_workers)
 

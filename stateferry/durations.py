@@ -50,7 +50,7 @@ def rough_duration(milliseconds: int) -> str:
 
 
 def now_ms() -> int:
-    """The present time in milliseconds. All code reads the clock here, but for a catalog in Postgres."""
+    """The present time in milliseconds. The library reads the clock here; a catalog in Postgres has its own."""
     return time.time_ns() // 1_000_000
 
 

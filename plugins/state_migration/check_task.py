@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from state_migration.application_ends import application_file, ended_text, exit_code, own_refusal, what_is_next
 from state_migration.dag_run import OF_EARLIER_VERSION, PLAN_TASK, REFUSED, fail_if_refused, request_of, skip
 from state_migration.foreseen import foreseen, refusal
 from state_migration.page_links import NOTE
 from state_migration.sources import home_folder
-from state_migration.spark_application import application_file, ended_text, exit_code, own_refusal, what_is_next
 from stateferry.printable import printable
 from stateferry.quantities import noun, shown_amount
 from stateferry.runs.estimates import Prediction, estimate_text, prediction_lines

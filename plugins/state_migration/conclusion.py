@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from state_migration.application_task import dismiss
 from state_migration.dag_run import PLAN_TASK, REFUSED, REHEARSAL, fail_if_refused, planned_by, skip
 from state_migration.foreseen import refusal
 from state_migration.jobs import Event
 from state_migration.notices import tell
 from state_migration.page_links import NOTE
 from state_migration.request import MigrationRequest
-from state_migration.stopping import NOT_STOPPED
+from state_migration.shared_application_task import dismiss
 from state_migration.task_names import CHECK
+from state_migration.when_to_stop import NOT_STOPPED
 from stateferry.errors import PassingError, StateferryError
 from stateferry.pages.outcome import outcome_line
 from stateferry.pages.run_view import RunView

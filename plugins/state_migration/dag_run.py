@@ -18,7 +18,7 @@ from stateferry.printable import printable
 from stateferry.runs.facts import Began, Returned
 from stateferry.runs.lease import LeaseHeldError
 from stateferry.runs.publications import Control, Publication
-from stateferry.runs.rejecting import check_not_ended
+from stateferry.runs.rejecting import check_may_continue
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 
@@ -52,7 +52,7 @@ def request_of(context: Context) -> MigrationRequest:
 
 
 def run_of(context: Context, which: str = FOLDER) -> Run:
-    """The run that the DAG run has created, or the rehearsal before it."""
+    """One of the runs of the DAG run: the one that was asked for, or a rehearsal before it."""
     said = planned_by(context)
     assert said is not None, "this task comes after plan"
     if said.get(which) is None:
@@ -92,7 +92,7 @@ def check_not_returned(run: Run) -> None:
 def check_not_rejected(run: Run) -> None:
     """Refuses to continue after a rejection or a rollback: a person may clear a task later."""
     with fail_if_refused(), Control(run.plan.catalog_uri) as control:
-        check_not_ended(run, control)
+        check_may_continue(run, control)
 
 
 def publication_of(run: Run) -> Publication:

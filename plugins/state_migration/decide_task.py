@@ -10,14 +10,14 @@ from state_migration.approval import AskForApproval
 from state_migration.dag_run import REHEARSAL_AGAIN, fail_if_refused, rehearsal_of, request_of
 from state_migration.decision_summary import decision_summary, subject_of
 from state_migration.request_parts import APPROVAL_IS_OFF, Approval
-from state_migration.stopping import (
+from state_migration.task_names import of_group
+from state_migration.when_to_stop import (
     NOT_STOPPED,
     approved_decision,
     check_window_fits,
     rehearsal_must_be_made_again,
     wait_until_the_job_may_stop,
 )
-from state_migration.task_names import of_group
 from stateferry.durations import now_ms
 from stateferry.printable import printable
 from stateferry.runs.decision import Answer, Decision, Sign, answered
@@ -70,7 +70,7 @@ class Decide(AskWhileTheJobRuns):
 class WaitToStop(AskWhileTheJobRuns):
     """Waits until the approved cut-over may begin: for a person's sign if the request wants one, and for the window.
 
-    If the rehearsal is too old by then, it waits until it is time to make it again; else it skips that.
+    If the rehearsal is too old by then, it waits until it is time to make it again; else it skips the tasks that would.
 
     It keeps nothing but the sign: each try looks at the clock anew.
     """

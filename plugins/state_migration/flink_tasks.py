@@ -33,7 +33,7 @@ from state_migration.planning import Occasion, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import Program
 from state_migration.sources import check_operators, completed_at, home_folder, read_metadata
-from state_migration.stopping import approved_decision, wait_until_the_job_may_stop
+from state_migration.when_to_stop import approved_decision, wait_until_the_job_may_stop
 from stateferry.durations import now_ms, parse_duration
 from stateferry.runs.facts import Began, JobStarted, NewJob, SavepointTaken
 from stateferry.runs.runs import Run

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, TaskGroup, TriggerRule, chain
 
-from state_migration.application_task import ShareApplication
 from state_migration.approval import ApproveRun
 from state_migration.check_task import CheckSavepoint
 from state_migration.conclusion import Conclude
@@ -19,6 +18,7 @@ from state_migration.jobs import DAG_ID, ConfiguredJob, configuration
 from state_migration.page_links import RunPageLink
 from state_migration.plan_task import PlanOperator
 from state_migration.return_task import ReturnToOldJob
+from state_migration.shared_application_task import ShareApplication
 from state_migration.steps import JobAssets, StepOperator
 from state_migration.task_docs import DAG_DOC, TASK_DOCS
 from state_migration.task_names import APPROVE, CHECK, DECIDE, WAIT_TO_STOP

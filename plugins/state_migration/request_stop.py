@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import StrictBool, StrictStr
 
 from state_migration.request_parts import STOP, Duration, Request, Share, Text
-from state_migration.window import Window, zone_of
+from state_migration.stop_window import Window, zone_of
 from stateferry.runs.options import Kind, Option
 
 

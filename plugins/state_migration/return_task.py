@@ -18,7 +18,7 @@ from state_migration.flink_tasks import POLL_SECONDS, STOPPED, TaskWithFlink, ja
 from state_migration.foreseen import refusal
 from state_migration.notices import tell
 from state_migration.request import MigrationRequest
-from state_migration.stopping import is_approved
+from state_migration.when_to_stop import is_approved
 from stateferry.runs.facts import JobStarted, Returned, SavepointTaken
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -10,7 +11,14 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowException
 
-from state_migration.application_task import carried_out, wait_for_application
+from state_migration.application_ends import (
+    application_file,
+    ended_text,
+    exit_code,
+    in_form_of_hook,
+    own_refusal,
+    what_is_next,
+)
 from state_migration.dag_run import (
     FOLDER,
     PLAN_TASK,
@@ -25,14 +33,7 @@ from state_migration.dag_run import (
 )
 from state_migration.decided import approve_if_nobody_is_asked, check_like_rehearsal
 from state_migration.foreseen import foreseen, refusal
-from state_migration.spark_application import (
-    application_file,
-    ended_text,
-    exit_code,
-    in_form_of_hook,
-    own_refusal,
-    what_is_next,
-)
+from state_migration.shared_application_task import Asking
 from state_migration.task_names import APPLICATION
 from stateferry.printable import printable
 from stateferry.runs.facts import (
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from stateferry.runs.runs import Run
+
+
+# A lost or dismissed application takes so long to end.
+_SECONDS_TO_END = 10.0
 
 
 class JobAssets:
@@ -103,8 +108,7 @@ class StepOperator(SparkSubmitOperator):
             **kwargs,
         )
         self.step, self.of_run = step, of_run
-        self._asked: SharedApplication | None = None
-        self._is_killed = False
+        self._asking: Asking | None = None
 
     @classmethod
     def of(cls, step: Step, assets: JobAssets, **kwargs: Any) -> StepOperator:
@@ -125,7 +129,7 @@ class StepOperator(SparkSubmitOperator):
         before = run.changes()
         try:
             if not self._is_done_by_shared_application(context, run):
-                self._wait_for_lease(run)
+                self._wait_for_lease(run, patience=_SECONDS_TO_END)
                 super().execute(context)
         except Exception as error:
             self._wait_for_lease(run)
@@ -143,23 +147,22 @@ class StepOperator(SparkSubmitOperator):
         return self._done(context, run)
 
     def on_kill(self) -> None:
-        self._is_killed = True
-        if self._asked is not None:
-            self._asked.dismiss()
-        super().on_kill()
+        # In the middle of a question to the catalog, no other one can be asked.
+        if self._asking is not None:
+            self._asking.is_withdrawn = True
+        else:
+            super().on_kill()
 
     def _is_done_by_shared_application(self, context: Context, run: Run) -> bool:
         """Whether it has done the step; raises its failure."""
         task = APPLICATION if self.of_run == FOLDER else f"{self.of_run}.{APPLICATION}"
         with SharedApplication(run.plan.catalog_uri, run.folder.shown) as shared:
-            if not wait_for_application(shared, context, task):
-                return False
-            self._asked = shared
+            asking = self._asking = Asking(shared, self.step, self.log)
             try:
-                ended = carried_out(shared, self.step, self.log)
+                ended = asking.answer(context, task)
             finally:
-                self._asked = None
-        if self._is_killed:
+                self._asking = None
+        if asking.is_withdrawn:
             raise AirflowException(f"{self.step} was ended, and the application with it")
         if ended is not None and ended[0] != 0:
             raise AirflowException(in_form_of_hook(*ended))
@@ -175,14 +178,17 @@ class StepOperator(SparkSubmitOperator):
         if not run.plan.rehearse and self.step == Step.MIGRATE:
             skip(self.log, "a cut-over writes its tables after the publication, in the task tables")
 
-    def _wait_for_lease(self, run: Run, *, of_other_run: bool = False) -> None:
+    def _wait_for_lease(self, run: Run, *, of_other_run: bool = False, patience: float = 0) -> None:
+        """Has the task start again later if another process has the lease, and keeps it for the seconds of patience."""
+        end = time.monotonic() + patience
         with Control(run.plan.catalog_uri) as control:
             held = control.lease_of(run.plan.job)
             if of_other_run and held is not None and held.run_id == run.plan.run_id:
                 return
-            reason = control.why_not_free(run.plan.job, run.plan.run_id)
-        if reason:
-            wait_for_lease(reason)
+            while reason := control.why_not_free(run.plan.job, run.plan.run_id):
+                if time.monotonic() >= end:
+                    wait_for_lease(reason)
+                time.sleep(0.2)
 
     def _done(self, context: Context, run: Run) -> dict[str, Any]:
         if self.step == Step.CUT_OVER:

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
-    from stateferry.runs.rejecting import check_not_ended
+    from stateferry.runs.rejecting import check_may_continue
     from stateferry.runs.run_states import RunState
     from stateferry.runs.runs import Run, asked_for_before
 
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     before = asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED})
     with Control((before.plan if before else plan).catalog_uri) as control:
         if before is not None:
-            check_not_ended(before, control)
+            check_may_continue(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
             if control.are_tables_pending(before.plan.job, before.plan.run_id):
                 return _carry_out(before, None, control)
@@ -93,11 +93,11 @@ def run(options: argparse.Namespace) -> int:
             # The target may hold the result of the same work, which was published and then rolled back: then the error
             # says so.
             if before is None and (undone := asked_for_before(plan, {RunState.ROLLED_BACK})) is not None:
-                check_not_ended(undone, control)
+                check_may_continue(undone, control)
             raise
         _check_age(resolved, control)
         run = before or Run.create(plan, now_ms())
-        check_not_ended(run, control)
+        check_may_continue(run, control)
         return _carry_out(run, resolved, control)
 
 

@@ -31,7 +31,7 @@ from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import new_plan_values, plan_of, plan_values
 from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve
 from stateferry.runs.publications import Control
-from stateferry.runs.rejecting import check_not_ended
+from stateferry.runs.rejecting import check_may_continue
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.runs.target_metadata import TargetMetadata
@@ -57,7 +57,7 @@ def main(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None = Non
 def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> int:
     run = _run_of(_parser(step).parse_args(argv))
     with Control(run.plan.catalog_uri) as control:
-        check_not_ended(run, control)
+        check_may_continue(run, control)
         if run.plan.rescales_only and step in OF_TABLES:
             say(f"nothing to do: run {run.plan.run_id} migrates no state, so it has no tables")
             return 0

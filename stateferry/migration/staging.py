@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from stateferry.digests import Digests
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.counts import ConversionCounts
+from stateferry.migration.drop_expired import counts_of
 from stateferry.migration.exchange import Arrivals, send
-from stateferry.migration.living import counts_of
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, NativeHandle, RelativeFile, StreamHandle
 from stateferry.savepoint.operator_rewrite import OperatorRewrite
 from stateferry.savepoint.savepoint_properties import canonical_properties, native_properties

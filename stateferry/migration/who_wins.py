@@ -49,7 +49,7 @@ from stateferry.serializers.walker import Flags, Positions
 
 @dataclass(frozen=True, slots=True)
 class KeySets:
-    """Keys of one key group: those with a flag and a blob, and the rows (key and user key) that win over a blob.
+    """Keys of one key group. `contradictory` have a flag and a blob, `superseding` are rows that win.
 
     `both` are the keys with a blob and rows, without those of a contradiction. `moved` are the keys that a lazy run
     moves; it is empty if the run isn't lazy.

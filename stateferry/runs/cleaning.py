@@ -8,9 +8,10 @@
 | branches of removed runs | `main`, branches with other names |
 | snapshots of the tables | heads of kept branches, and what the standing publication or its predecessor names |
 | data and metadata files that no snapshot names | all others |
+| at any age: temporary folders of this machine's processes that have ended | those of processes that run |
 
-Cleaning needs the job's lease. It removes things in such an order that a later run, or another cleaning, can continue
-after an interruption.
+Cleaning needs the job's lease, but for temporary folders. It removes things in such an order that a later run, or
+another cleaning, can continue after an interruption.
 """
 
 from __future__ import annotations

@@ -225,13 +225,18 @@ def _sqlite_engine(url: URL, begin: str) -> Engine:
 def create_tables(engine: Engine) -> None:
     """Creates the tables that don't exist yet, and records the version of the formats."""
     with engine.begin() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _POSTGRES_LOCK})
+        lock_tables(connection)
         recorded = _check_format(connection)
         _metadata.create_all(connection)
         if recorded < FORMAT:
             format_version.create(connection, checkfirst=True)
             connection.execute(upsert_nothing(connection, format_version, format=FORMAT))
+
+
+def lock_tables(connection: Connection) -> None:
+    """Keeps others from creating tables until the transaction ends."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _POSTGRES_LOCK})
 
 
 def _check_format(connection: Connection) -> int:

@@ -9,7 +9,7 @@ from enum import Enum
 from stateferry.durations import format_duration
 from stateferry.errors import PlanError, RefusedError, UsageError
 from stateferry.migration.chosen import Chosen, Order
-from stateferry.migration.living import DropExpired
+from stateferry.migration.drop_expired import DropExpired
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rows_to_blobs import RowsToBlobs
 from stateferry.migration.rules import Contradiction, Rules, ToldTtl

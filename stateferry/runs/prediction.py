@@ -41,24 +41,23 @@ def predicted(run: Run) -> Prediction:
     kept = run.facts_if_sound(Prediction)
     if kept is not None:
         return kept
-    before = islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _sized(run)), 1, None)
-    return predict(map(_timed, before), size_of(run), _whole(run))
+    return predict(map(_timed, _before(run)), size_of(run), _whole(run))
 
 
 def predicted_after(run: Run) -> Prediction:
     """The prediction for a cut-over that follows the run, of a source as large; the run counts as an earlier one."""
-    return predict(map(_timed, _sized(run)), size_of(run), _parts(run))
+    return predict(map(_timed, _sized(run)), size_of(run), _parts(rescales_only=run.plan.rescales_only))
 
 
 def predicted_of_size(home: str, job: str, size: int, *, rescales_only: bool) -> Prediction:
     """The prediction for a cut-over of the job whose source has this size, though no run has read it."""
-    parts = [part.name for part in PARTS if not (rescales_only and part in AFTERWARDS)]
-    return predict(map(_timed, _sized_runs(home, job, rescales_only=rescales_only)), size, parts)
+    earlier = _sized_runs(home, job, rescales_only=rescales_only)
+    return predict(map(_timed, earlier), size, _parts(rescales_only=rescales_only))
 
 
 def earlier_rehearsals(run: Run) -> Iterator[Run]:
     """The rehearsals of the job that were validated before this run, the newest first."""
-    for one in islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _sized(run)), 1, None):
+    for one in _before(run):
         if one.plan.rehearse and one.has_done(Step.VALIDATE):
             yield one
 
@@ -71,15 +70,21 @@ def conversion_seconds(run: Run) -> float:
 
 def _whole(run: Run) -> list[str]:
     """The parts of the run, as far as that is known before it has done them."""
+    parts = _parts(rescales_only=run.plan.rescales_only)
     if not run.plan.rehearse:
-        return _parts(run)
+        return parts
     taken = [SavepointTaken.name] if run.stored(SavepointTaken) is not None else []
-    return [*taken, *(step.value for step in IN_REHEARSAL if step in _parts(run))]
+    return [*taken, *(step.value for step in IN_REHEARSAL if step in parts)]
 
 
-def _parts(run: Run) -> list[str]:
+def _parts(*, rescales_only: bool) -> list[str]:
     """The parts of a cut-over; without a migration there are no tables to follow."""
-    return [part.name for part in PARTS if not (run.plan.rescales_only and part in AFTERWARDS)]
+    return [part.name for part in PARTS if not (rescales_only and part in AFTERWARDS)]
+
+
+def _before(run: Run) -> Iterator[Run]:
+    """The runs of the job before this one whose size is known, the newest first."""
+    return islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _sized(run)), 1, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class OlderSourceError(RejectedError):
 
 
 class RunEndedError(RejectedError):
-    """The run was rejected, published or rolled back, so it can't get another state."""
+    """The run was rejected, published or rolled back, so what was asked for can't be done with it."""
 
 
 class PublicationConflictError(RejectedError):

@@ -33,7 +33,7 @@ def approve(run: Run, control: Control, now: int, reason: str) -> None:
     run.enter(RunState.APPROVED, now, reason)
 
 
-def check_not_ended(run: Run, control: Control) -> None:
+def check_may_continue(run: Run, control: Control) -> None:
     """Raises an error if the run was rejected or rolled back."""
     _say_in_folder(run, control)
     last = run.changes()[-1]

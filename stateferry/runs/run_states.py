@@ -25,11 +25,11 @@ class RunState(Enum):
     REJECTED = "rejected"
 
 
-# A run leaves these states only by a rollback. A rejection is as final as a publication.
+# These states are final, except that a published run can be rolled back.
 ENDED = frozenset({RunState.PUBLISHED, RunState.ROLLED_BACK, RunState.REJECTED})
 _NEED_A_REASON = frozenset({RunState.FAILED, RunState.REJECTED})
 _BEFORE_PUBLICATION = frozenset(RunState) - ENDED
-_FOLLOWS = {
+_MAY_COME_AFTER = {
     # A run may continue, or be verified again, from any state before the publication.
     **dict.fromkeys(
         (RunState.RUNNING, RunState.STAGED, RunState.VERIFIED, RunState.FAILED, RunState.REJECTED), _BEFORE_PUBLICATION
@@ -65,7 +65,7 @@ def check_change(last: StateChange | None, state: RunState) -> None:
     if last is None:
         if state is not RunState.PLANNED:
             raise RejectedError(f"the first state of a run is {RunState.PLANNED.value}, not {state.value}")
-    elif state is not last.state and last.state not in _FOLLOWS[state]:
+    elif state is not last.state and last.state not in _MAY_COME_AFTER[state]:
         raise RejectedError(f"a run that is {last.state.value} can't become {state.value}")
 
 

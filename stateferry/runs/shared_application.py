@@ -18,10 +18,11 @@ from sqlalchemy import BigInteger, Column, Connection, MetaData, RowMapping, Tab
 from sqlalchemy import inspect as inspected
 
 from stateferry.errors import StateferryError
-from stateferry.runs.control_tables import ControlDatabase
+from stateferry.runs.control_tables import ControlDatabase, lock_tables
 
 ALIVE_MS = 20_000
 """For how long an application counts as alive after it was last said to be."""
+_SECONDS_TO_END = 15.0
 _KEPT_MS = 7 * 24 * 3600 * 1000
 # The table comes with the first application: a role that may not create tables can do without it.
 _application = Table(
@@ -29,9 +30,11 @@ _application = Table(
     MetaData(),
     # The folder of the run.
     Column("run", Text, primary_key=True),
-    # Null once it has ended.
+    # Null once it was dismissed, or who started it has seen its end.
     Column("name", Text),
     Column("alive_at", BigInteger, nullable=False),
+    # Not 0 once the application itself serves no more.
+    Column("ends", BigInteger, nullable=False),
     # Requests are counted; the newest one is answered if both counts are the same.
     Column("asked", BigInteger, nullable=False),
     Column("step", Text),
@@ -83,52 +86,50 @@ class SharedApplication(ControlDatabase):
         self._run = run
         self._has_table = False
 
+    # For who starts the application.
+
     def announce(self, name: str) -> None:
         """Makes an application of this name that of the run; a request that an earlier one has not answered is lost."""
         with self._engine.begin() as connection:
+            lock_tables(connection)
             _application.create(connection, checkfirst=True)
             row = self._row(connection)
-            asked = 0 if row is None else row["asked"]
-            now = self._now(connection)
+            asked, now = 0 if row is None else row["asked"], self._now(connection)
             old = (_application.c.run == self._run) | (_application.c.alive_at < now - _KEPT_MS)
             connection.execute(delete(_application).where(old))
-            connection.execute(
-                insert(_application).values(
-                    run=self._run,
-                    name=name,
-                    alive_at=now,
-                    asked=asked,
-                    answered=asked,
-                    said="",
-                    said_before=0,
-                )
-            )
+            values = {"name": name, "alive_at": now, "ends": 0, "asked": asked, "answered": asked}
+            connection.execute(insert(_application).values(run=self._run, **values, said="", said_before=0))
 
     @contextmanager
-    def kept_alive(self, name: str, end: Callable[[], object] = lambda: None) -> Iterator[None]:
+    def kept_alive(self, name: str, end: Callable[[], object] = lambda: None) -> Iterator[threading.Event]:
         """Says that the application is alive, as long as the context lasts; then, that it has ended.
 
-        Calls `end` if it is dismissed meanwhile.
+        Yields an event that is set if it is dismissed meanwhile. `end` is called if it doesn't end by itself then.
         """
-        ended = threading.Event()
+        ended, dismissed = threading.Event(), threading.Event()
 
         def say_so() -> None:
             while not ended.wait(ALIVE_MS / 4000):
                 # The next time may succeed. If none does, the steps go on without the application.
                 with suppress(StateferryError), self._engine.begin() as connection:
                     if not self._set(connection, name, alive_at=self._now(connection)):
+                        dismissed.set()
+                if dismissed.is_set():
+                    if not ended.wait(_SECONDS_TO_END):
                         end()
-                        return
+                    return
 
         thread = threading.Thread(target=say_so, daemon=True, name="shared application")
         thread.start()
         try:
-            yield
+            yield dismissed
         finally:
             ended.set()
             thread.join()
             with suppress(StateferryError), self._engine.begin() as connection:
                 self._set(connection, name, name=None)
+
+    # For the steps.
 
     def is_alive(self) -> bool:
         """Whether the run has an application that steps may ask."""
@@ -161,11 +162,14 @@ class SharedApplication(ControlDatabase):
                 return None if row["exit_code"] is None else Said(row["said"], row["said_before"], row["exit_code"])
             return Said(row["said"], row["said_before"]) if self._lives(connection, row) else None
 
-    def dismiss(self) -> None:
-        """Has the run's application end, whatever it does."""
+    def dismiss(self, *, if_idle: bool = False) -> None:
+        """Has the run's application end; with `if_idle`, only if no step is at work."""
         with self._engine.begin() as connection:
-            if self._row(connection) is not None:
+            row = self._row(connection)
+            if row is not None and not (if_idle and row["answered"] != row["asked"]):
                 connection.execute(update(_application).where(_application.c.run == self._run).values(name=None))
+
+    # For the application.
 
     def request(self, name: str) -> Request | None:
         """The step that the application of this name is to carry out, or None.
@@ -187,22 +191,30 @@ class SharedApplication(ControlDatabase):
             self._set(connection, name, **values)
 
     def end_if_idle(self, name: str) -> bool:
-        """Ends the application, unless it is asked for a step."""
+        """Serves no more, unless it is asked for a step."""
         with self._engine.begin() as connection:
             row = self._row(connection)
             if row is not None and row["name"] == name and row["answered"] != row["asked"]:
                 return False
-            self._set(connection, name, name=None)
+            self._set(connection, name, ends=1)
             return True
 
+    def end(self, name: str) -> None:
+        """Serves no more, whatever it is asked for."""
+        with self._engine.begin() as connection:
+            self._set(connection, name, ends=1)
+
     def _row(self, connection: Connection) -> RowMapping | None:
+        """The row, locked against changes by others until the transaction ends."""
         self._has_table = self._has_table or inspected(connection).has_table(_application.name)
         if not self._has_table:
             return None
-        return connection.execute(select(_application).where(_application.c.run == self._run)).mappings().first()
+        found = select(_application).where(_application.c.run == self._run).with_for_update()
+        return connection.execute(found).mappings().first()
 
     def _lives(self, connection: Connection, row: RowMapping) -> bool:
-        return row["name"] is not None and self._now(connection) - row["alive_at"] < ALIVE_MS
+        is_served = row["name"] is not None and not row["ends"]
+        return is_served and self._now(connection) - row["alive_at"] < ALIVE_MS
 
     def _set(self, connection: Connection, of: str, **values: object) -> bool:
         """Changes the row, if the run's application still is the one of this name; returns whether it is."""

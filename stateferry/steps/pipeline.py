@@ -47,7 +47,7 @@ from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve, target_content
 from stateferry.runs.prediction import predicted
 from stateferry.runs.publications import Control, Publication
-from stateferry.runs.rejecting import check_not_ended
+from stateferry.runs.rejecting import check_may_continue
 from stateferry.runs.report import FileDigest, Report
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -228,7 +228,7 @@ class Pipeline:
         return moved
 
     def _keep_tables_on_main(self) -> None:
-        """Does the migrate step again if another writer has changed the tables' `main` since, as it couldn't move on.
+        """Does the migrate step again if another writer has changed `main`, which couldn't be moved to this run then.
 
         The facts are replaced, not removed, so that steps which need them can be tried again after a kill.
         """
@@ -279,7 +279,7 @@ class Pipeline:
         It is called before any work that leads to the state.
         """
         self._renewal.check()
-        check_not_ended(self.run, self.control)
+        check_may_continue(self.run, self.control)
         self.run.check(state)
 
     @property
@@ -465,7 +465,7 @@ class Pipeline:
         What fails here changes nothing of the publication. The run keeps the reason, and the next try goes on.
         """
         run_id = self.run.plan.run_id
-        check_not_ended(self.run, self.control)
+        check_may_continue(self.run, self.control)
         if self.run.state is not RunState.PUBLISHED:
             raise RejectedError(f"run {run_id}: {Step.TABLES} comes after {Step.CUT_OVER}: do that first")
         with self._at_work():

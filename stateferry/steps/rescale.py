@@ -1,4 +1,8 @@
-"""Rescale: makes the blobs rows, and writes the new savepoint's files in the parallelism of the plan."""
+"""Rescale: makes the blobs rows, and writes the new savepoint's files in the parallelism of the plan.
+
+At another max parallelism, entries get their key groups in `savepoint/rehash.py` and travel through
+`migration/exchange.py`.
+"""
 
 from __future__ import annotations
 

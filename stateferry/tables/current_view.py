@@ -13,7 +13,6 @@ can't write views. A view is a file of metadata, here always with one version, a
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from typing import Any
 
@@ -21,6 +20,7 @@ from pyiceberg.catalog.sql import IcebergTables
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from stateferry.durations import now_ms
 from stateferry.savepoint.storage import Location
 from stateferry.tables.commits import TableHome
 from stateferry.tables.schemas import (
@@ -94,7 +94,7 @@ def _metadata(
     location: str, tables: StateTables, columns: dict[str, Any], sql: str, before: dict[str, Any] | None
 ) -> dict[str, Any]:
     number = 1 + (before["current-version-id"] if before else 0)
-    made = {"version-id": number, "timestamp-ms": int(time.time() * 1000)}
+    made = {"version-id": number, "timestamp-ms": now_ms()}
     version = {
         "schema-id": _SCHEMA_ID,
         "summary": {"engine-name": "stateferry"},

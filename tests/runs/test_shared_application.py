@@ -99,11 +99,33 @@ def test_a_step_that_is_tried_again_waits_for_the_same_answer(shared: SharedAppl
 
 def test_a_dismissed_application_is_told_so(shared: SharedApplication, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_application, "ALIVE_MS", 40)
+    monkeypatch.setattr(shared_application, "_SECONDS_TO_END", 0.05)
     told = threading.Event()
     shared.announce("a")
-    with shared.kept_alive("a", told.set):
+    with shared.kept_alive("a", told.set) as dismissed:
         shared.dismiss()
         assert told.wait(10)
+        assert dismissed.is_set()
+
+
+def test_only_an_idle_application_is_dismissed_if_that_is_asked_for(shared: SharedApplication) -> None:
+    shared.announce("a")
+    assert shared.ask("rescale") == 1
+    shared.dismiss(if_idle=True)
+    assert shared.is_alive()
+    shared.tell("a", 1, Said("", exit_code=0))
+    shared.dismiss(if_idle=True)
+    assert not shared.is_alive()
+
+
+def test_an_application_that_serves_no_more_isnt_asked(shared: SharedApplication) -> None:
+    shared.announce("a")
+    assert shared.ask("rescale") == 1
+    shared.end("a")
+    assert shared.said(1) is None
+    assert shared.ask("rescale") is None
+    # Until its process has ended, whoever started it keeps saying that it is alive.
+    assert shared.request("a") == Request(1, "rescale")
 
 
 def test_what_was_seen_is_not_shown_twice_though_the_beginning_is_gone() -> None:

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from stateferry.cli import steps
+from stateferry.cli import shared_steps
 from stateferry.cli.step import OpenWorkers
 from stateferry.errors import PassingError
 from stateferry.exit_codes import MAY_PASS
 from stateferry.runs.plan import plan_of
+from stateferry.runs.publications import Control
+from stateferry.runs.rejecting import reject
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, run_folder
 from stateferry.runs.shared_application import Said, SharedApplication
@@ -53,7 +55,9 @@ class Served:
         self.run, self.folder, self.uri = run, folder, uri
         self.codes: list[int] = []
         argv = ["--run", folder, "--application", "a"]
-        self.thread = threading.Thread(target=lambda: self.codes.append(steps.main(open_workers, argv)), daemon=True)
+        self.thread = threading.Thread(
+            target=lambda: self.codes.append(shared_steps.main(open_workers, argv)), daemon=True
+        )
         with SharedApplication(uri, folder) as shared:
             shared.announce("a")
         self.thread.start()
@@ -148,12 +152,53 @@ def test_a_lost_engine_is_answered_and_ends_it_so_that_the_next_try_has_another(
 
 
 def test_it_ends_when_nobody_asks(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "_SECONDS_BETWEEN", 0.3)
+    monkeypatch.setattr(shared_steps, "_SECONDS_BETWEEN", 0.3)
     served = serve()
     assert served.ask("snapshot").exit_code == 0
     assert served.code() == 0
     with SharedApplication(served.uri, served.folder) as shared:
         assert shared.ask("rescale") is None
+
+
+def test_it_ends_when_the_run_is_rejected_between_two_steps_and_frees_the_job(serve: Serve) -> None:
+    served = serve()
+    assert served.ask("snapshot").exit_code == 0
+    assert served.run is not None
+    with Control(served.uri) as control:
+        reject(served.run, control, "it differs from its rehearsal")
+        assert served.code() == 0
+        assert control.lease_of("orders") is None
+
+
+def test_it_ends_at_once_if_the_run_is_over(serve: Serve) -> None:
+    first = serve(rehearse=True)
+    for step in ("snapshot", "migrate", "rescale", "validate"):
+        assert first.ask(step).exit_code == 0
+    assert first.code() == 0
+    # A person has cleared the task.
+    assert serve(rehearse=True).code() == 0
+
+
+def test_it_ends_when_nobody_is_there_who_waits_for_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve()
+    assert served.ask("snapshot").exit_code == 0
+    monkeypatch.setattr("os.getppid", lambda: 1)
+    assert served.code() == 0
+
+
+def test_it_works_on_while_the_catalog_is_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_steps, "_LOOK_LATER", 0.05)
+    served, tell, lost = serve(), SharedApplication.tell, []
+
+    def away(self: SharedApplication, name: str, number: int, said: Said) -> None:
+        if said.exit_code is not None and len(lost) < 3:
+            lost.append(name)
+            raise PassingError("the catalog is away")
+        tell(self, name, number, said)
+
+    monkeypatch.setattr(SharedApplication, "tell", away)
+    assert served.ask("snapshot").exit_code == 0
+    assert len(lost) == 3
 
 
 def test_it_ends_when_another_one_is_announced(serve: Serve) -> None:

@@ -11,7 +11,7 @@ import pytest
 from stateferry.cli import main
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.durations import now_ms
-from stateferry.migration.living import DropExpired
+from stateferry.migration.drop_expired import DropExpired
 from stateferry.migration.rules import ToldTtl
 from stateferry.runs.report import Report
 from stateferry.runs.runs import Run, runs_of

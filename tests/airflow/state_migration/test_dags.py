@@ -18,11 +18,11 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
-from state_migration.application_task import ShareApplication
 from state_migration.flink_tasks import TaskWithFlink
 from state_migration.migration_dag import migration_dags
 from state_migration.planning import requested_by_form
 from state_migration.request import MigrationRequest
+from state_migration.shared_application_task import ShareApplication
 from state_migration.task_names import not_needed
 
 from tests.airflow.state_migration.test_jobs import REQUEST
@@ -81,7 +81,8 @@ def test_the_steps_come_in_order() -> None:
     for name in ("application", *APPLICATIONS_OF_REHEARSALS):
         first = dag.task_dict[name.replace("application", "take_savepoint")]
         assert dag.task_dict[name].upstream_task_ids <= first.upstream_task_ids
-        assert dag.task_dict[name].retries == 0
+        # The loss of such a task must not make the DAG run red.
+        assert dag.task_dict[name].retries
 
 
 APPLICATIONS_OF_REHEARSALS = ("rehearsal.application", "rehearsal_again.application")

@@ -21,7 +21,7 @@ from flink_provider.hook import FlinkHook
 from flink_provider.jobs import JarRun
 from flink_provider.savepoints import Savepoint, SavepointOrder
 from flink_provider.task import FlinkTask
-from state_migration import flink_tasks, stopping
+from state_migration import flink_tasks, when_to_stop
 from state_migration.approval import ApproveRun
 from state_migration.conclusion import Conclude
 from state_migration.decide_task import Decide, WaitToStop
@@ -201,7 +201,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, now: datetime) -> None:
         def now(cls, tz: Any = None) -> Any:
             return now
 
-    monkeypatch.setattr(stopping, "datetime", Clock)
+    monkeypatch.setattr(when_to_stop, "datetime", Clock)
 
 
 def ready_at(rehearsal: Run, moment: datetime) -> None:

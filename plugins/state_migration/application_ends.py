@@ -15,7 +15,8 @@ from stateferry.runs.lease import BEING_WORKED_ON
 
 JOBS_VARIABLE = "STATEFERRY_SPARK_JOBS"
 
-_FINAL = (REJECTED, USAGE, DAMAGED_OR_REFUSED)
+FINAL = (REJECTED, USAGE, DAMAGED_OR_REFUSED)
+"""Exit codes that mean that another try can't help."""
 # Airflow's hook reports in this form how spark-submit ended, with its last lines.
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 _OWN_LINE = re.compile(r"^stateferry: (.*)$", re.MULTILINE)
@@ -38,7 +39,7 @@ def own_refusal(said: str) -> str:
     In cluster mode, spark-submit knows neither line nor exit code. Then the state of the run must be enough.
     """
     line = _OWN_LINE.findall(said)
-    return line[-1] if exit_code(said) in _FINAL and line and BEING_WORKED_ON not in line[-1] else ""
+    return line[-1] if exit_code(said) in FINAL and line and BEING_WORKED_ON not in line[-1] else ""
 
 
 def exit_code(said: str) -> int | None:

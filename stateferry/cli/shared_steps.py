@@ -18,17 +18,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import TextIO, TypeVar
 
 from stateferry.cli import step as one_step
 from stateferry.cli.step import OpenWorkers
-from stateferry.errors import PassingError
+from stateferry.errors import PassingError, StateferryError
 from stateferry.exit_codes import exit_code_of
-from stateferry.printable import say
+from stateferry.printable import printable_lines, say
 from stateferry.private_files import private_files
 from stateferry.runs.facts import Step
+from stateferry.runs.processes import Process
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -36,11 +37,18 @@ from stateferry.runs.shared_application import DismissedError, Request, Said, Sh
 from stateferry.savepoint.storage import Location
 from stateferry.steps.workers import Progress, Watch, Workers
 
+T = TypeVar("T")
+
 # Flink may take long for the savepoint; a scheduler on a busy machine takes half a minute between two steps.
-_SECONDS_TO_FIRST, _SECONDS_BETWEEN = 1800.0, 120.0
-_LOOK_FOR_RUN, _LOOK_FOR_REQUEST, _PASS_ON = 0.5, 0.2, 0.5
+_SECONDS_TO_RUN, _SECONDS_BETWEEN = 1800.0, 120.0
+# After an answer the next request comes soon, or takes a while.
+_LOOK, _LOOK_LATER, _SECONDS_UNTIL_LATER = 0.2, 1.0, 20.0
+_PASS_ON, _LOOK_AT_RUN = 0.5, 2.0
+# The catalog may be away for so long.
+_PATIENCE = 300.0
 # More of a step's output isn't passed on at once; its reader looks more often than it grows by that.
 _LONGEST = 1 << 16
+_OVER = (RunState.REJECTED, RunState.ROLLED_BACK)
 
 
 def main(open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
@@ -50,23 +58,33 @@ def main(open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
 
 @private_files()
 def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
-    watching = _Watching()
+    watching, parent = _Watching(), os.getppid()
     # The import runs while the workers start.
     threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
     with open_workers("stateferry", watching) as workers:
-        started = time.monotonic()
-        folder = Location.of(options.run)
-        while (run := Run.if_there(folder)) is None:
-            if time.monotonic() - started > _SECONDS_TO_FIRST:
-                say(f"{folder.shown} has no run yet: ends")
-                return 0
-            time.sleep(_LOOK_FOR_RUN)
-        with SharedApplication(run.plan.catalog_uri, folder.shown) as shared:
+        run = _planned(Location.of(options.run), parent)
+        if run is None:
+            return 0
+        with SharedApplication(run.plan.catalog_uri, run.folder.shown) as shared:
+            served = _Served(shared, options.application, run, parent)
             try:
-                return _serve(_Served(shared, options.application, run), _of(workers, watching))
+                say(_serve(served, _of(workers, watching)))
             except DismissedError as error:
                 say(f"{error}: ends")
-                return 0
+            finally:
+                served.leave()
+    return 0
+
+
+def _planned(folder: Location, parent: int) -> Run | None:
+    """The run, which may be planned later; None if it isn't, or if who started this process has ended."""
+    end = time.monotonic() + _SECONDS_TO_RUN
+    while time.monotonic() < end and os.getppid() == parent:
+        if (run := Run.if_there(folder)) is not None:
+            return run
+        time.sleep(_LOOK)
+    say(f"{folder.shown} has no run: ends")
+    return None
 
 
 class _Watching:
@@ -93,40 +111,74 @@ def _of(workers: Workers, watching: _Watching) -> OpenWorkers:
 class _Served:
     """The run that is served."""
 
-    def __init__(self, shared: SharedApplication, name: str, run: Run) -> None:
-        self.shared, self.name, self.run = shared, name, run
+    def __init__(self, shared: SharedApplication, name: str, run: Run, parent: int) -> None:
+        self.shared, self.name, self.run, self._parent = shared, name, run, parent
 
-    def needs_no_more(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether the run needs no more steps, or nobody is there who waits for this process."""
         state, plan = self.run.state, self.run.plan
-        if state is RunState.PLANNED:  # There was nothing to do.
+        if os.getppid() != self._parent or state in _OVER or (plan.rehearse and state is RunState.VERIFIED):
             return True
-        if plan.rehearse and state is RunState.VERIFIED:
-            return True
-        if state is RunState.PUBLISHED:
-            with Control(plan.catalog_uri) as control:
-                return not control.are_tables_pending(plan.job, plan.run_id)
-        return state in (RunState.FAILED, RunState.REJECTED, RunState.ROLLED_BACK)
+        if state is not RunState.PUBLISHED:
+            return False
+        with Control(plan.catalog_uri) as control:
+            return not control.are_tables_pending(plan.job, plan.run_id)
+
+    def has_failed_or_had_nothing_to_do(self) -> bool:
+        """After a step; before the first one, a failed run may be about to go on."""
+        return self.run.state in (RunState.FAILED, RunState.PLANNED)
+
+    def leave(self) -> None:
+        """Tells the steps that this process serves no more, and frees the job of a run that is over."""
+        with suppress(StateferryError):
+            self.shared.end(self.name)
+            if self.run.state in _OVER:
+                plan = self.run.plan
+                with Control(plan.catalog_uri) as control:
+                    held = control.lease_of(plan.job)
+                    if held is not None and (held.run_id, held.holder) == (plan.run_id, str(Process.this())):
+                        control.release(held)
 
 
-def _serve(served: _Served, open_workers: OpenWorkers) -> int:
-    since, patience = time.monotonic(), _SECONDS_TO_FIRST
+def _serve(served: _Served, open_workers: OpenWorkers) -> str:
+    """Carries out what is asked for; returns why there is no more to do."""
+    since, looked_at_run = time.monotonic(), 0.0
     while True:
-        request = served.shared.request(served.name)
-        if request is None:
-            if time.monotonic() - since > patience and served.shared.end_if_idle(served.name):
-                say(f"no step was asked for in {patience:.0f} s: ends")
-                return 0
-            time.sleep(_LOOK_FOR_REQUEST)
+        now = time.monotonic()
+        if (request := _patiently(lambda: served.shared.request(served.name))) is not None:
+            code = _carry_out(served, request, open_workers)
+            if code != 0:
+                return f"{request.step} has ended with exit code {code}: ends"
+            if served.is_over() or served.has_failed_or_had_nothing_to_do():
+                return "the run needs no more steps: ends"
+            since = looked_at_run = time.monotonic()
             continue
-        if _carry_out(served, request, open_workers) != 0 or served.needs_no_more():
-            return 0
-        since, patience = time.monotonic(), _SECONDS_BETWEEN
+        if now - looked_at_run > _LOOK_AT_RUN:
+            looked_at_run = now
+            if _patiently(served.is_over):
+                return "the run needs no more steps: ends"
+        if now - since > _SECONDS_BETWEEN and _patiently(lambda: served.shared.end_if_idle(served.name)):
+            return f"no step was asked for in {_SECONDS_BETWEEN:.0f} s: ends"
+        time.sleep(_LOOK if now - since < _SECONDS_UNTIL_LATER else _LOOK_LATER)
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Asks again while the catalog is away."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return ask()
+        except PassingError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_LOOK_LATER)
 
 
 def _carry_out(served: _Served, request: Request, open_workers: OpenWorkers) -> int:
     with _passed_on(served, request) as heard:
+        say(f"the application that the steps share begins {request.step}")
         code = one_step.main(Step(request.step), open_workers, ["--run", served.run.folder.shown])
-    served.shared.tell(served.name, request.number, heard.said(code))
+    _patiently(lambda: served.shared.tell(served.name, request.number, heard.said(code)))
     return code
 
 
@@ -147,7 +199,7 @@ def _passed_on(served: _Served, request: Request) -> Iterator[_Heard]:
             except DismissedError:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
-            except PassingError:
+            except Exception:  # noqa: BLE001 the step goes on, and its answer comes in any case
                 continue
 
     thread = threading.Thread(target=pass_on, daemon=True, name="what the step prints")
@@ -170,7 +222,8 @@ class _Heard(io.TextIOBase):
     def write(self, text: str) -> int:
         self._out.write(text)
         with self._lock:
-            self._text += text
+            # What a database or a terminal would not take.
+            self._text += printable_lines(text)
             if (excess := len(self._text) - _LONGEST) > 0:
                 self._text, self._before = self._text[excess:], self._before + excess
         return len(text)

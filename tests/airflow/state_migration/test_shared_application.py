@@ -20,12 +20,13 @@ from airflow.sdk.exceptions import (
     AirflowRescheduleException,
     AirflowSkipException,
 )
-from state_migration import application_task
-from state_migration.application_task import ShareApplication, dismiss
+from state_migration import shared_application_task
 from state_migration.planning import default_catalog
+from state_migration.shared_application_task import ShareApplication, dismiss
 from state_migration.steps import StepOperator
 
-from stateferry.runs.facts import RescaleFacts
+from stateferry.errors import PassingError
+from stateferry.runs.facts import RescaleFacts, SnapshotFacts
 from stateferry.runs.processes import Process
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
@@ -104,18 +105,54 @@ def test_a_lease_that_the_application_keeps_between_steps_is_in_nobodys_way(run:
         control.release(held)
 
 
-@pytest.mark.parametrize(("code", "final"), [(3, True), (75, False)])
-def test_a_failure_means_what_it_means_in_an_application_of_its_own(
-    run: Run, submits: Submit, code: int, final: bool
-) -> None:
+def test_a_refusal_means_what_it_means_in_an_application_of_its_own(run: Run, submits: Submit) -> None:
     run.enter(RunState.RUNNING, 1)
     submits("exit 70")
     with (
-        application(run, lambda _: [Said("stateferry: /data/x: expected a file, found none\n", exit_code=code)]),
-        pytest.raises(AirflowException, match="expected a file, found none") as caught,
+        application(run, lambda _: [Said("stateferry: /data/x: expected a file, found none\n", exit_code=3)]),
+        pytest.raises(AirflowFailException, match="expected a file, found none"),
     ):
         execute("rescale", run)
-    assert isinstance(caught.value, AirflowFailException) == final
+
+
+@pytest.mark.parametrize("code", [70, 75, 143])
+def test_after_any_other_end_the_step_goes_on_alone(run: Run, submits: Submit, tmp_path: Path, code: int) -> None:
+    submits(f"touch {tmp_path}/submitted")
+    run.keep(RescaleFacts(seconds=1.0))
+    with application(run, lambda _: [Said("stateferry: Spark's JVM was lost\n", exit_code=code)]):
+        assert execute("rescale", run)["seconds"] == 1.0
+    assert (tmp_path / "submitted").exists()
+
+
+def test_an_application_that_never_begins_is_given_up(
+    run: Run, submits: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_application_task, "_SECONDS_TO_BEGIN", 0.3)
+    submits(f"touch {tmp_path}/submitted")
+    run.keep(RescaleFacts(seconds=1.0))
+    with application(run, lambda _: []):
+        assert execute("rescale", run)["seconds"] == 1.0
+        with mailbox(run) as shared:
+            assert not shared.is_alive(), "it would keep the lease"
+    assert (tmp_path / "submitted").exists()
+
+
+def test_a_step_waits_while_the_catalog_is_away(run: Run, submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    submits("exit 70")
+    run.keep(RescaleFacts(seconds=1.0))
+    monkeypatch.setattr(shared_application_task, "_POLL_LATER", 0.05)
+    said, times = SharedApplication.said, []
+
+    def away(self: SharedApplication, number: int) -> Said | None:
+        times.append(number)
+        if len(times) < 4:
+            raise PassingError("the catalog is away")
+        return said(self, number)
+
+    monkeypatch.setattr(SharedApplication, "said", away)
+    with application(run, lambda _: [Said("", exit_code=0)]):
+        assert execute("rescale", run)["seconds"] == 1.0
+    assert len(times) >= 4
 
 
 def test_a_step_whose_application_is_lost_has_one_of_its_own(
@@ -132,7 +169,7 @@ def test_a_step_whose_application_is_lost_has_one_of_its_own(
     with application(run, is_lost):
         assert execute("rescale", run)["seconds"] == 1.0
     assert (tmp_path / "submitted").exists()
-    assert "has ended: this step has an application of its own" in capsys.readouterr().out
+    assert "the application of the run doesn't answer, or has ended" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", ["success", "skipped", "failed", "absent"])
@@ -140,10 +177,9 @@ def test_a_step_doesnt_wait_for_an_application_that_wont_come(
     run: Run, submits: Submit, tmp_path: Path, state: str
 ) -> None:
     submits(f"touch {tmp_path}/submitted")
-    run.keep(RescaleFacts(seconds=1.0))
     began = time.monotonic()
     step(run, {} if state == "absent" else {"application": state})
-    assert time.monotonic() - began < application_task._SECONDS_TO_START / 2
+    assert time.monotonic() - began < shared_application_task._SECONDS_TO_START / 2
     assert (tmp_path / "submitted").exists()
 
 
@@ -151,7 +187,6 @@ def test_a_step_doesnt_wait_for_an_application_that_wont_come(
 def test_a_step_waits_a_while_for_an_application_that_is_about_to_start(
     run: Run, submits: Submit, tmp_path: Path, state: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.keep(RescaleFacts(seconds=1.0))
     submits("exit 70")
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(step, run, {"application": state})
@@ -159,14 +194,15 @@ def test_a_step_waits_a_while_for_an_application_that_is_about_to_start(
         with application(run, lambda _: [Said("", exit_code=0)]):
             assert done.result(PATIENCE)["seconds"] == 1.0
     # Without a slot for both, the step would wait in vain.
-    monkeypatch.setattr(application_task, "_SECONDS_TO_START", 0.5)
+    monkeypatch.setattr(shared_application_task, "_SECONDS_TO_START", 0.5)
     submits(f"touch {tmp_path}/submitted")
     step(run, {"application": state})
     assert (tmp_path / "submitted").exists()
 
 
 def step(run: Run, states: dict[str, str | None]) -> dict[str, Any]:
-    operator = StepOperator(task_id="rescale", step="rescale")
+    run.keep(SnapshotFacts(seconds=1.0))
+    operator = StepOperator(task_id="snapshot", step="snapshot")
     context: Any = {"ti": TaskInstance(said(run), states), "task": operator, "outlet_events": {}}
     operator.render_template_fields(context)
     return operator.execute(context)
@@ -221,7 +257,10 @@ def test_an_application_that_is_killed_leaves_the_steps_to_themselves(
         share(run)
 
 
-def test_conclude_dismisses_an_application_that_waits_for_nothing(run: Run, submits: Submit, tmp_path: Path) -> None:
+def test_conclude_dismisses_an_application_that_waits_for_nothing(
+    run: Run, submits: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stateferry.runs.shared_application._SECONDS_TO_END", 0.1)
     submits(f"echo $$ > {tmp_path}/being-written; mv {tmp_path}/being-written {tmp_path}/pid; exec sleep 600")
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(share, run)
@@ -230,7 +269,6 @@ def test_conclude_dismisses_an_application_that_waits_for_nothing(run: Run, subm
             time.sleep(0.05)
         context: Any = {"ti": TaskInstance(said(run))}
         dismiss(context)
-        with pytest.raises(AirflowSkipException):
-            done.result(PATIENCE)
+        done.result(PATIENCE)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGCONT)

@@ -27,7 +27,7 @@ _LENGTH = 4
 
 @dataclass(slots=True)
 class DropExpired:
-    """Does another transform with what is alive; `told` are the states that lose what has expired.
+    """Wraps a transform, so that what has expired of the states `told` is left out.
 
     `counts` says for each of them, and for each that the other transform counts, what was done.
     """
