@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from local_airflow.server import Server, running
 from local_airflow.settings import USERS, Settings, free_port
-from tests.standalone.migration import DAG, PATIENCE, ROLLBACK, Migration, reparse
+from tests.standalone.migration import DAG, PATIENCE, ROLLBACK, Migration, reparse, scheduled_runs
 from tests.standalone.orders import Orders
 
 _PROCESSOR_TIMEOUT = "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT"
@@ -59,3 +60,6 @@ def configured(airflow: Server) -> Iterator[Callable[[str], None]]:
     for name in made:
         airflow.api.call("DELETE", f"/variables/{name}")
         reparse(airflow)
+    # Another test's schedule finds none that is in its way.
+    for night in scheduled_runs(airflow):
+        airflow.api.call("DELETE", f"/dags/{DAG}/dagRuns/{quote(night, safe='')}")

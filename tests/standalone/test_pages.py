@@ -208,6 +208,8 @@ def test_many_readers_are_answered_while_a_run_is_at_work(migration: Migration) 
     old = a_run(airflow, migration.job, "an-old-run", None)
     as_large_as_can_be(old)
     pages = ["/", f"/jobs/{migration.job}/history", f"/jobs/{migration.job}/runs/an-old-run"]
+    # What is shown is two seconds old at most.
+    time.sleep(2.1)
     with Readers(airflow, 5, pages) as readers:
         run = migration.trigger(mode="rehearse")
         assert migration.end_of(run) == "success", migration.told(run)

@@ -6,13 +6,12 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
 from local_airflow.server import Server
 from stateferry.runs.run_states import RunState
-from tests.standalone.migration import DAG, PATIENCE, STEPS, Migration, scheduled_run, scheduled_runs
+from tests.standalone.migration import PATIENCE, STEPS, Migration, scheduled_run, scheduled_runs
 from tests.standalone.orders import Orders, entries_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(3000)]
@@ -42,8 +41,6 @@ def test_an_unconfigured_night_has_no_run_and_a_configured_one_rehearses(
     assert migration.in_tables(run) == Orders().entries
     assert migration.published() is None
     assert not Path(run.plan.target).exists()
-    # Another test's schedule finds none that is in its way.
-    airflow.api.call("DELETE", f"/dags/{DAG}/dagRuns/{quote(night, safe='')}")
 
 
 def test_each_job_has_a_dag_and_a_mistake_in_one_is_told_and_leaves_the_others(
