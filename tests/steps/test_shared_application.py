@@ -188,7 +188,8 @@ def test_it_ends_when_nobody_is_there_who_waits_for_it(serve: Serve, monkeypatch
 
 def test_it_works_on_while_the_catalog_is_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_steps, "_LOOK_LATER", 0.05)
-    served, tell, lost = serve(), SharedApplication.tell, []
+    served, tell = serve(), SharedApplication.tell
+    lost: list[str] = []
 
     def away(self: SharedApplication, name: str, number: int, said: Said) -> None:
         if said.exit_code is not None and len(lost) < 3:

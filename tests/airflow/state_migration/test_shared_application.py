@@ -141,7 +141,8 @@ def test_a_step_waits_while_the_catalog_is_away(run: Run, submits: Submit, monke
     submits("exit 70")
     run.keep(RescaleFacts(seconds=1.0))
     monkeypatch.setattr(shared_application_task, "_POLL_LATER", 0.05)
-    said, times = SharedApplication.said, []
+    said = SharedApplication.said
+    times: list[int] = []
 
     def away(self: SharedApplication, number: int) -> Said | None:
         times.append(number)
