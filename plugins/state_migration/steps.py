@@ -35,6 +35,7 @@ from state_migration.decided import approve_if_nobody_is_asked, check_like_rehea
 from state_migration.foreseen import foreseen, refusal
 from state_migration.shared_application_task import Asking
 from state_migration.task_names import APPLICATION
+from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
 from stateferry.runs.facts import (
     FACTS_OF,
@@ -160,6 +161,11 @@ class StepOperator(SparkSubmitOperator):
             asking = self._asking = Asking(shared, self.step, self.log)
             try:
                 ended = asking.answer(context, task)
+            except PassingError:
+                raise
+            except StateferryError as error:
+                self.log.warning("the run's application can't be asked: %s", printable(str(error)))
+                ended = None
             finally:
                 self._asking = None
         if asking.is_withdrawn:

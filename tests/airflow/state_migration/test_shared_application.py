@@ -25,7 +25,7 @@ from state_migration.planning import default_catalog
 from state_migration.shared_application_task import ShareApplication, dismiss
 from state_migration.steps import StepOperator
 
-from stateferry.errors import PassingError
+from stateferry.errors import PassingError, StateferryError
 from stateferry.runs.facts import RescaleFacts, SnapshotFacts
 from stateferry.runs.processes import Process
 from stateferry.runs.publications import Control
@@ -135,6 +135,20 @@ def test_an_application_that_never_begins_is_given_up(
         with mailbox(run) as shared:
             assert not shared.is_alive(), "it would keep the lease"
     assert (tmp_path / "submitted").exists()
+
+
+def test_a_step_does_without_an_application_that_cant_be_asked(
+    run: Run, submits: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise StateferryError("permission denied for table stateferry_application")
+
+    submits(f"touch {tmp_path}/submitted")
+    run.keep(RescaleFacts(seconds=1.0))
+    monkeypatch.setattr(SharedApplication, "ask", refused)
+    assert execute("rescale", run)["seconds"] == 1.0
+    assert (tmp_path / "submitted").exists()
+    assert "the run's application can't be asked: permission denied" in capsys.readouterr().out
 
 
 def test_a_step_waits_while_the_catalog_is_away(run: Run, submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
