@@ -107,10 +107,10 @@ class SparkCluster:
         said = self._said()
         return [str(one["name"]) for one in (*said["activeapps"], *said["completedapps"])] if said else []
 
-    def with_a_task_of(self, step: str) -> int | None:
-        """A worker in which Python is at work for the step, if there is one now."""
+    def with_a_task_of(self, word: str) -> int | None:
+        """A worker in which Python is at work for an application with this word in its name, if there is one now."""
         active = [str(one["name"]) for one in (self._said() or {"activeapps": ()})["activeapps"]]
-        if not any(f" {step} " in f" {name} " for name in active):
+        if not any(f" {word} " in f" {name} " for name in active):
             return None
         return next((number for number, worker in self.workers.items() if _has_python(worker.pid)), None)
 
