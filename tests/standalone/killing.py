@@ -47,7 +47,7 @@ class Killed:
         ferried, log = self.migration.run_of(self.run), self.migration.log(self.run, STEP)
         # If Airflow is quicker than the end of the killed driver, it takes the lease for held.
         waits = "is being worked on by the same run" in log
-        assert waits or "has ended: this step has an application of its own" in log, log
+        assert waits or "the application of the run doesn't answer, or has ended" in log, log
         assert log.count("Spark-Submit cmd") == 1, log
         tasks = self.migration.airflow.api.tasks(DAG, self.run)
         assert tasks[STEP]["try_number"] == 1, log
