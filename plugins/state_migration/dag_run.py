@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 from airflow.sdk.timezone import utcnow
 
-from state_migration.foreseen import refusal
+from state_migration.foreseen import foreseen, refusal
 from state_migration.request import MigrationRequest
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
@@ -125,8 +125,8 @@ def fail_if_refused(context: Context | None = None) -> Iterator[None]:
         yield
     except LeaseHeldError as error:
         wait_for_lease(str(error))
-    except PassingError:
-        raise
+    except PassingError as error:
+        raise foreseen(error) from None
     except StateferryError as error:
         if context is not None:
             context["ti"].xcom_push(key=REFUSED, value=printable(str(error)))

@@ -144,6 +144,8 @@ class StepOperator(SparkSubmitOperator):
             if (code := exit_code(str(error))) is not None:
                 self.log.error("%s. %s", ended_text(self.step, code), what_is_next(context["ti"]))
                 foreseen(error)
+            if isinstance(error, PassingError):
+                foreseen(error)
             raise
         return self._done(context, run)
 

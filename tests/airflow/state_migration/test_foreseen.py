@@ -10,7 +10,10 @@ import structlog
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from flink_provider.errors import FlinkRefusedError
 from flink_provider.task import for_good
+from state_migration.dag_run import fail_if_refused
 from state_migration.foreseen import foreseen, refusal
+
+from stateferry.errors import PassingError
 
 
 @pytest.fixture
@@ -36,6 +39,17 @@ def test_what_flink_refuses_is_logged_without_a_stack_too(logged: list[Any]) -> 
         structlog.get_logger("task").exception("Task failed with exception")
     (refused,) = logged[0]["exception"]
     assert (refused["exc_value"], refused["frames"]) == ("POST /jars was answered with 400: no jar", [])
+
+
+def test_an_error_that_may_pass_is_logged_without_a_stack(logged: list[Any]) -> None:
+    with pytest.raises(PassingError) as caught, fail_if_refused():
+        raise PassingError("the catalog can't be reached")
+    try:
+        raise caught.value
+    except PassingError:
+        structlog.get_logger("task").exception("Task failed with exception")
+    (passing,) = logged[0]["exception"]
+    assert (passing["exc_value"], passing["frames"]) == ("the catalog can't be reached", [])
 
 
 @pytest.mark.parametrize("error", [refusal("no savepoint"), AirflowException("exit code -9")])
