@@ -24,7 +24,7 @@ from state_migration.sources import (
 )
 from stateferry.errors import UsageError
 from stateferry.runs.apart import check_apart
-from stateferry.runs.plan import MigrationPlan, plan_of
+from stateferry.runs.plan import MigrationPlan, new_plan_values, plan_of
 from stateferry.runs.runs import Run, folder_name, run_folder
 from stateferry.savepoint.storage import Location
 
@@ -128,7 +128,7 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str, *, no_t
         values["no_timers"] = True
     if warehouse := os.environ.get(WAREHOUSE_VARIABLE):
         values["warehouse"] = warehouse
-    return plan_of(values, "the plan")
+    return plan_of(new_plan_values(values), "the plan")
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,22 @@ def test_a_plan_says_that_its_day_is_backfilled_and_what_is_accepted(home: Path,
     assert planned(request, replace(soon, run_id="scheduled__1"))[0].now_from == "clock"
 
 
+def test_a_plan_has_the_defaults_of_new_plans_but_one_that_is_begun_keeps_its_own(
+    home: Path, occasion: Occasion
+) -> None:
+    """Uncompressed, which Flink restores several times slower, was the default of earlier versions."""
+    plan, run = planned(MigrationRequest(), occasion)
+    assert plan.compression == "auto"
+    assert run is not None
+    file = Path(run.plan_file.path)
+    file.write_text(file.read_text().replace('"compression": "auto"', '"compression": "source"'))
+    _, again = planned(MigrationRequest(), occasion)
+    assert again is not None
+    assert again.plan.compression == "source"
+    asked = planned(MigrationRequest.model_validate({"compression": "none"}), replace(occasion, run_id="asked"))[0]
+    assert asked.compression == "none"
+
+
 def test_a_run_that_an_earlier_version_began_keeps_its_now(home: Path, occasion: Occasion) -> None:
     """It had no word of where it was from, and took the demo's from the clock."""
     (home / "demo" / "other").mkdir()
