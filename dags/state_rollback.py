@@ -5,9 +5,10 @@ Or convert the new job's state back, in a run of the DAG `state_migration` that 
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from airflow.sdk import DAG, TriggerRule
+from state_migration.dag_run import RETRIES
 from state_migration.form import rollback_params
 from state_migration.rollback_tasks import ApproveRollback, CancelNewJob, PlanRollback, RollBack, StartOldJob
 from state_migration.way_back import ConvertBack
@@ -20,7 +21,7 @@ with DAG(
     start_date=datetime(2026, 1, 1),
     max_active_runs=1,
     params=rollback_params(),
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=20), "retry_exponential_backoff": True},
+    default_args=RETRIES,
     tags=["stateferry"],
 ) as dag:
     unless_refused = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS

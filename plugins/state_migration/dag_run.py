@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LOOK_AGAIN = timedelta(seconds=20)
 _log = logging.getLogger(__name__)
 
+# A job may stand still meanwhile: the first pause is short, and all together outlast the restart of a machine.
+RETRIES = {"retries": 5, "retry_delay": timedelta(seconds=5), "retry_exponential_backoff": True}
 PLAN_TASK = "plan"
 # What `plan` returns: the folder of the run; if the job is stopped for the run, also that of the rehearsal before it,
 # and that of another one, which is made if the first is too old when the job may be stopped.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, TaskGroup, TriggerRule, chain
 
 from state_migration.approval import ApproveRun
 from state_migration.check_task import CheckSavepoint
 from state_migration.conclusion import Conclude
-from state_migration.dag_run import PLAN_TASK, REHEARSAL, REHEARSAL_AGAIN
+from state_migration.dag_run import PLAN_TASK, REHEARSAL, REHEARSAL_AGAIN, RETRIES
 from state_migration.decide_task import Decide, WaitToStop
 from state_migration.flink_tasks import StartJob, TakeSavepoint
 from state_migration.form import migration_params
@@ -53,7 +53,7 @@ def _dag(job: ConfiguredJob | None) -> DAG:
         catchup=False,
         max_active_runs=1,
         params=migration_params(job.request if job is not None and is_of_one else None),
-        default_args={"retries": 3, "retry_delay": timedelta(seconds=20), "retry_exponential_backoff": True},
+        default_args=RETRIES,
         tags=["stateferry"],
     ) as dag:
         _tasks(assets, pool)
