@@ -31,6 +31,8 @@ from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 
 _WAY = Way("canonical plain → snappy, by stateferry run", "CANONICAL", ("--compression", "snappy"))
 _BY_DAG = "canonical plain → snappy, by the DAG"
+# When the DAG run has ended, the new job has completed many checkpoints.
+_SETTINGS = {"web.checkpoints.history": "10000"}
 _DAG, _JOB = "state_migration", "totals"
 
 
@@ -50,7 +52,7 @@ def _by_dag(folder: Path, before: Path, entries: int) -> Outage:
     scratch = folder / "by-dag"
     scratch.mkdir()
     settings = Settings(scratch / "airflow", scratch / "home", free_port())
-    with flink(scratch / "flink") as cluster, running(settings) as airflow:
+    with flink(scratch / "flink", _SETTINGS) as cluster, running(settings) as airflow:
         airflow.api.wait_for_dag(_DAG, AT_MOST)
         jar = cluster.upload_jobs()
         job = start(cluster, jar, LEGACY_JOB, before)
