@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from state_migration.dag_run import PLAN_TASK, REFUSED, REHEARSAL, fail_if_refused, planned_by, skip
+from state_migration.dag_run import PLAN_TASK, REFUSED, REHEARSAL, fail_if_refused, planned_by, skip, task_state
 from state_migration.foreseen import refusal
 from state_migration.jobs import Event
 from state_migration.notices import tell
@@ -71,7 +71,7 @@ class Conclude(BaseOperator):
         context["ti"].xcom_push(key=NOTE, value=outcome_line(RunView.of(run)))
         self._show_report(run)
         last = run.changes()[-1]
-        if run.state is RunState.PLANNED and _task_state(context, Step.SNAPSHOT.value) == "skipped":
+        if run.state is RunState.PLANNED and task_state(context, Step.SNAPSHOT.value) == "skipped":
             skip(self.log, "the run had nothing to do: see the log of the task snapshot")
         times, outage = part_times(run), outage_of(run)
         self.log.info("%s", time_line(times))
@@ -98,7 +98,7 @@ class Conclude(BaseOperator):
         return {name: value for name, value in found.items() if name != "answer"}
 
     def _without_plan(self, context: Context) -> NoReturn:
-        if _task_state(context, PLAN_TASK) == "skipped":
+        if task_state(context, PLAN_TASK) == "skipped":
             skip(self.log, "this DAG run was skipped: see the log of the task plan")
         raise refusal(f"this DAG run was refused{_why(context, PLAN_TASK)}")
 
@@ -146,12 +146,6 @@ def _was_rejected(run: Run | None, planned: dict[str, Any]) -> bool:
 def _why(context: Context, task: str) -> str:
     said = context["ti"].xcom_pull(task_ids=task, key=REFUSED)
     return f": {said}" if said else f": see the log of the task {task}"
-
-
-def _task_state(context: Context, task: str) -> str | None:
-    ti = context["ti"]
-    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task], run_ids=[ti.run_id])
-    return next((str(states[task]) for states in by_run.values() if task in states), None)
 
 
 def _problem(run: Run, request: MigrationRequest) -> str:

@@ -67,6 +67,13 @@ def rehearsal_of(context: Context) -> Run:
     return run_of(context, REHEARSAL)
 
 
+def task_state(context: Context, task: str) -> str | None:
+    """The state of a task of the DAG run, "None" if it hasn't one yet; None if the DAG run doesn't have the task."""
+    ti = context["ti"]
+    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task], run_ids=[ti.run_id])
+    return next((str(states[task]) for states in by_run.values() if task in states), None)
+
+
 def began(context: Context) -> Began:
     """Which DAG run it is, and when its work began, which is later than the time that it is for."""
     dag_run = context["dag_run"]

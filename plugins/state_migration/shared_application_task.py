@@ -6,11 +6,10 @@ A step that has an application of its own waits for Spark's start, which takes l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
@@ -23,24 +22,21 @@ from state_migration.dag_run import (
     REHEARSAL_AGAIN,
     planned_by,
     skip,
+    task_state,
 )
 from state_migration.planning import default_catalog
 from state_migration.task_names import APPLICATION
-from stateferry.errors import PassingError, StateferryError
+from stateferry.errors import StateferryError
 from stateferry.printable import printable
 from stateferry.runs.facts import Step
-from stateferry.runs.shared_application import SharedApplication
+from stateferry.runs.shared_application import SharedApplication, patiently
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-T = TypeVar("T")
-
 _POLL, _POLL_LATER, _SECONDS_UNTIL_LATER = 0.2, 1.0, 20.0
 # A Spark that hasn't begun the step by then may never do so: its driver may not see the run's folder.
 _SECONDS_TO_BEGIN = 300.0
-# The catalog may be away for so long.
-_PATIENCE = 300.0
 # So long a step waits for the task to start: Airflow may start the step first, or have no slot for both.
 _SECONDS_TO_START = 15.0
 _NOT_STARTED = ("None", "scheduled", "queued", "running")
@@ -117,7 +113,7 @@ class Asking:
         answer = self._answered()
         if answer is None:
             # One that only lacks whoever keeps it alive would keep the lease.
-            _patiently(lambda: self._shared.dismiss(if_idle=True))
+            patiently(lambda: self._shared.dismiss(if_idle=True))
             return None
         if answer[0] == 0 or answer[0] in FINAL:
             return answer
@@ -126,20 +122,18 @@ class Asking:
 
     def _wait_until_there(self, context: Context, task: str) -> None:
         end = time.monotonic() + _SECONDS_TO_START
-        while not _patiently(self._shared.is_alive):
-            ti = context["ti"]
-            states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task], run_ids=[ti.run_id]).get(ti.run_id, {})
-            if time.monotonic() > end or str(states.get(task, "absent")) not in _NOT_STARTED:
+        while not patiently(self._shared.is_alive):
+            if time.monotonic() > end or task_state(context, task) not in _NOT_STARTED:
                 return
             time.sleep(_POLL)
 
     def _answered(self) -> tuple[int, str] | None:
-        number = _patiently(lambda: self._shared.ask(self._step))
+        number = patiently(lambda: self._shared.ask(self._step))
         if number is None:
             return None
         self._log.info("asked the application of the run: what Spark logs is in the log of the task %s", APPLICATION)
         began, seen = time.monotonic(), 0
-        while (said := _patiently(partial(self._shared.said, number))) is not None:
+        while (said := patiently(partial(self._shared.said, number))) is not None:
             # The last line may not be whole yet.
             fresh = said.after(seen)
             whole = len(fresh) if said.exit_code is not None else fresh.rfind("\n") + 1
@@ -150,20 +144,8 @@ class Asking:
                 return said.exit_code, said.text
             waited = time.monotonic() - began
             if self.is_withdrawn or (waited > _SECONDS_TO_BEGIN and said.length == 0):
-                _patiently(self._shared.dismiss)
+                patiently(self._shared.dismiss)
                 break
             time.sleep(_POLL if waited < _SECONDS_UNTIL_LATER else _POLL_LATER)
         self._log.warning("the application of the run doesn't answer, or has ended")
         return None
-
-
-def _patiently(ask: Callable[[], T]) -> T:
-    """Asks again while the catalog is away: the application works on meanwhile."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return ask()
-        except PassingError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(_POLL_LATER)

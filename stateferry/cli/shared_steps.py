@@ -18,13 +18,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 from stateferry.cli import step as one_step
 from stateferry.cli.step import OpenWorkers
-from stateferry.errors import PassingError, StateferryError
+from stateferry.errors import StateferryError
 from stateferry.exit_codes import exit_code_of
 from stateferry.printable import printable_lines, say
 from stateferry.private_files import private_files
@@ -33,19 +33,15 @@ from stateferry.runs.processes import Process
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
-from stateferry.runs.shared_application import DismissedError, Request, Said, SharedApplication
+from stateferry.runs.shared_application import DismissedError, Request, Said, SharedApplication, patiently
 from stateferry.savepoint.storage import Location
 from stateferry.steps.workers import Progress, Watch, Workers
-
-T = TypeVar("T")
 
 # Flink may take long for the savepoint; a scheduler on a busy machine takes half a minute between two steps.
 _SECONDS_TO_RUN, _SECONDS_BETWEEN = 1800.0, 120.0
 # After an answer the next request comes soon, or takes a while.
 _LOOK, _LOOK_LATER, _SECONDS_UNTIL_LATER = 0.2, 1.0, 20.0
 _PASS_ON, _LOOK_AT_RUN = 0.5, 2.0
-# The catalog may be away for so long.
-_PATIENCE = 300.0
 # More of a step's output isn't passed on at once; its reader looks more often than it grows by that.
 _LONGEST = 1 << 16
 _OVER = (RunState.REJECTED, RunState.ROLLED_BACK)
@@ -145,7 +141,7 @@ def _serve(served: _Served, open_workers: OpenWorkers) -> str:
     since, looked_at_run = time.monotonic(), 0.0
     while True:
         now = time.monotonic()
-        if (request := _patiently(lambda: served.shared.request(served.name))) is not None:
+        if (request := patiently(lambda: served.shared.request(served.name))) is not None:
             code = _carry_out(served, request, open_workers)
             if code != 0:
                 return f"{request.step} has ended with exit code {code}: ends"
@@ -155,30 +151,18 @@ def _serve(served: _Served, open_workers: OpenWorkers) -> str:
             continue
         if now - looked_at_run > _LOOK_AT_RUN:
             looked_at_run = now
-            if _patiently(served.is_over):
+            if patiently(served.is_over):
                 return "the run needs no more steps: ends"
-        if now - since > _SECONDS_BETWEEN and _patiently(lambda: served.shared.end_if_idle(served.name)):
+        if now - since > _SECONDS_BETWEEN and patiently(lambda: served.shared.end_if_idle(served.name)):
             return f"no step was asked for in {_SECONDS_BETWEEN:.0f} s: ends"
         time.sleep(_LOOK if now - since < _SECONDS_UNTIL_LATER else _LOOK_LATER)
-
-
-def _patiently(ask: Callable[[], T]) -> T:
-    """Asks again while the catalog is away."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return ask()
-        except PassingError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(_LOOK_LATER)
 
 
 def _carry_out(served: _Served, request: Request, open_workers: OpenWorkers) -> int:
     with _passed_on(served, request) as heard:
         say(f"the application that the steps share begins {request.step}")
         code = one_step.main(Step(request.step), open_workers, ["--run", served.run.folder.shown])
-    _patiently(lambda: served.shared.tell(served.name, request.number, heard.said(code)))
+    patiently(lambda: served.shared.tell(served.name, request.number, heard.said(code)))
     return code
 
 

@@ -10,19 +10,25 @@ job's lease lets one of them continue.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlalchemy import BigInteger, Column, Connection, MetaData, RowMapping, Table, Text, delete, insert, select, update
 from sqlalchemy import inspect as inspected
 
-from stateferry.errors import StateferryError
+from stateferry.errors import PassingError, StateferryError
 from stateferry.runs.control_tables import ControlDatabase, lock_tables
+
+T = TypeVar("T")
 
 ALIVE_MS = 20_000
 """For how long an application counts as alive after it was last said to be."""
 _SECONDS_TO_END = 15.0
+# The catalog may be away for so long, and is asked again so often.
+_PATIENCE, _PAUSE = 300.0, 1.0
 _KEPT_MS = 7 * 24 * 3600 * 1000
 # The table comes with the first application: a role that may not create tables can do without it.
 _application = Table(
@@ -69,6 +75,18 @@ class Said:
     @property
     def length(self) -> int:
         return self.before + len(self.text)
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Asks again while the catalog is away: step and application work on meanwhile."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return ask()
+        except PassingError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE)
 
 
 class DismissedError(StateferryError):

@@ -182,12 +182,12 @@ def test_it_ends_at_once_if_the_run_is_over(serve: Serve) -> None:
 def test_it_ends_when_nobody_is_there_who_waits_for_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     served = serve()
     assert served.ask("snapshot").exit_code == 0
-    monkeypatch.setattr("os.getppid", lambda: 1)
+    monkeypatch.setattr("os.getppid", lambda: 0)
     assert served.code() == 0
 
 
 def test_it_works_on_while_the_catalog_is_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_steps, "_LOOK_LATER", 0.05)
+    monkeypatch.setattr("stateferry.runs.shared_application._PAUSE", 0.05)
     served, tell = serve(), SharedApplication.tell
     lost: list[str] = []
 

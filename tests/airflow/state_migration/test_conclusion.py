@@ -15,13 +15,14 @@ from state_migration.request import MigrationRequest
 from stateferry.errors import UsageError
 from stateferry.runs.facts import SnapshotFacts, StateSize, TablesProblem
 from stateferry.runs.prediction import PARTS
-from stateferry.runs.publications import Control, Record
+from stateferry.runs.publications import Control
 from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.validation.check_result import Check, Outcome
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
+from tests.support.records import record_of
 
 
 def a_run(occasion: Occasion, request: MigrationRequest, **seconds: float) -> Run:
@@ -94,16 +95,7 @@ def pulled(ti: TaskInstance) -> Any:
 def test_pending_tables_fail_the_dag_run_with_their_reason(occasion: Occasion) -> None:
     run = a_run(occasion, MigrationRequest())
     plan = run.plan
-    record = Record(
-        run_id=plan.run_id,
-        plan_fingerprint=plan.fingerprint,
-        source=plan.source,
-        checkpoint_id=1,
-        target=plan.target,
-        metadata_digest="",
-        tables={},
-        tables_pending=True,
-    )
+    record = record_of(plan, tables_pending=True)
     run.enter(RunState.PUBLISHED, 3)
     with Control(plan.catalog_uri) as control:
         held = control.acquire(plan.job, plan.run_id)

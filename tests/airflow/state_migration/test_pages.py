@@ -36,10 +36,11 @@ from state_migration.request import MigrationRequest
 from stateferry.durations import now_ms
 from stateferry.runs.facts import Began, MigrateFacts
 from stateferry.runs.live_progress import LiveProgress
-from stateferry.runs.publications import Control, Record
+from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.tables.counts import TableCounts
+from tests.support.records import record_of
 
 ORDERS, BILLS, FORM = "state_migration_orders", "state_migration_bills", "state_migration"
 USERS = {"all": {ORDERS, BILLS, FORM}, "ada": {ORDERS}, "nobody": set[str]()}
@@ -202,15 +203,7 @@ def test_a_page_needs_the_right_to_read_its_dag(world: World) -> None:
 
 def test_what_is_at_work_and_who_is_waited_for(world: World) -> None:
     plan = world.orders.plan
-    record = Record(
-        run_id=plan.run_id,
-        plan_fingerprint=plan.fingerprint,
-        source=plan.source,
-        checkpoint_id=1,
-        target=plan.target,
-        metadata_digest="",
-        tables={},
-    )
+    record = record_of(plan)
     with Control(plan.catalog_uri) as control:
         held = control.acquire(plan.job, plan.run_id)
         control.publish(held, record, replaces=None)

@@ -17,11 +17,12 @@ from state_migration.planning import Occasion, default_catalog, planned
 from state_migration.request import MigrationRequest
 from state_migration.rollback_tasks import CancelNewJob, PlanRollback
 
-from stateferry.runs.publications import Control, Record
+from stateferry.runs.publications import Control
 from stateferry.runs.rollback import Rollback
 from stateferry.runs.runs import Run
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
+from tests.support.records import record_of
 
 STARTING = {"dag_id": "state_migration", "task_id": "start_job", "map_index": -1, "run_id": "manual"}
 NEW_JOB = flink_id("job", *map(str, STARTING.values()))
@@ -32,15 +33,7 @@ def published(home: Path, occasion: Occasion) -> Run:
     run = planned(MigrationRequest(), occasion)[1]
     assert run is not None
     plan = run.plan
-    record = Record(
-        run_id=plan.run_id,
-        plan_fingerprint=plan.fingerprint,
-        source=plan.source,
-        checkpoint_id=1,
-        target=plan.target,
-        metadata_digest="",
-        tables={},
-    )
+    record = record_of(plan)
     with Control(default_catalog()) as control:
         lease = control.acquire(plan.job, plan.run_id)
         control.publish(lease, record, replaces=None)

@@ -154,7 +154,7 @@ def test_a_step_does_without_an_application_that_cant_be_asked(
 def test_a_step_waits_while_the_catalog_is_away(run: Run, submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     submits("exit 70")
     run.keep(RescaleFacts(seconds=1.0))
-    monkeypatch.setattr(shared_application_task, "_POLL_LATER", 0.05)
+    monkeypatch.setattr("stateferry.runs.shared_application._PAUSE", 0.05)
     said = SharedApplication.said
     times: list[int] = []
 
