@@ -12,7 +12,8 @@ from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask
 from stateferry.tables.chunk import WrittenChunk
 from stateferry.tables.current_view import put_current_view
-from stateferry.tables.known_keys import KnownKeysTask, known_keys_tasks
+from stateferry.tables.known_keys import KnownKeysTask
+from stateferry.tables.known_keys_tasks import known_keys_tasks
 from stateferry.tables.migrate import (
     TableHome,
     TableSnapshots,

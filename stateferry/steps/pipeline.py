@@ -114,6 +114,7 @@ class Pipeline:
         """
         with self._at_work():
             self._begin()
+            self._ask_for_known_keys()
             for step in self._before_publication:
                 self._once(step)
             report = self._verified()
@@ -292,7 +293,6 @@ class Pipeline:
         self._check_room()
         check_timers(self.run.plan, self.resolved.source)
         rate = measured_rate(self.run.plan)
-        self._ask_for_known_keys()
         inventory = snapshot.run(self.workers, self.resolved)
         ages = snapshot.ages(self.resolved, inventory)
         check_ages(self.run.plan, ages)
@@ -311,21 +311,17 @@ class Pipeline:
         return snapshot.facts(self.resolved, inventory, ages, notes, choices)
 
     def _ask_for_known_keys(self) -> None:
-        if not self.run.plan.rehearse and not self.run.has_done(Step.MIGRATE):
+        plan = self.run.plan
+        if not (plan.rehearse or plan.rescales_only or any(map(self.run.has_done, (Step.MIGRATE, Step.RESCALE)))):
             catalog = ThreadPoolExecutor(1, "known-keys")
-            self._known_keys = catalog.submit(self._plan_known_keys)
+            self._known_keys = catalog.submit(_plan_known_keys, self.resolved)
             catalog.shutdown(wait=False)
-
-    def _plan_known_keys(self) -> list[migrate.KnownKeys]:
-        from stateferry.steps import migrate
-
-        return migrate.plan_known_keys(self.resolved)
 
     def _check_known_keys(self) -> None:
         from stateferry.steps import migrate
 
         asked = self._known_keys
-        known = asked.result() if asked is not None else self._plan_known_keys()
+        known = asked.result() if asked is not None else _plan_known_keys(self.resolved)
         migrate.check_known_keys(self.workers, self.resolved, known)
 
     def _check_room(self) -> None:
@@ -349,7 +345,7 @@ class Pipeline:
 
     def rescale(self) -> RescaleFacts:
         """Does the rescale step and returns its facts."""
-        if not self.run.has_done(Step.MIGRATE):
+        if not (self.run.plan.rescales_only or self.run.has_done(Step.MIGRATE)):
             self._check_known_keys()
         claim = self.run.facts(Claim)
         if not self.run.plan.rehearse:
@@ -503,6 +499,12 @@ class Pipeline:
         self._renewal.check()
         self.control.complete(self.lease, self.run.plan.run_id, self._migrated.snapshots)
         self.run.keep(_timed(TablesFacts(), began))
+
+
+def _plan_known_keys(resolved: ResolvedPlan) -> list[migrate.KnownKeys]:
+    from stateferry.steps import migrate
+
+    return migrate.plan_known_keys(resolved)
 
 
 def _timed(facts: TimedFacts, began: float) -> TimedFacts:

@@ -2,21 +2,18 @@
 
 The migrate step compares them too, but in a cut-over it writes the tables after the publication. Far too many keys that
 have vanished mean that this may be the wrong savepoint, which must be known before. Nothing is written here.
+
+Workers import this module while the job stands still, so it does without the library of Iceberg, whose import takes
+longer than the work.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateferry.migration.rules import Rules
 from stateferry.savepoint.chunks import Chunk
-from stateferry.savepoint.metadata import Operator
-from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
-from stateferry.tables import schemas as names
-from stateferry.tables.commits import MAIN, TableHome, files_by_chunk, read_mark
 from stateferry.tables.ledger import LegacyState, survey_keys
-from stateferry.tables.migrate import layout_of, one_chunk
 from stateferry.tables.reads import read_ledger
 from stateferry.tables.units import units
 
@@ -44,32 +41,3 @@ class KnownKeys:
 
     known: int
     vanished: int
-
-
-def known_keys_tasks(
-    home: TableHome, tables: names.StateTables, savepoint: Savepoint, operator: Operator, rules: Rules
-) -> list[KnownKeysTask]:
-    """Returns the tasks for one state; none if there is no run before, or if its tables have another layout."""
-    catalog, identifier = home.catalog_if_there(), tables.identifier(names.KEY_LEDGER)
-    if catalog is None or not catalog.table_exists(identifier):
-        return []
-    ledger = catalog.load_table(identifier)
-    main = ledger.snapshot_by_name(MAIN)
-    mark = read_mark(ledger, main)
-    if main is None or mark is None:
-        return []
-    firsts = mark.layout.chunks
-    layout, state = layout_of(savepoint, operator, rules, firsts)
-    if mark.layout.difference(layout):
-        return []
-    files = files_by_chunk(ledger, main.snapshot_id)
-    return [
-        KnownKeysTask(
-            savepoint.folder,
-            one_chunk(savepoint, operator, range(first, after)),
-            state,
-            tuple(file.file_path for file in files[number]),
-        )
-        for number, (first, after) in enumerate(zip(firsts, (*firsts[1:], operator.max_parallelism), strict=True))
-        if number in files
-    ]

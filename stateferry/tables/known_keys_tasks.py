@@ -1,0 +1,40 @@
+"""Plans which keys of the last run are looked for in a savepoint, by what the catalog says of the tables."""
+
+from __future__ import annotations
+
+from stateferry.migration.rules import Rules
+from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.reader import Savepoint
+from stateferry.tables import schemas as names
+from stateferry.tables.commits import MAIN, TableHome, files_by_chunk, read_mark
+from stateferry.tables.known_keys import KnownKeysTask
+from stateferry.tables.migrate import layout_of, one_chunk
+
+
+def known_keys_tasks(
+    home: TableHome, tables: names.StateTables, savepoint: Savepoint, operator: Operator, rules: Rules
+) -> list[KnownKeysTask]:
+    """Returns the tasks for one state; none if there is no run before, or if its tables have another layout."""
+    catalog, identifier = home.catalog_if_there(), tables.identifier(names.KEY_LEDGER)
+    if catalog is None or not catalog.table_exists(identifier):
+        return []
+    ledger = catalog.load_table(identifier)
+    main = ledger.snapshot_by_name(MAIN)
+    mark = read_mark(ledger, main)
+    if main is None or mark is None:
+        return []
+    firsts = mark.layout.chunks
+    layout, state = layout_of(savepoint, operator, rules, firsts)
+    if mark.layout.difference(layout):
+        return []
+    files = files_by_chunk(ledger, main.snapshot_id)
+    return [
+        KnownKeysTask(
+            savepoint.folder,
+            one_chunk(savepoint, operator, range(first, after)),
+            state,
+            tuple(file.file_path for file in files[number]),
+        )
+        for number, (first, after) in enumerate(zip(firsts, (*firsts[1:], operator.max_parallelism), strict=True))
+        if number in files
+    ]
