@@ -8,6 +8,9 @@ from typing import Any
 from flink_provider.jobs import find_job
 from flink_provider.rest import FlinkRest
 
+# Flink gives Java's largest number for a job without checkpoints.
+_NEVER = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -29,6 +32,12 @@ async def completed_checkpoints(rest: FlinkRest, job: str) -> list[Checkpoint]:
     listed = [*answer["history"], *([answer["latest"]["completed"]] if answer["latest"]["completed"] else [])]
     checkpoints = {one["id"]: _checkpoint(one) for one in listed if _is_there(one)}
     return [checkpoints[number] for number in sorted(checkpoints, reverse=True)]
+
+
+async def checkpoint_interval(rest: FlinkRest, job_id: str) -> int | None:
+    """The milliseconds between two checkpoints of the job; None if it takes none by itself."""
+    interval = int((await rest.get(f"/jobs/{job_id}/checkpoints/config"))["interval"])
+    return interval if 0 < interval < _NEVER else None
 
 
 def _is_there(one: dict[str, Any]) -> bool:

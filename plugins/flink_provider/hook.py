@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseHook
 
-from flink_provider.checkpoints import Checkpoint, completed_checkpoints
+from flink_provider.checkpoints import Checkpoint, checkpoint_interval, completed_checkpoints
 from flink_provider.errors import FlinkError
 from flink_provider.jobs import Goal, JarRun, cancel_job, find_job, has_checkpointed, job_state, run_jar, wait_for
 from flink_provider.rest import ANSWER_SECONDS, PATIENCE_SECONDS, Endpoint, FlinkRest
@@ -83,6 +83,10 @@ class FlinkHook(BaseHook):
     def completed_checkpoints(self, job: str) -> list[Checkpoint]:
         """The completed checkpoints of the job with this name or id whose files are still there, the newest first."""
         return self.run(lambda rest: completed_checkpoints(rest, job))
+
+    def checkpoint_interval(self, job_id: str) -> int | None:
+        """The milliseconds between two checkpoints of the job; None if it takes none by itself."""
+        return self.run(lambda rest: checkpoint_interval(rest, job_id))
 
     def run_jar(self, run: JarRun) -> bool:
         """Starts the program unless a job with its id exists; returns whether it was started now."""

@@ -46,7 +46,8 @@ class FlinkSavepointOperator(FlinkOperator):
             self.job, self.savepoint_directory, stop=self.stop, savepoint_format=self.savepoint_format
         )
         if not is_deferrable(self):
-            return task.take_savepoint(order, timeout=self.timeout, poll_interval=self.poll_interval)
+            savepoint = task.take_savepoint(order, timeout=self.timeout, poll_interval=self.poll_interval)
+            return task.savepoint_taken(savepoint, started)
         found = self.hook.run(lambda rest: find_or_trigger(rest, order))
         if isinstance(found, Pending):
             task.show(found.job_id)

@@ -70,14 +70,18 @@ class FlinkTask:
         job = self.job_meant(job) if stop else job
         return SavepointOrder(task_key(self.context), job, directory, stop, savepoint_format, tries)
 
-    def take_savepoint(self, order: SavepointOrder, *, timeout: float, poll_interval: float) -> dict[str, Any]:
+    def take_savepoint(self, order: SavepointOrder, *, timeout: float, poll_interval: float) -> Savepoint:
         """Takes the savepoint and waits until it is complete."""
-        started = time.time()
         savepoint = self.hook.run(lambda rest: take(rest, order, timeout=timeout, poll_interval=poll_interval))
-        return self.savepoint_taken(savepoint, started)
+        if savepoint.job_id is not None:
+            self.show(savepoint.job_id)
+        return savepoint
 
     def savepoint_taken(self, savepoint: Savepoint, started: float) -> dict[str, Any]:
-        """What the task returns for a complete savepoint."""
+        """What an operator returns for a complete savepoint.
+
+        This may take seconds, because Flink tells about a savepoint from a cache.
+        """
         if savepoint.job_id is not None:
             self.show(savepoint.job_id)
         seconds = {"seconds": round(time.time() - started, 3)}

@@ -6,14 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from flink_provider.errors import FlinkTimeoutError
+from flink_provider.errors import FlinkError, FlinkTimeoutError
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import JarRun
 from flink_provider.links import FlinkJobLink
-from flink_provider.savepoints import SavepointOrder, find
+from flink_provider.savepoints import Savepoint, SavepointOrder, find
 from flink_provider.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask, task_key
 
 from state_migration.dag_run import (
+    FOLDER,
     OF_EARLIER_VERSION,
     REHEARSAL_AGAIN,
     began,
@@ -32,6 +33,7 @@ from state_migration.plan_task import occasion_of
 from state_migration.planning import Occasion, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import Program
+from state_migration.shared_application_task import wait_until_ready
 from state_migration.sources import check_operators, completed_at, home_folder, read_metadata
 from state_migration.when_to_stop import approved_decision, wait_until_the_job_may_stop
 from stateferry.durations import now_ms, parse_duration
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
-POLL_SECONDS = 2
+# The job stands still while Flink is asked.
+POLL_SECONDS = 0.5
 # A key in the task's own store, which outlives a try.
 _ASKED_AT = "savepoint_asked_for_at"
 # As many tries of a savepoint are looked for; a person may have cleared the task.
@@ -103,25 +106,49 @@ class TakeSavepoint(TaskWithFlink):
         if request.stops_job:
             decision = approved_decision(rehearsal_of(context))
             if flink.hook.run(lambda rest: find(rest, order)) is None:
+                wait_until_ready(context, FOLDER, self.log)
                 wait_until_the_job_may_stop(context, self.log)
+        else:
+            # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
+            wait_until_ready(context, self.rehearsal or FOLDER, self.log)
         requested_at = _first_asked(context)
-        taken = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
-        taken |= {"requested_at": requested_at, "ended_at": now_ms()}
+        asked_at = now_ms()
+        savepoint = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+        ended_at = now_ms()
+        self.log.info("savepoint: %s", savepoint.location)
         if request.stops_job:
-            context["ti"].xcom_push(key=STOPPED, value=taken["savepoint"])
+            context["ti"].xcom_push(key=STOPPED, value=savepoint.location)
         with fail_if_refused(context):
             # The savepoint's timestamps may be later than the DAG run's time. So `now` is at least the time when the
             # savepoint was completed, which is the same in every try.
-            occasion = occasion.not_before(completed_at(taken["savepoint"]))
-            plan = plan_for(request, occasion, taken["savepoint"], no_timers=native)
-            check_operators(read_metadata(plan.source), plan.operator_names, plan.source)
+            occasion = occasion.not_before(completed_at(savepoint.location))
+            plan = plan_for(request, occasion, savepoint.location, no_timers=native)
+            metadata = read_metadata(plan.source)
+            check_operators(metadata, plan.operator_names, plan.source)
             run = Run.create(plan, occasion.now)
             fresh = decision is None and self.rehearsal != REHEARSAL_AGAIN
             run.keep(began(context) if fresh else replace(began(context), at=requested_at))
-            run.keep(SavepointTaken.of_json(taken, "the answer of Flink"))
+            taken = SavepointTaken(
+                seconds=(ended_at - asked_at) / 1000,
+                ended_at=ended_at,
+                savepoint=savepoint.location,
+                job_id=savepoint.job_id,
+                checkpoint_id=metadata.checkpoint_id,
+                requested_at=requested_at,
+                checkpoint_interval=self._checkpoint_interval(flink, savepoint) if decision is None else None,
+            )
+            run.keep(taken)
             if decision is not None:
                 begin_as_decided(run, decision)
-        return taken
+        return taken.to_json()
+
+    def _checkpoint_interval(self, flink: FlinkTask, savepoint: Savepoint) -> int | None:
+        """The job's interval, for the prediction; the task does without it if Flink doesn't say it."""
+        try:
+            return None if savepoint.job_id is None else flink.hook.checkpoint_interval(savepoint.job_id)
+        except FlinkError as error:
+            self.log.info("the job's checkpoint interval isn't known: %s", error)
+            return None
 
 
 def stop_order(flink: FlinkTask, request: MigrationRequest) -> SavepointOrder:

@@ -12,6 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from sqlalchemy import make_url
 
 from state_migration.application_ends import FINAL, application_file, ended_text, exit_code
 from state_migration.dag_run import (
@@ -39,6 +40,8 @@ _POLL, _POLL_LATER, _SECONDS_UNTIL_LATER = 0.2, 1.0, 20.0
 _SECONDS_TO_BEGIN = 300.0
 # So long a step waits for the task to start: Airflow may start the step first, or have no slot for both.
 _SECONDS_TO_START = 15.0
+# So long a job that is to be stopped may run on, for Spark to start meanwhile.
+_SECONDS_TO_BE_READY = 120.0
 _NOT_STARTED = ("None", "scheduled", "queued", "running")
 
 
@@ -70,10 +73,12 @@ class ShareApplication(SparkSubmitOperator):
         folder = (planned_by(context) or {}).get(self.of_run)
         if folder is None:
             skip(self.log, OF_EARLIER_VERSION)
+        catalog = default_catalog()
+        self.application_args = [*(self.application_args or ()), *_naming(catalog)]
         name = str(context["ti"].id)
         dismissed = Event()
         try:
-            with SharedApplication(default_catalog(), folder) as shared:
+            with SharedApplication(catalog, folder) as shared:
                 shared.announce(name)
                 with shared.kept_alive(name, self.on_kill) as dismissed:
                     super().execute(context)
@@ -86,6 +91,11 @@ class ShareApplication(SparkSubmitOperator):
             skip(self.log, f"{why}. Each step that is left has an application of its own")
 
 
+def _naming(catalog: str) -> list[str]:
+    """The arguments that tell the application its catalog; none for one with a password, as the command is logged."""
+    return ["--catalog", catalog] if make_url(catalog).password is None else []
+
+
 def dismiss(context: Context) -> None:
     """Has the applications of this DAG run end that haven't by themselves: without that, they would wait for a step."""
     said = planned_by(context) or {}
@@ -93,6 +103,24 @@ def dismiss(context: Context) -> None:
         if folder is not None:
             with suppress(StateferryError), SharedApplication(default_catalog(), folder) as shared:
                 shared.dismiss()
+
+
+def wait_until_ready(context: Context, of_run: str, log: Any) -> None:
+    """Waits for Spark's start, while the job still runs; goes on without it if it takes too long."""
+    folder, end = (planned_by(context) or {}).get(of_run), time.monotonic() + _SECONDS_TO_BE_READY
+    task = application_of(of_run)
+    with SharedApplication(default_catalog(), str(folder)) as shared:
+        while not patiently(shared.is_ready):
+            if time.monotonic() > end or task_state(context, task) not in _NOT_STARTED:
+                log.info("the application of the run isn't ready: the savepoint is taken all the same")
+                return
+            time.sleep(_POLL)
+    log.info("Spark has started")
+
+
+def application_of(of_run: str) -> str:
+    """The id of the task that has the application of this run of the DAG run."""
+    return APPLICATION if of_run == FOLDER else f"{of_run}.{APPLICATION}"
 
 
 class Asking:

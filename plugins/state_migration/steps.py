@@ -33,8 +33,7 @@ from state_migration.dag_run import (
 )
 from state_migration.decided import approve_if_nobody_is_asked, check_like_rehearsal
 from state_migration.foreseen import foreseen, refusal
-from state_migration.shared_application_task import Asking
-from state_migration.task_names import APPLICATION
+from state_migration.shared_application_task import Asking, application_of
 from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
 from stateferry.runs.facts import (
@@ -158,7 +157,7 @@ class StepOperator(SparkSubmitOperator):
 
     def _is_done_by_shared_application(self, context: Context, run: Run) -> bool:
         """Whether it has done the step; raises its failure."""
-        task = APPLICATION if self.of_run == FOLDER else f"{self.of_run}.{APPLICATION}"
+        task = application_of(self.of_run)
         with SharedApplication(run.plan.catalog_uri, run.folder.shown) as shared:
             asking = self._asking = Asking(shared, self.step, self.log)
             try:

@@ -42,6 +42,7 @@ _SECONDS_TO_RUN, _SECONDS_BETWEEN = 1800.0, 120.0
 # After an answer the next request comes soon, or takes a while.
 _LOOK, _LOOK_LATER, _SECONDS_UNTIL_LATER = 0.2, 1.0, 20.0
 _PASS_ON, _LOOK_AT_RUN = 0.5, 2.0
+_IMPORTS = ("stateferry.steps.pipeline", "stateferry.steps.migrate")
 # More of a step's output isn't passed on at once; its reader looks more often than it grows by that.
 _LONGEST = 1 << 16
 _OVER = (RunState.REJECTED, RunState.ROLLED_BACK)
@@ -55,9 +56,13 @@ def main(open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
 @private_files()
 def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     watching, parent = _Watching(), os.getppid()
-    # The import runs while the workers start.
-    threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
+    # The imports run while the workers start. The last one is Iceberg's library, which the rescale step needs too.
+    threading.Thread(target=lambda: list(map(importlib.import_module, _IMPORTS)), daemon=True).start()
     with open_workers("stateferry", watching) as workers:
+        if options.catalog is not None:
+            # Nothing depends on it, so its failure ends nothing.
+            with suppress(StateferryError), SharedApplication(options.catalog, Location.of(options.run).shown) as early:
+                early.say_ready(options.application)
         run = _planned(Location.of(options.run), parent)
         if run is None:
             return 0
@@ -223,5 +228,8 @@ class _Heard(io.TextIOBase):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="steps", description="The steps of a run.", allow_abbrev=False)
     parser.add_argument("--run", metavar="FOLDER", required=True, help="the run's folder, which may be made later")
+    parser.add_argument(
+        "--catalog", metavar="URI", help="where the application says that Spark has started, before there is a plan"
+    )
     parser.add_argument("--application", metavar="NAME", required=True, help="under which it is announced")
     return parser

@@ -11,7 +11,7 @@ from stateferry.pages.document import facts, section, table
 from stateferry.pages.markup import Content, Markup, element, join
 from stateferry.pages.run_view import RunView
 from stateferry.quantities import noun, percent, shown_amount
-from stateferry.runs.estimates import AFTERWARDS
+from stateferry.runs.estimates import AFTERWARDS, START
 from stateferry.runs.plan_text import shown
 from stateferry.runs.report_text import key_group_text
 from stateferry.runs.state_ages import StateAges
@@ -20,7 +20,7 @@ from stateferry.validation.check_result import Check, Outcome
 _KINDS = {Outcome.PASSED: "good", Outcome.FAILED: "bad", Outcome.COULD_NOT_TELL: "warn"}
 _WORDS = {Outcome.PASSED: "passed", Outcome.FAILED: "failed", Outcome.COULD_NOT_TELL: "could not tell"}
 _ORDER = (Outcome.FAILED, Outcome.COULD_NOT_TELL, Outcome.PASSED)
-_LATER = {part.name for part in AFTERWARDS}
+_APART = {START: " (before it)", **{part.name: " (after it)" for part in AFTERWARDS}}
 _NAMES = {"take_savepoint": "stop with savepoint", "cut_over": "cut over", "start_job": "restore"}
 
 
@@ -152,14 +152,14 @@ def times(view: RunView) -> Iterator[Markup]:
     for name, took, predicted in rows:
         shown = "–" if took is None else _seconds(took)
         beside = None if predicted is None else element("small", f" / {_seconds(predicted)}")
-        later = element("span", " (after it)", class_="muted") if name in _LATER else None
+        apart = element("span", _APART[name], class_="muted") if name in _APART else None
         parts += [
-            element("div", _NAMES.get(name, name), later, class_="name"),
+            element("div", _NAMES.get(name, name), apart, class_="name"),
             element("div", charts.bar(took, predicted, top, f"{name}: {shown}"), class_="track"),
             element("div", shown, beside, class_="number"),
         ]
-    took_all = [took for name, took, _ in rows if took is not None and name not in _LATER]
-    guessed = [predicted for name, _, predicted in rows if predicted is not None and name not in _LATER]
+    took_all = [took for name, took, _ in rows if took is not None and name not in _APART]
+    guessed = [predicted for name, _, predicted in rows if predicted is not None and name not in _APART]
     beside = element("small", f" / {_seconds(sum(guessed))}") if guessed else None
     parts += [
         element("div", "until the new job may start" if view.outage is None else "outage", class_="name whole"),

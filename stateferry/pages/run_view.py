@@ -27,7 +27,7 @@ from stateferry.runs.facts import (
 )
 from stateferry.runs.key_group_sizes import SourceSizes, StagedSizes
 from stateferry.runs.plan import MigrationPlan
-from stateferry.runs.prediction import PARTS, outage_of, times_of
+from stateferry.runs.prediction import PART_NAMES, outage_of, times_of
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState, StateChange
 from stateferry.runs.runs import Run
@@ -124,7 +124,7 @@ class RunView:
         if self.report is not None:
             kept = self.report.prediction
             predicted = self.report.predictions if kept is None else kept.seconds
-        rows = ((part.name, self.seconds.get(part.name), predicted.get(part.name)) for part in PARTS)
+        rows = ((part, self.seconds.get(part), predicted.get(part)) for part in PART_NAMES)
         return tuple(row for row in rows if row[1] is not None or row[2] is not None)
 
 

@@ -25,6 +25,9 @@ OUTAGE: tuple[type[TimedFacts], ...] = (
 )
 AFTERWARDS: tuple[type[TimedFacts], ...] = (FACTS_OF[Step.MIGRATE], FACTS_OF[Step.TABLES])
 
+START = "start"
+"""What passes in a rehearsal before Flink is asked for the savepoint: Airflow's tasks, and the start of Spark."""
+
 # Of a step's own work, about this much is its start: imports, reading `_metadata`, the first Spark job.
 _USUAL_START = 2.0
 # Sizes tell the fixed part from the rest if the largest is this many times the smallest.

@@ -355,15 +355,18 @@ class TablesProblem(RunFacts):
 
 @dataclass(frozen=True, slots=True)
 class SavepointTaken(TimedFacts):
-    """The savepoint that Flink took for this run, which was first asked for at `requested_at` (in milliseconds)."""
+    """The savepoint that Flink took for this run, which was first asked for at `requested_at` (in milliseconds).
+
+    `checkpoint_interval` is that of a job that runs on, in milliseconds, if it is known.
+    """
 
     name: ClassVar[str] = "take_savepoint"
 
     savepoint: str | None = None
     job_id: str | None = None
     checkpoint_id: int | None = None
-    bytes: int | None = None
     requested_at: int | None = None
+    checkpoint_interval: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile, islice
-from statistics import median
 
-from stateferry.runs.estimates import AFTERWARDS, OUTAGE, Estimate, Prediction, Spent, estimate, total
+from stateferry.runs.assumed_parts import NO_WORK, FlinkWork, assumed, flink_work
+from stateferry.runs.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
 from stateferry.runs.facts import (
     FACTS_OF,
     IN_REHEARSAL,
@@ -21,19 +21,16 @@ from stateferry.runs.facts import (
     SavepointTaken,
     SnapshotFacts,
     Step,
-    TablesFacts,
     TimedFacts,
 )
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
 
 PARTS: tuple[type[TimedFacts], ...] = (*OUTAGE, *AFTERWARDS)
+PART_NAMES = (START, *(part.name for part in PARTS))
 # Only the newest runs count: older ones say little about today's machines and state.
 _NEWEST = 7
-# What only a cut-over does, though it is alike for every job: as long as no cut-over was timed, this is assumed.
-_ASSUMED_WORK = {CutOverFacts.name: 1.0, TablesFacts.name: 2.0}
-# Restore and first checkpoint took 1.5 to 8 times as long as the savepoint where that was measured (docs/outage.md).
-_STARTS, _START_SECONDS = (1.0, 8.0), 3.0
+_STEPS = frozenset(facts.name for facts in FACTS_OF.values())
 
 
 def predicted(run: Run) -> Prediction:
@@ -73,7 +70,7 @@ def _whole(run: Run) -> list[str]:
     parts = _parts(rescales_only=run.plan.rescales_only)
     if not run.plan.rehearse:
         return parts
-    taken = [SavepointTaken.name] if run.stored(SavepointTaken) is not None else []
+    taken = [START, SavepointTaken.name] if run.stored(SavepointTaken) is not None else []
     return [*taken, *(step.value for step in IN_REHEARSAL if step in parts)]
 
 
@@ -97,10 +94,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """The bytes of state in a run's source, and the times of its parts."""
+    """The bytes of state in a run's source, the times of its parts, and what Flink is assumed to do for its state."""
 
     size: int
     times: Mapping[str, Taken]
+    flink: FlinkWork = NO_WORK
 
 
 def predict(earlier: Iterable[TimedRun], size: int, whole: Iterable[str]) -> Prediction:
@@ -112,8 +110,10 @@ def predict(earlier: Iterable[TimedRun], size: int, whole: Iterable[str]) -> Pre
     for run in runs:
         for part, time in run.times.items():
             seen.setdefault(part, []).append(Spent(run.size, time.wall, time.work))
-    parts = _assumed(seen, size) | {part: estimate(spent, size) for part, spent in seen.items()}
-    parts = {part.name: parts[part.name] for part in PARTS if part.name in parts}
+    steps = [one for part, spent in seen.items() if part in _STEPS for one in spent]
+    parts = assumed(steps, runs[0].flink.times(size / runs[0].size))
+    parts |= {part: estimate(spent, size) for part, spent in seen.items()}
+    parts = {name: parts[name] for name in PART_NAMES if name in parts}
     outage = [part.name for part in OUTAGE]
     return Prediction(
         size,
@@ -125,30 +125,6 @@ def predict(earlier: Iterable[TimedRun], size: int, whole: Iterable[str]) -> Pre
         total(parts[name] for name in whole if name in parts),
         tuple(name for name in outage if name not in parts),
     )
-
-
-def _assumed(seen: dict[str, list[Spent]], size: int) -> dict[str, Estimate]:
-    """Estimates for what no run has timed.
-
-    A step waits as long before its work as the other steps, and works a little. Flink starts the new job in some
-    multiple of the time of a savepoint.
-    """
-    steps = {facts.name for facts in FACTS_OF.values()}
-    waits = [one.wall - one.work for part, spent in seen.items() if part in steps for one in spent]
-    before_work = median(waits) if waits else 0.0
-    found = {
-        part: Estimate(round(before_work + work, 3), round(before_work, 3), round(before_work + 3 * work, 3))
-        for part, work in _ASSUMED_WORK.items()
-    }
-    if SavepointTaken.name in seen:
-        taken = estimate(seen[SavepointTaken.name], size)
-        less, more = _STARTS
-        found[JobStarted.name] = Estimate(
-            round(_START_SECONDS + taken.seconds * median(_STARTS), 3),
-            round(less * taken.low, 3),
-            round(_START_SECONDS * 4 + more * taken.high, 3),
-        )
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +161,14 @@ def times_of(run: Run) -> dict[str, Taken]:
         taken[one.name] = Taken(max(wall, work), work)
         last = ended
     found = {one.name: taken.get(one.name, Taken(one.seconds or 0.0, one.seconds or 0.0)) for one in facts}
-    return {part.name: found[part.name] for part in PARTS if part.name in found}
+    savepoint, began = run.facts_if_sound(SavepointTaken), run.facts_if_sound(Began)
+    if run.plan.rehearse and began is not None and savepoint is not None and savepoint.requested_at is not None:
+        found[START] = Taken(max(savepoint.requested_at - began.at, 0) / 1000, 0.0)
+    return {name: found[name] for name in PART_NAMES if name in found}
 
 
 def _timed(run: Run) -> TimedRun:
-    return TimedRun(size_of(run), times_of(run))
+    return TimedRun(size_of(run), times_of(run), flink_work(run))
 
 
 def _began_at(run: Run) -> int | None:

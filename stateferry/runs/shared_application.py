@@ -46,7 +46,7 @@ _application = Table(
     Column("step", Text),
     Column("answered", BigInteger, nullable=False),
     Column("exit_code", BigInteger),
-    # The end of what the step has printed, and how much came before.
+    # The end of what the step has printed, and how much came before; or that Spark has started, before the first step.
     Column("said", Text, nullable=False),
     Column("said_before", BigInteger, nullable=False),
 )
@@ -155,6 +155,12 @@ class SharedApplication(ControlDatabase):
             row = self._row(connection)
             return row is not None and self._lives(connection, row)
 
+    def is_ready(self) -> bool:
+        """Whether the run has an application that begins a step at once, because its Spark has started."""
+        with self._engine.begin() as connection:
+            row = self._row(connection)
+            return row is not None and self._lives(connection, row) and row["said"] != ""
+
     def ask(self, step: str) -> int | None:
         """Asks for the step; returns the number of the request, or None if the application can't be asked.
 
@@ -188,6 +194,12 @@ class SharedApplication(ControlDatabase):
                 connection.execute(update(_application).where(_application.c.run == self._run).values(name=None))
 
     # For the application.
+
+    def say_ready(self, name: str) -> None:
+        """Tells that Spark has started."""
+        with self._engine.begin() as connection:
+            if self._row(connection) is not None:
+                self._set(connection, name, said="Spark has started")
 
     def request(self, name: str) -> Request | None:
         """The step that the application of this name is to carry out, or None.

@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stateferry.runs.assumed_parts import FlinkWork, flink_work
+from stateferry.runs.differences import SourceLayout
 from stateferry.runs.estimates import Estimate, Prediction, Spent, estimate, prediction_lines
 from stateferry.runs.facts import Began, JobStarted, SavepointTaken, SnapshotFacts, StateSize
 from stateferry.runs.plan import plan_of
@@ -33,12 +36,16 @@ REHEARSAL = ("take_savepoint", "snapshot", "migrate", "rescale", "validate")
 CUT_OVER = ("take_savepoint", "snapshot", "rescale", "validate", "cut_over", "start_job", "migrate", "tables")
 
 
-def a_run(home: Path, number: int, size: int, *, rehearse: bool = False, **seconds: float) -> Run:
-    """A run as earlier versions left it: its parts' own seconds, and not when they ended."""
+def a_run(home: Path, number: int, size: int, *, rehearse: bool = False, **given: Any) -> Run:
+    """A run as earlier versions left it: its parts' own seconds, and not when they ended; and what the plan says."""
+    chosen: dict[str, object] = {
+        name: given.pop(name) for name in ("compression", "output_format", "parallelism") if name in given
+    }
+    seconds: dict[str, float] = given
     state = {"legacy": "mainState", "new": "newMainState"}
     values = {"job": "orders", "source": "/in", "target": "/out", "home": str(home), "run_id": f"run-{number}"}
     operators = [{"operator": "main", "states": [state]}]
-    run = Run.create(plan_of({**values, "rehearse": rehearse, "operators": operators}), number)
+    run = Run.create(plan_of({**values, **chosen, "rehearse": rehearse, "operators": operators}), number)
     run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, size)}, seconds=seconds.pop("snapshot", 1.0)))
     for part, taken in seconds.items():
         run.keep(KINDS[part](seconds=taken))
@@ -55,7 +62,8 @@ def recorded(size: int, parts: tuple[str, ...], rng: random.Random, busy: str = 
         wait = (2.0 if part in ("take_savepoint", "start_job") else 8.0) * rng.uniform(0.93, 1.07)
         work = (1.5 + WORK[part] * size / 1e9) * rng.uniform(0.93, 1.07) * (4 if part == busy else 1)
         times[part] = Taken(wait + work, work)
-    return TimedRun(size, times)
+    # Flink restores half as fast here as where that was measured.
+    return TimedRun(size, times, FlinkWork(restore=WORK["start_job"] * size / 2e9))
 
 
 # Seconds of each part's work for a gigabyte.
@@ -185,9 +193,36 @@ def test_a_step_that_no_run_has_timed_is_assumed_and_said_to_be(tmp_path: Path) 
     foreseen = predicted_after(run)
     assert foreseen.parts["cut_over"].runs == 0
     assert "cut_over 1 s (assumed)" in prediction_lines(foreseen)[0]
-    assert "not in it, as no run has a time for it yet: take_savepoint, validate, start_job" in prediction_lines(
-        foreseen
-    )
+    assert foreseen.missing == ("validate",)
+    assert "not in it, as no run has a time for it yet: validate" in prediction_lines(foreseen)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "start"),
+    [
+        # A canonical savepoint of a million entries takes 0.25 s of two subtasks, and each way of writing has its pace.
+        ({"compression": "auto"}, 2 + 0.8),
+        ({"compression": "none"}, 2 + 5.0),
+        ({"output_format": "native"}, 2.0),
+        ({"compression": "auto", "parallelism": 4}, 2 + 0.4),
+    ],
+)
+def test_the_start_of_the_new_job_is_assumed_by_what_flink_restores(
+    tmp_path: Path, chosen: dict[str, Any], start: float
+) -> None:
+    run = a_run(tmp_path, 0, 1000, rescale=1.0, **chosen)
+    run.keep(SnapshotFacts(states={"main/mainState": StateSize(1_000_000, 44_000_000)}, seconds=1.0))
+    run.keep(SourceLayout(7, {"main": (2, 128), "sink": (1, 128)}))
+    assert flink_work(run).take == 0.25
+    parts = predicted_after(run).parts
+    assert (parts["take_savepoint"].seconds, parts["start_job"].seconds) == (1.25, start)
+
+
+def test_the_first_checkpoint_of_the_new_job_comes_within_its_interval(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 0, 1000, rescale=1.0)
+    run.keep(SavepointTaken(seconds=0.5, checkpoint_interval=60_000))
+    start = predicted_after(run).parts["start_job"]
+    assert (start.seconds, start.low, start.high) == (32.0, 0.5, 68.0)
 
 
 def test_what_a_cut_over_took_is_held_against_what_the_runs_before_it_had_shown(tmp_path: Path) -> None:
@@ -197,7 +232,7 @@ def test_what_a_cut_over_took_is_held_against_what_the_runs_before_it_had_shown(
     # What comes after it changes nothing of what was predicted for it.
     a_run(tmp_path, 4, 1000, rescale=1000.0, start_job=1000.0)
     said = "take_savepoint 3.0 s (predicted 0.5), snapshot 2.5 s (predicted 1.0), rescale 9.0 s (predicted 6.0)"
-    assert time_line(part_times(cut_over)) == f"took: {said}, start_job 6.0 s (predicted 5.2)"
+    assert time_line(part_times(cut_over)) == f"took: {said}, start_job 6.0 s (predicted 2.0)"
     (first,) = part_times(a_run(tmp_path / "of its own", 0, 1000))
     assert time_line([first]) == "took: snapshot 1.0 s"
 

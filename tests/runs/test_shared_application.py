@@ -41,11 +41,28 @@ def test_a_request_is_answered_with_what_the_step_prints(shared: SharedApplicati
     assert shared.said(1) is None
 
 
+def test_it_is_ready_once_spark_has_started(shared: SharedApplication) -> None:
+    assert not shared.is_ready()
+    shared.announce("a")
+    assert shared.is_alive()
+    assert not shared.is_ready()
+    shared.say_ready("another")
+    assert not shared.is_ready()
+    shared.say_ready("a")
+    assert shared.is_ready()
+    # What it says is not taken for the words of a step.
+    assert shared.ask("snapshot") == 1
+    assert shared.said(1) == Said("")
+    shared.announce("b")
+    assert not shared.is_ready()
+
+
 def test_without_an_application_nobody_can_be_asked(shared: SharedApplication, uri: str) -> None:
     assert not shared.is_alive()
     assert shared.ask("snapshot") is None
     assert shared.said(1) is None
     shared.dismiss()
+    shared.say_ready("a")
     with pytest.raises(DismissedError):
         shared.request("a")
     shared.announce("a")

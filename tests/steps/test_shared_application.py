@@ -54,7 +54,7 @@ class Served:
     def __init__(self, run: Run | None, folder: str, uri: str, open_workers: OpenWorkers) -> None:
         self.run, self.folder, self.uri = run, folder, uri
         self.codes: list[int] = []
-        argv = ["--run", folder, "--application", "a"]
+        argv = ["--run", folder, "--application", "a", "--catalog", uri]
         self.thread = threading.Thread(
             target=lambda: self.codes.append(shared_steps.main(open_workers, argv)), daemon=True
         )
@@ -125,7 +125,11 @@ def test_a_rehearsal_ends_with_its_validation(serve: Serve) -> None:
 
 def test_it_waits_for_a_run_that_is_planned_later(serve: Serve, plan_file: PlanOf) -> None:
     served = serve(exists=False)
-    time.sleep(0.2)
+    with SharedApplication(served.uri, served.folder) as shared:
+        end = time.monotonic() + PATIENCE
+        while not shared.is_ready():
+            assert time.monotonic() < end, "it doesn't say that its workers are there"
+            time.sleep(0.01)
     Run.create(plan_of(json.loads(Path(plan_file("night")).read_bytes()), "the plan"), 0)
     assert served.ask("snapshot").exit_code == 0
 

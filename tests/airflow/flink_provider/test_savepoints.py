@@ -62,6 +62,7 @@ def test_lists_the_checkpoints_whose_files_are_there(job: RemoteJob, tmp_path: P
     job.cluster.wait_until("a checkpoint after the savepoint", lambda: newest() > taken["checkpoint_id"])
     with pytest.raises(FlinkError, match="no job has the name or id 'nothing'"):
         FlinkHook().completed_checkpoints("nothing")
+    assert FlinkHook().checkpoint_interval(job.id) == 500
 
 
 def test_stops_a_job_with_a_savepoint(job: RemoteJob, tmp_path: Path) -> None:

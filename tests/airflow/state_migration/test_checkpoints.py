@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 from flink_provider.hook import FlinkHook
-from flink_provider.savepoints import SavepointOrder
+from flink_provider.savepoints import Savepoint, SavepointOrder
 from flink_provider.task import FlinkTask
 from state_migration.flink_tasks import TakeSavepoint
 from state_migration.planning import Occasion, plan_for, planned
@@ -165,10 +165,10 @@ def test_a_cut_over_stops_the_job_with_a_native_savepoint_only_if_a_rehearsal_ha
     monkeypatch.setattr(FlinkHook, "run", lambda *_: None)
     orders: list[SavepointOrder] = []
 
-    def taken(_: FlinkTask, order: SavepointOrder, **__: Any) -> dict[str, Any]:
+    def taken(_: FlinkTask, order: SavepointOrder, **__: Any) -> Savepoint:
         orders.append(order)
         savepoint = write_metadata(Path(order.directory) / "savepoint-1", completed_at=NOON)
-        return {"savepoint": savepoint, "job_id": JOB, "seconds": 1.0}
+        return Savepoint(JOB, savepoint)
 
     monkeypatch.setattr(FlinkTask, "take_savepoint", taken)
     plan, run = planned(request, occasion)
@@ -177,7 +177,7 @@ def test_a_cut_over_stops_the_job_with_a_native_savepoint_only_if_a_rehearsal_ha
     said = {"folder": folder.shown, "rehearsal": rehearsed.folder.shown, "request": request.model_dump()}
     ti = SimpleNamespace(
         dag_id="d", task_id="t", map_index=-1, run_id="r", try_number=1,
-        xcom_pull=lambda **_: said, xcom_push=lambda **_: None,
+        xcom_pull=lambda **_: said, xcom_push=lambda **_: None, get_task_states=lambda **_: {},
     )  # fmt: skip
     dag_run = SimpleNamespace(
         run_id=occasion.run_id, data_interval_end=AS_OF, run_after=AS_OF, start_date=AS_OF, run_type="manual"

@@ -132,8 +132,8 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
     with pytest.raises(TaskAwaitingInput):
         Decide(task_id="decide").execute(context(rehearsal, request_, occasion))
     ((subject, body),) = questions
-    # 5 s and 6 s for the steps that were timed, and an assumed second for the publication.
-    assert subject == "Cut over job main? Ready: it will stand still for about 12 s"
+    # 5 s and 6 s for the steps that were timed; 1 s each for savepoint and publication, and 2 s for the start, are assumed.
+    assert subject == "Cut over job main? Ready: it will stand still for about 15 s"
     assert "**Nothing stands still: job `orders` runs**, and is stopped only after a yes." in body
     assert "snapshot, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
     assert "| snapshot | 5 | " in body
@@ -308,15 +308,16 @@ class Flink:
         self.orders: list[SavepointOrder] = []
         self.found: object = None
         monkeypatch.setattr(FlinkHook, "run", lambda *_: self.found)
+        monkeypatch.setattr(FlinkHook, "checkpoint_interval", lambda *_: 30_000)
         monkeypatch.setattr(FlinkTask, "take_savepoint", lambda _, order, **__: self.take(order))
         monkeypatch.setattr(FlinkTask, "job_meant", lambda *_: JOB)
 
-    def take(self, order: SavepointOrder) -> dict[str, Any]:
+    def take(self, order: SavepointOrder) -> Savepoint:
         self.orders.append(order)
         savepoint = Path(order.directory) / "savepoint-1"
         if not savepoint.exists():
             write_metadata(savepoint, completed_at=AS_OF.timestamp())
-        return {"savepoint": str(savepoint), "job_id": JOB, "seconds": 1.0}
+        return Savepoint(JOB, str(savepoint))
 
 
 @pytest.fixture
@@ -388,7 +389,12 @@ def test_in_the_rehearsal_the_job_runs_on(rehearsal: Run, request_: MigrationReq
     folder = run_folder(rehearsal.plan.home, rehearsal.plan.job, another.rehearsal().short_id)
     TakeSavepoint(task_id="take_savepoint", rehearsal="rehearsal").execute(context(rehearsal, request_, another))
     assert [order.stop for order in flink.orders] == [False]
-    assert Run.open(folder).plan.rehearse
+    run = Run.open(folder)
+    assert run.plan.rehearse
+    taken = run.facts(SavepointTaken)
+    assert taken is not None
+    # For how long the new job may wait for its first checkpoint.
+    assert taken.checkpoint_interval == 30_000
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ from airflow.sdk.exceptions import (
 )
 from state_migration import shared_application_task
 from state_migration.planning import default_catalog
-from state_migration.shared_application_task import ShareApplication, dismiss
+from state_migration.shared_application_task import ShareApplication, dismiss, wait_until_ready
 from state_migration.steps import StepOperator
 
 from stateferry.errors import PassingError, StateferryError
@@ -261,7 +262,39 @@ def test_the_application_is_announced_while_it_runs(run: Run, submits: Submit, t
         done.result(PATIENCE)
         assert not shared.is_alive()
     told = (tmp_path / "said").read_text()
-    assert told.endswith(f"spark_jobs/steps.py --run {run.folder.path} --application the task\n")
+    named = f"--application the task --catalog {run.plan.catalog_uri}"
+    assert told.endswith(f"spark_jobs/steps.py --run {run.folder.path} {named}\n")
+
+
+def test_a_catalog_with_a_password_is_in_no_command() -> None:
+    without = "postgresql://ferry@db/catalog"
+    assert shared_application_task._naming(without) == ["--catalog", without]
+    assert shared_application_task._naming("postgresql://ferry:secret@db/catalog") == []
+
+
+@pytest.mark.parametrize(("which", "task"), [("folder", "application"), ("rehearsal", "rehearsal.application")])
+def test_the_savepoint_is_taken_when_spark_has_started(run: Run, which: str, task: str) -> None:
+    ti = TaskInstance({which: run.folder.path, "request": {}}, {task: "running"})
+    context: Any = {"ti": ti}
+    with ThreadPoolExecutor(1) as thread, mailbox(run) as shared:
+        shared.announce("a")
+        waiting = thread.submit(wait_until_ready, context, which, logging.getLogger())
+        time.sleep(0.5)
+        assert not waiting.done()
+        shared.say_ready("a")
+        waiting.result(PATIENCE)
+
+
+@pytest.mark.parametrize("state", ["success", "skipped", "failed", "absent", "running"])
+def test_a_savepoint_doesnt_wait_for_an_application_that_wont_come(
+    run: Run, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_application_task, "_SECONDS_TO_BE_READY", 0.5 if state == "running" else PATIENCE)
+    ti = TaskInstance(said(run), {} if state == "absent" else {"application": state})
+    context: Any = {"ti": ti}
+    began = time.monotonic()
+    wait_until_ready(context, "folder", logging.getLogger())
+    assert time.monotonic() - began < PATIENCE / 2
 
 
 def test_an_application_that_is_killed_leaves_the_steps_to_themselves(
