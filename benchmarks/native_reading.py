@@ -15,7 +15,7 @@ from benchmarks.measuring import Rate, Scale, Subject, load, timed
 from stateferry.rocksdb.database import Database
 from stateferry.rocksdb.files import StoredFile
 from stateferry.savepoint.keyed_file import MOST_ENTRIES, WINDOW
-from tests.flink.jars import java_tool
+from tests.support.fetched_jars import java_tool
 
 _STATE = "newMainState"
 _ENTRIES_PER_KEY = 100

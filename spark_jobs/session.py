@@ -23,6 +23,7 @@ from spark_jobs import lost
 from spark_jobs.startup import class_archive, java
 from spark_jobs.startup.worker_daemon import PreparedDaemon
 from stateferry.errors import PassingError
+from stateferry.savepoint.stores import PLACE_VARIABLES
 from stateferry.temporary_folder import make_temporary_folder
 
 LOOPBACK = "127.0.0.1"
@@ -222,7 +223,11 @@ def submitted_session(application: str) -> Iterator[SparkContext]:
     lost.say_it_once()
     settings = {name: value for name, value in SETTINGS.items() if name.startswith("spark.python.")}
     # The JVM runs already, so the daemon that it starts learns only by this setting that another one waits.
-    settings |= {f"spark.executorEnv.{name}": value for name, value in PreparedDaemon.environment().items()}
+    # Executors on other machines find the store of the driver, but not its credentials: these don't belong in settings.
+    places = {name: os.environ[name] for name in PLACE_VARIABLES if os.environ.get(name)}
+    settings |= {
+        f"spark.executorEnv.{name}": value for name, value in {**PreparedDaemon.environment(), **places}.items()
+    }
     with lost.losses_told():
         # Executors on other machines don't have our folder, and the path of theirs may be too long for a socket.
         sockets = make_temporary_folder() if _is_submitted_here() else "/tmp"

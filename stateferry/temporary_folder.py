@@ -87,6 +87,12 @@ def remove_temporary_folder(folder: str) -> None:
             time.sleep(0.02)
 
 
+def task_folder() -> str | None:
+    """Returns the folder for a task's files: in Spark's workers Spark's own, which goes even if a worker is killed."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return folder if os.path.isdir(folder) else None
+
+
 def size_of(folder: str) -> int:
     """Returns the bytes of the folder's files, as far as these can be read."""
     size = 0

@@ -14,7 +14,7 @@ settings.register_profile("sample", deadline=None, max_examples=40)
 settings.register_profile("fast", deadline=None, max_examples=10)
 
 # Side by side, a group keeps to one process, which has its Flink, Airflow or Spark. The longest groups come first.
-_GROUPS = ("standalone", "flink", "spark", "test_killed.py", "test_bounded_memory.py")
+_GROUPS = ("standalone", "flink", "spark", "test_killed.py", "test_bounded_memory.py", "stores")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -121,7 +121,10 @@ def test_a_store_s_error_names_the_file_that_its_driver_does_not(tmp_path: Path)
     class Fails:
         closed = False
 
-        def read(self, *_: int) -> bytes:
+        def size(self) -> int:
+            return 1
+
+        def read_at(self, *_: int) -> bytes:
             raise OSError("curlCode: 28, Timeout was reached")
 
         def write(self, _: bytes) -> int:

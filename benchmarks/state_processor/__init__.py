@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.executing import ALL_CORES
-from tests.flink.jars import Program, java_tool
+from tests.flink.jars import Program
+from tests.support.fetched_jars import java_tool
 
 FLINK = "2.3.0"
 _HEAP_MB, _ROCKSDB_MB = 640, 256

@@ -1,3 +1,3 @@
 from benchmarks.state_processor import PROGRAM
 
-PROGRAM.pin()
+PROGRAM.jars.pin()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,24 +21,18 @@ from state_migration.sources import (
     newest_savepoint,
     read_metadata,
 )
-from stateferry.errors import UsageError
+from stateferry.runs import plan as plans
 from stateferry.runs.apart import check_apart
 from stateferry.runs.plan import MigrationPlan, new_plan_values, plan_of
 from stateferry.runs.runs import Run, folder_name, run_folder
 from stateferry.savepoint.storage import Location
 
-CATALOG_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_CATALOG", "STATEFERRY_WAREHOUSE"
 _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 
 
 def default_catalog() -> str:
     """The catalog's address: from the environment, else a SQLite database in the home."""
-    named = os.environ.get(CATALOG_VARIABLE)
-    if named is None and "://" in home_folder():
-        raise UsageError(
-            f"{home_folder()} can't hold a catalog in SQLite: name a Postgres database in {CATALOG_VARIABLE}"
-        )
-    return named or f"sqlite:///{home_folder()}/catalog.db"
+    return plans.default_catalog(home_folder())
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +115,9 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str, *, no_t
         "source": source,
         "target": target,
         "home": home,
-        "catalog_uri": default_catalog(),
     }
     if no_timers:
         values["no_timers"] = True
-    if warehouse := os.environ.get(WAREHOUSE_VARIABLE):
-        values["warehouse"] = warehouse
     return plan_of(new_plan_values(values), "the plan")
 
 

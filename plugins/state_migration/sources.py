@@ -36,7 +36,7 @@ def demo_savepoint() -> str:
             f"source 'demo': there is no demo savepoint at {location.shown}: `make demo` writes it (or `stateferry "
             "demo-savepoint`), or choose another source"
         )
-    return location.path
+    return location.shown
 
 
 def demo_now(savepoint: str) -> int | None:

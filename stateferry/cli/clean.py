@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.durations import now_ms, parse_duration
     from stateferry.errors import RejectedError, UsageError
     from stateferry.runs.cleaning import Cleaning, Retention
+    from stateferry.runs.plan import default_warehouse
     from stateferry.runs.publications import Control
     from stateferry.runs.runs import runs_of
     from stateferry.tables.commits import TableHome
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         if not known and options.job is None:
             say(f"nothing to clean: no job is known in {home}")
         for job in known if options.job is None else [options.job]:
-            tables = TableHome(catalog_uri, f"{home}/warehouse")
+            tables = TableHome(catalog_uri, default_warehouse(home))
             cleaning = Cleaning(home, job, control, tables, rule, now_ms(), options.dry_run)
             try:
                 _clean(cleaning)

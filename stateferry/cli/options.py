@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,14 +102,19 @@ def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
 def add_place_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options for the home and the catalog, for commands that read them."""
     parser.add_argument("--home", metavar="DIR", help="default: $STATEFERRY_HOME, else ~/.stateferry")
-    parser.add_argument("--catalog", metavar="URI", help="the catalog's database (default: catalog.db in the home)")
+    parser.add_argument(
+        "--catalog",
+        metavar="URI",
+        help="the catalog's database (default: $STATEFERRY_CATALOG, else catalog.db in the home)",
+    )
 
 
 def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
     """The home and the catalog's address that the options name."""
-    from stateferry.runs.plan import default_home
+    from stateferry.runs.plan import default_catalog, default_home
+    from stateferry.runs.plan_fields import absolute_place
     from stateferry.runs.runs import check_home
 
-    home = os.path.abspath(os.path.expanduser(options.home or default_home()))
+    home = str(absolute_place(options.home or default_home())).rstrip("/")
     check_home(home)
-    return home, options.catalog or f"sqlite:///{home}/catalog.db"
+    return home, options.catalog or default_catalog(home)

@@ -26,6 +26,7 @@ from stateferry.rocksdb.sorting import PendingRows
 from stateferry.rocksdb.table import Table
 from stateferry.rocksdb.write_kernels import SLACK
 from stateferry.rocksdb.write_table import Buffers, Rows, Sink, TableWriter
+from stateferry.temporary_folder import task_folder
 
 # The lowest level of seven.
 LEVEL = 6
@@ -115,7 +116,7 @@ class FamilyWriter:
         if self._first_own is None:
             raise DamagedError("key groups in ascending order, each key of a state once", f"{rows.key(0).hex()} again")
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="stateferry-", dir=_place())
+            self._folder = tempfile.TemporaryDirectory(prefix="stateferry-", dir=task_folder())
         number = len(self._waiting)
         table = TableWriter(
             _Temporary(self._path(number)), number, 0, self.name, self.id, self._buffers, is_limited=False
@@ -188,12 +189,6 @@ def _read(scan: Scan, key_group: int) -> Iterator[Rows]:
         needed = found.needed
         if found.rows:
             yield Rows(buffer, starts, key_ends, ends, order, found.rows)
-
-
-def _place() -> str | None:
-    """The folder for temporary files: Spark's own in its workers, which is removed even if a worker is killed."""
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    return folder if os.path.isdir(folder) else None
 
 
 class _Temporary:

@@ -1,4 +1,4 @@
-"""Checks that the source, the target and the run's own folders are separate on disk, whatever their paths are."""
+"""Checks that the source, the target and the run's own folders are separate, whatever their paths are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from stateferry.errors import PlanError
 from stateferry.runs.plan import MigrationPlan, folder_of
+from stateferry.savepoint.stores import canonical_uri
 
 
 def check_apart(plan: MigrationPlan) -> None:
@@ -31,7 +32,7 @@ def check_apart(plan: MigrationPlan) -> None:
 
 
 def _real_folder(name: str) -> str:
-    return folder_of(name) if "://" in name else os.path.realpath(folder_of(name))
+    return canonical_uri(folder_of(name)) if "://" in name else os.path.realpath(folder_of(name))
 
 
 def _lies_in(inner: str, outer: str) -> bool:

@@ -114,16 +114,16 @@ class Cleaning:
         if run.plan is None or Run(run.plan, run.folder).stored(Claim) is None:
             return
         target = Location.of(run.plan.target)
-        entries = target.entries()
-        if target.path in in_use or any(entry.name == METADATA for entry in entries):
+        entries = target.listed()
+        if target.path in in_use or any(entry.location.name == METADATA for entry in entries):
             return
-        left = [entry for entry in entries if is_state_file(entry.name)]
+        left = [entry for entry in entries if is_state_file(entry.location.name)]
         if not left:
             return
-        size = sum(entry.size() for entry in left)
+        size = sum(entry.size for entry in left)
         if not self.dry_run:
             for entry in left:
-                entry.remove()
+                entry.location.remove()
             if len(left) == len(entries):
                 target.remove()
         yield Removal("unpublished state files", target.shown, size)
@@ -174,4 +174,4 @@ def _place(name: str) -> str:
 
 
 def _size(folder: Location) -> int:
-    return sum(_size(entry) if entry.is_folder() else entry.size() for entry in folder.entries())
+    return sum(entry.size for entry in folder.listed(recursive=True))

@@ -11,6 +11,8 @@ that machine's clock is used.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, RowMapping, select, update
@@ -124,6 +126,14 @@ class Leases(ControlDatabase):
             f"run {held.run_id} has lost the lease of job {held.job} (token {held.token}; the newest is "
             f"{row['token']}, {now}): what this process does from now on is not committed"
         )
+
+
+@contextmanager
+def job_locked(catalog_uri: str, job: str) -> Iterator[None]:
+    """Locks the job's lease, which may be free or another's, against changes, as others do who call this."""
+    with Leases(catalog_uri) as leases, leases._engine.begin() as connection:
+        leases._locked(connection, job)
+        yield
 
 
 class LeaseRenewal:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
 
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms
-from stateferry.errors import PlanError
+from stateferry.errors import PlanError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.runs.options import RUN, Kind, Option, option_fields
 from stateferry.runs.plan_fields import (
@@ -38,7 +38,7 @@ from stateferry.runs.plan_problems import problem_lines
 from stateferry.runs.state_ttls import StateTtlPlan, StateTtls
 from stateferry.savepoint.chunks import TARGET_BYTES
 
-HOME_VARIABLE = "STATEFERRY_HOME"
+HOME_VARIABLE, CATALOG_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_HOME", "STATEFERRY_CATALOG", "STATEFERRY_WAREHOUSE"
 DEFAULT_HOME = "~/.stateferry"
 DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
@@ -163,6 +163,24 @@ def new_run_id() -> str:
 def default_home() -> str:
     """The home that the environment names, or the default one."""
     return os.environ.get(HOME_VARIABLE) or DEFAULT_HOME
+
+
+def default_catalog(home: str) -> str:
+    """The catalog's address: from the environment, else a SQLite database in the home."""
+    if named := os.environ.get(CATALOG_VARIABLE):
+        return named
+    folder = str(absolute_place(home)).rstrip("/")
+    if "://" in folder:
+        raise UsageError(
+            f"{folder} can't hold a catalog in SQLite: name a Postgres database in {CATALOG_VARIABLE}, such as "
+            "postgresql://host/database"
+        )
+    return f"sqlite:///{folder}/catalog.db"
+
+
+def default_warehouse(home: str) -> str:
+    """The folder of the tables' files: from the environment, else in the home."""
+    return os.environ.get(WAREHOUSE_VARIABLE) or f"{str(absolute_place(home)).rstrip('/')}/warehouse"
 
 
 class MigrationPlan(PlanModel):
@@ -413,8 +431,10 @@ class MigrationPlan(PlanModel):
         if not isinstance(values, Mapping):
             return values
         home = values.get("home", default_home())
-        base = str(absolute_place(home)).rstrip("/")
-        return {"home": home, "catalog_uri": f"sqlite:///{base}/catalog.db", "warehouse": f"{base}/warehouse", **values}
+        defaults: dict[str, object] = {"home": home}
+        if "catalog_uri" not in values:
+            defaults["catalog_uri"] = default_catalog(str(home))
+        return {**defaults, "warehouse": default_warehouse(str(home)), **values}
 
     @model_validator(mode="after")
     def _fits_together(self) -> MigrationPlan:

@@ -4,7 +4,7 @@
 |---|---|
 | plan.json | the plan; it is written first |
 | state.json | the states that the run went through, each with time and reason |
-| state.lock | nothing; it is locked while state.json is written |
+| state.lock | nothing; it is locked while state.json is written (on an object store the job's lease instead) |
 | steps/<name>.json | the facts of a finished step, and others of `facts.py`, each with the plan's fingerprint |
 | report.json | what the validation found |
 | report.html | the same and more as a page |
@@ -25,7 +25,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
 from stateferry.runs.control_tables import check_catalog
 from stateferry.runs.facts import FACTS_OF, RunFacts, Step
+from stateferry.runs.lease import job_locked
 from stateferry.runs.plan import MigrationPlan, plan_of_json
 from stateferry.runs.run_states import (
     ENDED,
@@ -231,7 +232,7 @@ class Run(RunFolder):
 
     def _change(self, change: StateChange, *, check: bool) -> None:
         # The lock keeps two processes that do this at once from losing each other's change.
-        with private_files(), self.state_lock.locked():
+        with private_files(), self._locked():
             changes = self.changes()
             last = changes[-1] if changes else None
             if last is not None and (last.state, last.reason) == (change.state, change.reason):
@@ -240,6 +241,9 @@ class Run(RunFolder):
             if check:
                 check_change(last, change.state)
             _write(self.state_file, changes_to_json((*changes, change)))
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return self.state_lock.locked() if self.folder.is_local else job_locked(self.plan.catalog_uri, self.plan.job)
 
     def facts(self, kind: type[Facts]) -> Facts | None:
         """The facts of this kind; None if the run has none, or has them for another plan."""
@@ -324,14 +328,14 @@ class RunSummary(RunFolder):
 def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
     """The runs of the job, or of all jobs, the newest first."""
     check_home(home)
-    jobs = [_runs(home).child(folder_name(job))] if job is not None else _runs(home).entries()
-    runs = [_summary(of_job.name, folder) for of_job in jobs for folder in of_job.entries() if folder.is_folder()]
+    jobs = [_runs(home).child(folder_name(job))] if job is not None else _runs(home).folders()
+    runs = [_summary(of_job.name, folder) for of_job in jobs for folder in of_job.folders()]
     return sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
 
 
 def run_folders(home: str) -> list[Location]:
     """The folders of all runs, in no order."""
-    return [folder for job in _runs(home).entries() for folder in job.entries() if folder.is_folder()]
+    return [folder for job in _runs(home).folders() for folder in job.folders()]
 
 
 def asked_for_before(plan: MigrationPlan, now_is_enough: Collection[RunState] = ()) -> Run | None:

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from stateferry.savepoint.named_file import naming
+from stateferry.savepoint.naming import naming
 
 # Linux has it from 6.14 on. Python has no name for it yet.
 _RWF_DONTCACHE = 0x80

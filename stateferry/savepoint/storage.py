@@ -19,9 +19,21 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from stateferry.errors import DamagedError, UsageError
-from stateferry.savepoint.named_file import NamedFile
 from stateferry.savepoint.passing_file import PassingFile, PassingOutput
+from stateferry.savepoint.remote_file import RemoteInput, RemoteOutput
 from stateferry.savepoint.stores import reaching, store_of
+
+_OBJECT_STORES = (fs.S3FileSystem, fs.GcsFileSystem, fs.AzureFileSystem)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a listing says of a file or folder; `modified_at` is in milliseconds, 0 if the filesystem doesn't know."""
+
+    location: Location
+    is_folder: bool
+    size: int
+    modified_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,12 @@ class Location:
     filesystem: Any
     path: str
     shown: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles a place on a store by its name: so whoever unpickles it uses connections that it has already."""
+        if "://" in self.shown:
+            return _located, (self.shown,)
+        return Location, (self.filesystem, self.path, self.shown)
 
     @classmethod
     def of(cls, name: str) -> Location:
@@ -83,26 +101,41 @@ class Location:
 
     def modified_at(self) -> int:
         """When the file was last changed, in milliseconds; 0 if the filesystem doesn't know."""
-        nanoseconds = self._info().mtime_ns
-        return 0 if nanoseconds is None else int(nanoseconds) // 1_000_000
+        return _milliseconds(self._info())
 
     def entries(self) -> list[Location]:
         """Returns what is in the folder; nothing if there is no such folder."""
-        if not self.is_folder():
-            return []
-        selector = fs.FileSelector(self.path)
+        return [one.location for one in self.listed()]
+
+    def folders(self) -> list[Location]:
+        """Returns the folders in the folder."""
+        return [one.location for one in self.listed() if one.is_folder]
+
+    def listed(self, *, recursive: bool = False) -> list[Listed]:
+        """Returns what a listing says of each entry: on an object store a single request tells of a thousand."""
+        selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
         with reaching(self.shown, "listed"):
-            return [self.child(info.base_name) for info in self.filesystem.get_file_info(selector)]
+            try:
+                found = self.filesystem.get_file_info(selector)
+            except NotADirectoryError:
+                return []
+        return [
+            Listed(self._below(info.path), info.type == fs.FileType.Directory, int(info.size or 0), _milliseconds(info))
+            for info in found
+        ]
+
+    def _below(self, path: str) -> Location:
+        return self.child(path[len(self.path) :].lstrip("/"))
 
     def open(self) -> Any:
         """Opens the file for reading; it can seek. A missing file counts as damage of the savepoint."""
-        if not self.is_file():
+        if self.is_local and not self.is_file():
             raise DamagedError("a file", "none", file=self.shown)
         with reaching(self.shown, "read"):
             try:
                 if self.is_local:
                     return PassingFile(self.path)
-                return NamedFile(self.filesystem.open_input_file(self.path), self.shown)
+                return RemoteInput(self.filesystem.open_input_file(self.path), self.shown)
             except FileNotFoundError:
                 raise DamagedError("a file", "none", file=self.shown) from None
 
@@ -111,7 +144,9 @@ class Location:
             return bytes(file.read())
 
     def make_folder(self) -> None:
-        """Makes the folder, with its parents, if it is missing."""
+        """Makes the folder, with its parents, if it is missing. Object stores need no folders."""
+        if isinstance(self.filesystem, _OBJECT_STORES):
+            return
         with reaching(self.shown, "made"):
             self.filesystem.create_dir(self.path, recursive=True)
 
@@ -124,7 +159,7 @@ class Location:
         with reaching(self.shown, "written"):
             if self.is_local:
                 return PassingOutput(self.path)
-            return NamedFile(self.filesystem.open_output_stream(self.path), self.shown)
+            return RemoteOutput(self.filesystem.open_output_stream(self.path), self.shown)
 
     def write_atomically(self, data: bytes, before: Callable[[str], None] = lambda _: None) -> None:
         """Writes the file so that it appears complete and on disk; before that `before` gets a local draft's path."""
@@ -155,22 +190,16 @@ class Location:
         return self.parent.child(f"{self.name}.{uuid.uuid4().hex}.draft")
 
     def replace(self, other: Location) -> None:
-        """Renames this file to the other: a local one atomically; an object store copies it, then removes it."""
+        """Renames this local file to the other, atomically. On object stores nothing is renamed."""
         with reaching(other.shown, "written"):
-            if self.is_local:
-                os.replace(self.path, other.path)
-            else:
-                self.filesystem.move(self.path, other.path)
+            os.replace(self.path, other.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds a lock on the file, which is made if it is missing and stays. Other processes wait for the lock.
+        """Holds a lock on the local file, which is made if it is missing and stays. Other processes wait for the lock.
 
-        Where the filesystem has no locks, as on object stores, this doesn't lock.
+        Object stores have no locks.
         """
-        if not self.is_local:
-            yield
-            return
         with open(self.path, "ab") as file:
             # The lock ends when the file is closed, even if the process is killed.
             with contextlib.suppress(OSError):
@@ -200,6 +229,14 @@ class Location:
                 self.filesystem.delete_dir(self.path)
             elif self.exists():
                 self.filesystem.delete_file(self.path)
+
+
+def _located(name: str) -> Location:
+    return Location.of(name)
+
+
+def _milliseconds(info: Any) -> int:
+    return 0 if info.mtime_ns is None else int(info.mtime_ns) // 1_000_000
 
 
 def _path_of_uri(uri: str) -> str:

@@ -1,12 +1,17 @@
-"""Finds the filesystem or object store of a URI, and makes clear errors of what drivers raise."""
+"""Finds the filesystem or object store of a URI, and makes clear errors of what drivers raise.
+
+An S3 store is set once for everything that reads or writes it, by the environment that AWS's own tools read:
+`AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, `AWS_REGION` or `AWS_DEFAULT_REGION`, and the usual chain of credentials.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -21,23 +26,67 @@ _GOOGLE = ("gs", "gcs")
 _GOOGLE_RETRIES = "retry_limit_seconds=60"
 
 
+# What other machines need to find an S3 store; credentials they must have by themselves.
+PLACE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
+
+
 def store_of(uri: str) -> tuple[Any, str]:
     """Returns the filesystem of a URI, and the path in it."""
     scheme, rest = uri.split("://", 1)
-    known = f"{_OTHER_SCHEMES.get(scheme, scheme)}://{quote(rest, safe='/:@?=&%+,~!$*()')}"
-    if scheme in _GOOGLE and "retry_limit_seconds=" not in rest:
-        known += f"{'&' if '?' in rest else '?'}{_GOOGLE_RETRIES}"
+    authority, _, path = rest.rstrip("/").partition("/")
+    if not rest.strip("/"):
+        raise UsageError(f"{uri} names a store without a folder in it: add the path of a folder")
+    if re.search(r":.*@", authority):
+        raise UsageError(
+            f"{_shown(uri)} has a password in it, which would be in plans and logs: leave it out, and give credentials "
+            "by the environment, a file or a role, as the store's own tools take them"
+        )
+    if "?" in rest:
+        raise UsageError(f"{_shown(uri)} has options after a question mark: set them in the environment instead")
     with reaching(uri):
         try:
-            filesystem, path = fs.FileSystem.from_uri(known)
+            # Connections to a store can't be shared with a forked process.
+            filesystem, root = _store(_OTHER_SCHEMES.get(scheme, scheme), authority, os.getpid())
         except (pa.ArrowInvalid, NotImplementedError) as error:
             raise UsageError(
                 f"{_shown(uri)} is on a filesystem that can't be reached: {os_errors.in_short(error)}"
             ) from None
-    path = path.rstrip("/")
-    if not path:
-        raise UsageError(f"{_shown(uri)} names a store without a folder in it: add the path of a folder")
-    return filesystem, path
+    return filesystem, f"{root}/{path}".rstrip("/")
+
+
+@cache
+def _store(scheme: str, authority: str, _: int) -> tuple[Any, str]:
+    """Returns the filesystem, and the path of its root; the same one each time, so that connections are used again."""
+    options = f"?{_GOOGLE_RETRIES}" if scheme in _GOOGLE else ""
+    filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/{options}")
+    if isinstance(filesystem, fs.S3FileSystem):
+        # A small object is one request, and a large one is sent by `RemoteOutput`, whose memory is bounded.
+        filesystem = fs.S3FileSystem(
+            endpoint_override=s3_endpoint(), region=filesystem.region, allow_delayed_open=True, background_writes=False
+        )
+    return filesystem, root.rstrip("/")
+
+
+def s3_endpoint() -> str | None:
+    """Returns the address of an S3 store that isn't Amazon's, if the environment has one."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
+def s3_properties(uri: str) -> dict[str, str]:
+    """Returns what pyiceberg must be told of an S3 store; nothing of other places. It finds credentials by itself."""
+    if "://" not in uri or uri.startswith("file:"):
+        return {}
+    filesystem, _ = store_of(uri)
+    if not isinstance(filesystem, fs.S3FileSystem):
+        return {}
+    endpoint = s3_endpoint()
+    return {"s3.region": filesystem.region} | ({"s3.endpoint": endpoint} if endpoint else {})
+
+
+def canonical_uri(uri: str) -> str:
+    """Returns the URI with the one scheme of its store that is used here: `s3a://` and `s3://` are the same place."""
+    scheme, rest = uri.split("://", 1)
+    return f"{_OTHER_SCHEMES.get(scheme, scheme)}://{rest}"
 
 
 @contextmanager

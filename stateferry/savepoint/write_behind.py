@@ -11,15 +11,16 @@ the disk does, and the end of the file would be one long wait.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
+import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from stateferry.errors import StateferryError
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.named_file import naming
+from stateferry.savepoint.naming import naming
 from stateferry.savepoint.storage import Location
+from stateferry.temporary_folder import task_folder
 
 PORTION = 32 << 20
 
@@ -32,12 +33,12 @@ class WriteBehind:
     ) -> None:
         """All bytes that are written go into `hasher`.
 
-        A file that `stays_draft` gets its own name from `take_name`, on an object store too; until then it is at
-        `place`, which no other attempt to write the file has.
+        A file that `stays_draft` gets its own name from `take_name`. Until then it is at `place`, which no other
+        attempt to write the file has: for an object store, where nothing can be renamed, that is a local disk.
         """
         self._location, self._portion, self._hasher = location, portion, hasher
         self._stays_draft = stays_draft
-        self._written = location.draft() if location.is_local or stays_draft else location
+        self._written = location.draft() if location.is_local else _temporary() if stays_draft else location
         self._has_name = False
         self._finished = False
         self._stream: Any = self._written.create()
@@ -88,12 +89,20 @@ class WriteBehind:
     def take_name(self) -> None:
         """Gives the complete file its own name."""
         try:
-            if self._written is not self._location:
+            if self._location.is_local:
                 self._written.replace(self._location)
+            elif self._stays_draft:
+                self._send()
         except (OSError, StateferryError):
             if not self._is_needless():
                 raise
         self._has_name = True
+
+    def _send(self) -> None:
+        with self._written.open() as file, self._location.create() as stream:
+            while portion := file.read(PORTION):
+                stream.write(portion)
+        self._written.remove()
 
     def _is_needless(self) -> bool:
         """Whether the draft was removed because the complete file, with the same bytes, is already there."""
@@ -103,17 +112,15 @@ class WriteBehind:
     def close(self) -> None:
         """Closes the file. A draft that didn't get its name is removed."""
         try:
-            if self._finished or self._location.is_local:
+            if self._finished or self._written.is_local:
                 self._stream.close()
             else:
-                _abandon(self._stream)
+                self._stream.abandon()
         finally:
             self._release()
-            if not self._has_name and self._location.is_local:
+            if not self._has_name and self._written.is_local:
                 with contextlib.suppress(OSError):
                     os.unlink(self._written.path)
-            elif not self._has_name and self._finished:
-                self._written.remove()
 
     def _release(self) -> None:
         self._disk.shutdown()
@@ -126,13 +133,10 @@ def _is_possible(location: Location) -> bool:
     return location.is_local and hasattr(os, "posix_fadvise")
 
 
-def _abandon(stream: Any) -> None:
-    """Keeps an object store's stream from ever being closed, by a reference that is never released.
-
-    Closing it, or collecting it as garbage, would put the incomplete bytes under the file's name. They would replace a
-    complete file that another attempt may have written.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
+def _temporary() -> Location:
+    descriptor, path = tempfile.mkstemp(".draft", "stateferry-", task_folder())
+    os.close(descriptor)
+    return Location.of(path)
 
 
 def _to_disk(path: str, descriptor: int, end: int) -> None:

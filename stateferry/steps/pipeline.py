@@ -327,14 +327,15 @@ class Pipeline:
     def _check_room(self) -> None:
         room = estimate(self.resolved, self.workers.at_once)
         # What of a key group was written before it is merged stays until then.
-        needs = Counter({self.files.path: room.bytes + room.merged})
+        needs = Counter({self.files.shown: room.bytes + room.merged})
         if not self.run.plan.rescales_only:
             # The tables hold the entries of the staged savepoint once more, compressed.
             needs[self.run.plan.warehouse] += room.bytes // 2
         if self.workers.temporary_folder is not None:
-            needs[self.workers.temporary_folder] += room.merged
+            # Files on an object store can't be drafts there, so these are here too.
+            needs[self.workers.temporary_folder] += room.merged if self.files.is_local else 2 * room.merged
         if any(map(self.resolved.layout.changes_key_groups, self.resolved.source.metadata.operators)):
-            needs[self.run.exchange.path] += room.bytes
+            needs[self.run.exchange.shown] += room.bytes
         check_room(needs, room.how)
 
     def migrate(self) -> MigrateFacts:
@@ -362,7 +363,7 @@ class Pipeline:
         self.run.rescale_plan.write_atomically(movement.to_json(movements))
         for line in movement.movement_lines(movements):
             self.say(f"rescale plan: {line}")
-        staged = rescale.run(self.workers, self.resolved, self.files.path, self.run.exchange)
+        staged = rescale.run(self.workers, self.resolved, self.files.shown, self.run.exchange)
         self._remove_drafts()
         if self.run.plan.rehearse:
             described = staged.metadata
@@ -396,10 +397,10 @@ class Pipeline:
 
             account_tasks = migrate.accounts(self.resolved)
         read, accounts = BytesRead(), StagedStates()
-        checks = validate.run(self.workers, self.resolved, self.run.staged.path, account_tasks, read, accounts)
+        checks = validate.run(self.workers, self.resolved, self.run.staged.shown, account_tasks, read, accounts)
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
-        staged, foreseen = Savepoint.open(self.run.staged.path), predicted(self.run)
+        staged, foreseen = Savepoint.open(self.run.staged.shown), predicted(self.run)
         sizes = StagedSizes()
         with suppress(StateferryError):  # A damaged savepoint has a red report, and no picture.
             sizes = StagedSizes(key_groups.sizes_of(staged))

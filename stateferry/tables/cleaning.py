@@ -89,9 +89,9 @@ class TableCleaning:
         going = set(self.snapshots())
         named = {Location.of(name).path for name in self._named(going)}
         return [
-            TableFile(file, file.size())
-            for file in _files(Location.of(self.table.location()))
-            if file.path not in named and file.modified_at() <= self.before
+            TableFile(file.location, file.size)
+            for file in Location.of(self.table.location()).listed(recursive=True)
+            if file.location.name.endswith(_OWN) and file.location.path not in named and file.modified_at <= self.before
         ]
 
     def _named(self, going: Collection[int]) -> Iterator[str]:
@@ -123,11 +123,3 @@ class TableCleaning:
             self.table.maintenance.expire_snapshots().by_ids(snapshots).commit()
         for file in files:
             file.location.remove()
-
-
-def _files(folder: Location) -> Iterator[Location]:
-    for entry in folder.entries():
-        if entry.is_folder():
-            yield from _files(entry)
-        elif entry.name.endswith(_OWN):
-            yield entry

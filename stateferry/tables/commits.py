@@ -28,6 +28,7 @@ from sqlalchemy import Engine, inspect
 from stateferry import databases
 from stateferry.errors import StateferryError
 from stateferry.savepoint.storage import Location
+from stateferry.savepoint.stores import s3_properties
 from stateferry.tables.schemas import BOUNDED, CHUNK
 from stateferry.tables.types import iceberg_schema, shape
 
@@ -62,16 +63,14 @@ class TableHome:
         """Opens the catalog."""
         with databases.asking(self.catalog_uri):
             # From this version on the catalog tells views from tables.
-            catalog = SqlCatalog(CATALOG, uri=self.catalog_uri, warehouse=self.folder, schema_version="v1")
+            catalog = SqlCatalog(CATALOG, **self._properties, schema_version="v1")
         databases.tell(catalog.engine)
         return catalog
 
     def catalog_if_there(self) -> SqlCatalog | None:
         """Opens the catalog to read it, without creating anything; None if it has never had a table."""
         with databases.asking(self.catalog_uri):
-            catalog = SqlCatalog(
-                CATALOG, uri=self.catalog_uri, warehouse=self.folder, schema_version="v1", init_catalog_tables="false"
-            )
+            catalog = SqlCatalog(CATALOG, **self._properties, schema_version="v1", init_catalog_tables="false")
             there = inspect(catalog.engine).has_table(IcebergTables.__tablename__)
         databases.tell(catalog.engine)
         return catalog if there else None
@@ -84,6 +83,10 @@ class TableHome:
             # Sessions of the catalog join the transaction of this connection.
             catalog.engine = cast(Engine, connection)
             yield catalog
+
+    @property
+    def _properties(self) -> dict[str, str]:
+        return {"uri": self.catalog_uri, "warehouse": self.folder, **s3_properties(self.warehouse)}
 
     @property
     def folder(self) -> str:

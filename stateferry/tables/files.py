@@ -6,6 +6,7 @@ The footer of a ledger's file has the digest of the file of entries that was wri
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stateferry.digests import hasher_of, new_hasher
+from stateferry.savepoint.remote_file import RemoteOutput
 from stateferry.savepoint.storage import Location
 from stateferry.tables.schemas import BOUNDED
 
@@ -73,6 +75,7 @@ class DataFile:
 
     def _discard(self) -> None:
         if self._writer is not None:
+            self._stream.abandon()
             for stream in (self._writer, self._buffered, self._stream):
                 with contextlib.suppress(OSError, pa.ArrowException):
                     stream.close()
@@ -164,6 +167,12 @@ class _Digested:
 
     def digest(self) -> str:
         return str(self._hasher.digest().hex())
+
+    def abandon(self) -> None:
+        """Gives the file up. On an object store it never appears; of a local disk it must be removed."""
+        if isinstance(self._stream, RemoteOutput):
+            self._stream.abandon()
+            self._stream = io.BytesIO()
 
     def flush(self) -> None:
         self._stream.flush()

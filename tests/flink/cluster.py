@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.flink import jars
+from tests.support.fetched_jars import java_tool
 
 _HOST = "127.0.0.1"
 PATIENCE = 90.0
@@ -224,7 +225,7 @@ class FlinkCluster:
         options = [f"-Xmx{heap_mb}m", *self._jvm, *jars.OPENED]
         options += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-Dzookeeper.admin.enableServer=false"]
         options += ["-Dorg.slf4j.simpleLogger.showDateTime=true"]
-        command = [*_with_us(), jars.java_tool("java"), *options, "-cp", f"{flink}/*", main, *map(str, arguments)]
+        command = [*_with_us(), java_tool("java"), *options, "-cp", f"{flink}/*", main, *map(str, arguments)]
         with self._log(name).open("ab") as log:
             # In its own folder: Flink looks for plugins beside where it is.
             self._running[name] = subprocess.Popen(

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlparse
 
 from tests.flink import jars
 from tests.flink.jobs import Job
+from tests.support.fetched_jars import java_tool
 
 Line = dict[str, Any]
 """One entry in the shape of ``stateferry dump``, with its ``operator`` and ``state``."""
@@ -192,7 +193,7 @@ class FlinkHarness:
             options = ["-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={self._scratch}"]
             options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", *jars.OPENED]
             class_path = self._class_path or jars.class_path(self.version)
-            command = [jars.java_tool("java"), *options, "-cp", class_path, "stateferry.flink.Main"]
+            command = [java_tool("java"), *options, "-cp", class_path, "stateferry.flink.Main"]
             with self._log().open("w") as log:
                 self._process = subprocess.Popen(
                     [*command, str(self._scratch), str(_STEP_SECONDS)],

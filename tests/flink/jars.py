@@ -1,24 +1,23 @@
 """Flink's jars and our compiled Java, per version of Flink, fetched and built once and shared by all test runs.
 
-The jars come through the Ivy that Spark bundles, from the repositories that Ivy knows by itself; a machine needs no
-Maven. ``python -m tests.flink.jars`` does that ahead of the tests. ``jars-<version>.sha256`` pins every file: after a
+``python -m tests.flink.jars`` does that ahead of the tests. ``jars-<version>.sha256`` pins every file: after a
 deliberate change of version, ``python -m tests.flink.jars --pin`` writes these lists anew.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+
+from tests.support.fetched_jars import Jars, digest, java_tool
+from tests.support.s3_server import S3_PROXY
 
 VERSIONS = ("2.3.0", "1.20.0")
 _HERE = Path(__file__).parent
@@ -40,7 +39,6 @@ _OTHERS = (
     "com.twitter:chill-thrift:0.7.6",
     "org.apache.thrift:libthrift:0.9.3",
 )
-_FETCH_SECONDS = 900
 # Flink 1.20 and Kryo look into the JDK's own classes.
 OPENED = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
@@ -55,12 +53,6 @@ OPENED = tuple(
         "java.nio",
     )
 )
-
-
-def java_tool(name: str) -> str:
-    """The path of ``java`` or ``javac``: from ``JAVA_HOME`` if there is one, else by name from the search path."""
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / name) if home else name
 
 
 @dataclass(frozen=True)
@@ -83,18 +75,17 @@ class Program:
 
     def made(self) -> tuple[Path, Path]:
         """The folder of the jars and that of the compiled Java."""
-        cache = _cache(self.version)
-        with _locked(cache / "lock"):
-            jars = _jars(self, cache)
-            return jars, _classes(self, cache, jars)
+        jars = self.jars
+        with jars.locked():
+            folder = jars.folder_under_lock()
+            return folder, _classes(self, jars.cache, folder)
 
-    def pin(self) -> None:
-        """Writes anew which jars there are, after a deliberate change of version."""
-        with tempfile.TemporaryDirectory() as scratch:
-            fetched = Path(scratch) / "jars"
-            _fetch(self, Path(scratch), fetched)
-            self.pins.write_text(_pins(fetched))
-        sys.stdout.write(f"{self.pins}\n")
+    @property
+    def jars(self) -> Jars:
+        """The jars of Flink and of others."""
+        flinks = tuple(f"org.apache.flink:{name}:{self.version}" for name in self.artifacts)
+        # What Flink's artifacts depend on comes along; of the others only they themselves: they bring an older Kryo.
+        return Jars(f"flink-{self.version}", self.pins, flinks, self.others)
 
 
 def class_path(version: str) -> str:
@@ -124,68 +115,10 @@ def _program(version: str, *sources: str | Path) -> Program:
     return Program(version, artifacts, _HERE / f"jars-{version}.sha256", roots, _OTHERS)
 
 
-def _cache(version: str) -> Path:
-    root = os.environ.get("STATEFERRY_CACHE")
-    cache = (Path(root) if root else Path.home() / ".cache" / "stateferry") / f"flink-{version}"
-    cache.mkdir(parents=True, exist_ok=True)
-    return cache
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-def _jars(program: Program, cache: Path) -> Path:
-    """The folder with exactly the pinned jars. Its name follows the pins, so it is complete if it exists."""
-    pins = program.pins.read_text()
-    target = cache / f"jars-{_digest(pins.encode())}"
-    if not target.exists():
-        with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            fetched = Path(scratch) / "jars"
-            _fetch(program, Path(scratch), fetched)
-            found = _pins(fetched)
-            if found != pins:
-                difference = sorted(set(found.splitlines()) ^ set(pins.splitlines()))
-                raise RuntimeError(f"the jars of Flink {program.version} are not those of {program.pins}: {difference}")
-            fetched.rename(target)
-    return target
-
-
-def _fetch(program: Program, scratch: Path, target: Path) -> None:
-    flinks = [f"org.apache.flink:{name}:{program.version}" for name in program.artifacts]
-    # What Flink's artifacts depend on comes along; of the others only they themselves: they bring an older Kryo.
-    dependencies = "".join(
-        f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->{conf}"/>'
-        for artifacts, conf in ((flinks, "default"), (program.others, "master"))
-        for group, name, version in (artifact.split(":") for artifact in artifacts)
-    )
-    wanted = scratch / "ivy.xml"
-    wanted.write_text(
-        '<ivy-module version="2.0"><info organisation="stateferry" module="flink-for-tests"/>'
-        '<configurations><conf name="default"/></configurations>'
-        f"<dependencies>{dependencies}</dependencies></ivy-module>"
-    )
-    command = [java_tool("java"), "-cp", str(_ivy()), "org.apache.ivy.Main", "-cache", str(scratch / "cache")]
-    command += ["-ivy", str(wanted), "-retrieve", str(target / "[artifact]-[revision].[ext]")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
-    if done.returncode != 0 or not target.exists():
-        raise RuntimeError(
-            f"Ivy could not fetch Flink {program.version}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        )
-
-
-def _ivy() -> Path:
-    """Of this environment's Spark, or of the one for Spark: Airflow's brings only Spark's client."""
-    spec = importlib.util.find_spec("pyspark")
-    here = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
-    there = (_HERE.parents[1] / ".venv" / "lib").glob("python*/site-packages/pyspark")
-    found = [jar for pyspark in (*here, *there) for jar in sorted((pyspark / "jars").glob("ivy-*.jar"))]
-    if not found:
-        raise RuntimeError("expected pyspark in this environment or in .venv, for the Ivy in it; run 'make setup'")
-    return found[0]
+def s3_plugin(version: str) -> Jars:
+    """Flink's file system for S3 stores, one jar, which a cluster loads from a folder of its own."""
+    wanted = f"org.apache.flink:flink-s3-fs-hadoop:{version}"
+    return Jars(f"flink-s3-{version}", _HERE / f"jars-s3-{version}.sha256", alone=(wanted,))
 
 
 def _classes(program: Program, cache: Path, jars: Path) -> Path:
@@ -194,8 +127,8 @@ def _classes(program: Program, cache: Path, jars: Path) -> Path:
         str(source.relative_to(root.parent)): source for root in program.sources for source in root.rglob("*.java")
     }
     sources = [found[name] for name in sorted(found)]
-    digest = _digest(b"".join(name.encode() + b"\0" + found[name].read_bytes() for name in sorted(found)))
-    target = cache / f"classes-{digest}"
+    name = digest(b"".join(name.encode() + b"\0" + found[name].read_bytes() for name in sorted(found)))
+    target = cache / f"classes-{name}"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             made = Path(scratch) / "classes"
@@ -208,22 +141,16 @@ def _classes(program: Program, cache: Path, jars: Path) -> Path:
     return target
 
 
-def _pins(folder: Path) -> str:
-    return "".join(f"{hashlib.sha256(j.read_bytes()).hexdigest()}  {j.name}\n" for j in sorted(folder.iterdir()))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
 def _main(arguments: Sequence[str]) -> None:
     if "--pin" in arguments:
-        for version in VERSIONS:
-            _tests(version).pin()
+        for jars in (*(_tests(version).jars for version in VERSIONS), s3_plugin(VERSIONS[0]), S3_PROXY):
+            jars.pin()
         return
+    wanted: list[Callable[[], object]] = [partial(class_path, version) for version in VERSIONS]
+    wanted += [s3_plugin(VERSIONS[0]).folder, S3_PROXY.folder]
     # Fetching is mostly waiting.
     with ThreadPoolExecutor() as threads:
-        list(threads.map(class_path, VERSIONS))
+        list(threads.map(lambda fetch: fetch(), wanted))
 
 
 if __name__ == "__main__":

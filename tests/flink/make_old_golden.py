@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlparse
 from stateferry.key_groups import assign_to_key_group
 from tests.flink import jars
 from tests.flink.make_golden import SAVEPOINTS
+from tests.support.fetched_jars import java_tool
 from tests.support.samples import java_hash
 
 VERSION = "1.12.7"
@@ -63,7 +64,7 @@ def lines() -> Iterator[dict[str, Any]]:
 def make() -> None:
     for name, (backend, compressed, expires, inlined) in CASES.items():
         with tempfile.TemporaryDirectory() as scratch:
-            command = [jars.java_tool("java"), *jars.OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+            command = [java_tool("java"), *jars.OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
             command += ["-cp", PROGRAM.class_path(), "stateferry.flink.OldSavepoints"]
             command += [backend, str(compressed).lower(), str(expires).lower(), str(inlined), scratch]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)

@@ -12,6 +12,7 @@ from stateferry.cli import main
 from stateferry.serializers.types import Scalar
 from stateferry.values.values import encode
 from tests.flink import jars
+from tests.support.fetched_jars import java_tool
 from tests.support.keyed_blobs import write_blobs
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(300)]
@@ -51,11 +52,11 @@ def bytes_of(key: str) -> int:
 def run_job(folder: Path, keys: list[str]) -> list[tuple[str, str, int, int]]:
     jars_of_flink = jars.class_path("2.3.0")
     sources = [JOB, *folder.glob("Of*.java")]
-    compile_ = [jars.java_tool("javac"), "-nowarn", "--release", "17", "-d", str(folder), "-cp", jars_of_flink]
+    compile_ = [java_tool("javac"), "-nowarn", "--release", "17", "-d", str(folder), "-cp", jars_of_flink]
     subprocess.run([*compile_, *map(str, sources)], check=True)
     options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", *jars.OPENED]
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-Dsun.jnu.encoding=UTF-8", "-Dstdout.encoding=UTF-8"]
-    command = [jars.java_tool("java"), *options, "-cp", f"{folder}:{jars_of_flink}", "SubstituteJob", *keys]
+    command = [java_tool("java"), *options, "-cp", f"{folder}:{jars_of_flink}", "SubstituteJob", *keys]
     done = subprocess.run(command, capture_output=True, check=False, env={"LC_ALL": "C.UTF-8"})
     assert done.returncode == 0, done.stderr.decode()
     lines = [line.split("\t") for line in done.stdout.decode().splitlines()]

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import fsspec
 import pyarrow as pa
 import pytest
 from pyarrow import fs
@@ -96,8 +95,8 @@ def test_a_file_elsewhere_is_found_by_its_uri(tmp_path: Path) -> None:
 
 
 def in_memory(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Location:
-    """A store that has no disk beneath it; all of them in a process are one."""
-    store = fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem("memory", skip_instance_cache=True)))
+    """A store that has no disk beneath it."""
+    store = fs._MockFileSystem()
     found = Location.of
 
     def of(name: str) -> Location:
@@ -196,15 +195,29 @@ def test_what_a_driver_says_is_said_in_short(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_a_store_that_does_not_answer_is_named() -> None:
+def test_a_store_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     # Nothing listens there any more.
-    name = f"s3://key:secret@bucket/x?endpoint_override=127.0.0.1:{port}&scheme=http"
-    location = Location.of(name)
-    with pytest.raises(PassingError, match=r"^s3://bucket/x.*can't be reached: .*bucket 'bucket'") as caught:
-        location.exists()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with pytest.raises(PassingError, match=r"^s3://unanswered/x can't be reached: .*bucket 'unanswered'") as caught:
+        Location.of("s3://unanswered/x").exists()
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["s3://key:secret@bucket/x", "abfss://box:secret@a.dfs.core.windows.net/x"])
+def test_credentials_in_a_name_are_refused_and_not_told(name: str) -> None:
+    with pytest.raises(UsageError, match="has a password in it, which would be in plans and logs") as caught:
+        Location.of(name)
+    assert "secret" not in str(caught.value)
+
+
+def test_options_in_a_name_are_refused() -> None:
+    """A file below it would have the options in the middle of its name."""
+    with pytest.raises(UsageError, match="set them in the environment instead"):
+        Location.of("s3://bucket/x?region=eu-central-1")
 
 
 def test_a_store_alone_is_no_place() -> None:

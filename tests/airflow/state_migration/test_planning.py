@@ -12,11 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 from state_migration.plan_task import occasion_of
-from state_migration.planning import CATALOG_VARIABLE, Occasion, default_catalog, plan_for, planned
+from state_migration.planning import Occasion, default_catalog, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.sources import completed_at, home_folder, newest_savepoint
 
 from stateferry.errors import RefusedError, StateferryError, UsageError
+from stateferry.runs.plan import CATALOG_VARIABLE
 from stateferry.runs.plan_text import shown
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run

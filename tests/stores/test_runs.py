@@ -1,0 +1,205 @@
+"""Runs whose savepoints, run folders, staging and warehouse are on S3 alone; only the catalog is a database."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stateferry.cli import main
+from stateferry.errors import StateferryError
+from stateferry.runs.publications import Control
+from stateferry.runs.run_states import RunState, StateChange
+from stateferry.runs.runs import Run, runs_of
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
+from tests.support.in_process import without_spark
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.support.s3_server import S3Server
+
+pytestmark = pytest.mark.slow
+STATES = ("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG)
+BEGUN = LegacyState(
+    blobs={f"cold {n}": ({f"entry {m}": m for m in range(n % 5)}, 0) for n in range(300)},
+    rows={"hot": {"a": (5, 0), "c": (7, 0)}},
+    flags={"hot": 0},
+)
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of the store, and a folder on disk, of one test's own."""
+
+    name: str
+    folder: Path
+
+    @property
+    def catalog(self) -> str:
+        return f"sqlite:///{self.folder / 'catalog.db'}"
+
+    def at(self, name: str) -> str:
+        return f"{self.name}/{name}"
+
+    def source(self, state: LegacyState = BEGUN, name: str = "source") -> str:
+        state.write(self.at(name))
+        return self.at(name)
+
+    def run(self, *more: str, target: str = "target") -> tuple[str, ...]:
+        return "run", "--savepoint", self.at("source"), "--target", self.at(target), *STATES, *more
+
+
+@pytest.fixture
+def area(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Area]:
+    area = Area(s3.uri(uuid.uuid4().hex), tmp_path)
+    monkeypatch.setenv("STATEFERRY_HOME", area.at("home"))
+    monkeypatch.setenv("STATEFERRY_CATALOG", area.catalog)
+    # A path that was taken for a local one would be made here.
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    without_spark(monkeypatch)
+    yield area
+    assert list(here.iterdir()) == []
+
+
+def rows_of(savepoint: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    assert main(["dump", savepoint, "--operator", "main", "--state", NEW]) == 0
+    return sorted(capsys.readouterr().out.splitlines())
+
+
+def test_a_run_on_a_store_does_what_one_on_disk_does(
+    area: Area, s3: S3Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    area.source()
+    assert main(area.run()) == 0
+    said = capsys.readouterr()
+    assert f"published: restore the new job from {area.at('target')}" in said.out
+    (summary,) = runs_of(area.at("home"))
+    assert summary.state is RunState.PUBLISHED
+    assert main(["report", summary.run_id, "--job", "main"]) == 0
+    assert main(["status"]) == 0
+    assert area.at("target") in capsys.readouterr().out
+    # No credentials in what is kept, and none in what is said.
+    kept = [
+        entry.location.read()
+        for folder in ("home", "target")
+        for entry in Location.of(area.at(folder)).listed(recursive=True)
+        if not entry.is_folder
+    ]
+    for secret in (s3.secret, s3.key):
+        assert not any(secret.encode() in content for content in (*kept, (area.folder / "catalog.db").read_bytes()))
+        assert secret not in said.out + said.err
+    on_store = rows_of(area.at("target"), capsys)
+
+    local = area.folder / "local"
+    BEGUN.write(str(local / "source"))
+    monkeypatch.setenv("STATEFERRY_HOME", str(local / "home"))
+    monkeypatch.delenv("STATEFERRY_CATALOG")
+    assert main(["run", "--savepoint", str(local / "source"), "--target", str(local / "target"), *STATES]) == 0
+    assert rows_of(str(local / "target"), capsys) == on_store
+    assert len(on_store) == 2 + sum(n % 5 for n in range(300))
+
+
+@pytest.mark.parametrize(
+    "more", [("--format", "native"), ("--max-parallelism", "200", "--parallelism", "3"), ("--lazy", "--share", "50%")]
+)
+def test_other_ways_to_write_on_a_store(area: Area, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    area.source()
+    assert main(area.run(*more)) == 0, capsys.readouterr().err
+    Savepoint.open(area.at("target"))
+    # A second night, which follows the first one's tables, and goes back.
+    BEGUN.with_changes(checkpoint_id=2).write(area.at("next"))
+    command = ["run", "--savepoint", area.at("next"), "--target", area.at("target 2"), *STATES, *more]
+    assert main(command) == 0, capsys.readouterr().err
+    assert main(["rollback", "--job", "main"]) == 0
+    assert f"restore the job from {area.at('target')}\n" in capsys.readouterr().out
+
+
+def test_a_home_on_a_store_needs_a_catalog_elsewhere(
+    area: Area, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    area.source()
+    monkeypatch.delenv("STATEFERRY_CATALOG")
+    for command in (area.run(), ("status",), ("clean",)):
+        assert main(command) == 2
+        assert "can't hold a catalog in SQLite: name a Postgres database in STATEFERRY_CATALOG" in (
+            capsys.readouterr().err
+        )
+    assert Location.of(area.at("home")).entries() == []
+
+
+def test_the_target_is_no_part_of_the_source_by_another_name(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
+    source = area.source()
+    inside = f"s3a:{source.removeprefix('s3:')}/target"
+    assert main(["run", "--savepoint", source, "--target", inside, *STATES]) == 2
+    assert "contain the other" in capsys.readouterr().err
+
+
+def test_two_who_change_a_run_at_once_lose_nothing(area: Area) -> None:
+    """On a store a file can't be locked, so they wait for the job's lease in the catalog."""
+    area.source()
+    assert main(area.run("--rehearse")) == 0
+    (summary,) = runs_of(area.at("home"))
+    run = Run.open(summary.folder)
+    second = threading.Thread(target=lambda: Run.open(summary.folder).note(RunState.REJECTED, 2, "by a person"))
+    read = Run.changes
+
+    def slowly(self: Run) -> tuple[StateChange, ...]:
+        found = read(self)
+        if not second.ident:
+            second.start()
+            second.join(1.0)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "changes", slowly)
+        run.note(RunState.FAILED, 1, "lost")
+    second.join()
+    assert [(one.state, one.reason) for one in run.changes()][-2:] == [
+        (RunState.FAILED, "lost"),
+        (RunState.REJECTED, "by a person"),
+    ]
+
+
+def test_the_metadata_is_the_last_put_and_what_came_before_counts_for_nothing(
+    area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    area.source()
+    put: list[str] = []
+    create = Location.create
+
+    def noted(self: Location) -> object:
+        put.append(self.shown)
+        if self.shown == f"{area.at('target')}/_metadata":
+            raise StateferryError("killed")
+        return create(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Location, "create", noted)
+        assert main(area.run()) != 0
+    to_target = [name for name in put if name.startswith(area.at("target"))]
+    assert to_target[-1].endswith("/_metadata")
+    with pytest.raises(StateferryError):
+        Savepoint.open(area.at("target"))
+    assert main(area.run()) == 0
+    Savepoint.open(area.at("target"))
+
+
+def test_cleaning_removes_runs_and_what_they_left(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
+    area.source()
+    for night in range(3):
+        assert main(area.run("--rehearse", "--now", f"{1_000 + night}")) == 0
+    newest = runs_of(area.at("home"))[0].run_id
+    capsys.readouterr()
+    assert main(["clean", "--keep", "1", "--older-than", "0s"]) == 0
+    assert capsys.readouterr().out.count("removed run") == 2
+    assert [run.run_id for run in runs_of(area.at("home"))] == [newest]
+    with Control(area.catalog) as control:
+        assert control.lease_of("main") is None
+    json.loads(runs_of(area.at("home"))[0].report.read())

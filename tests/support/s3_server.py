@@ -1,0 +1,129 @@
+"""An S3 server for tests: S3Proxy, a process of its own on loopback that keeps its objects in a folder."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from tests.support.fetched_jars import Jars, java_tool
+
+_HOST = "127.0.0.1"
+_MAIN = "org.gaul.s3proxy.Main"
+_PATIENCE = 60.0
+# The server keeps objects on disk: it needs no drivers for other stores.
+S3_PROXY = Jars(
+    "s3proxy-4.1.0",
+    Path(__file__).with_name("jars-s3proxy-4.1.0.sha256"),
+    ("org.gaul:s3proxy:4.1.0",),
+    without=(
+        *("com.google.cloud", "com.azure", "io.grpc", "org.apache.sshd"),
+        *("com.github.openstack4j.core", "com.github.openstack4j.core.connectors"),
+    ),
+)
+_LOG = """<configuration><appender name="log" class="ch.qos.logback.core.ConsoleAppender">
+<encoder><pattern>%d %level %logger %msg%n</pattern></encoder></appender>
+<root level="WARN"><appender-ref ref="log"/></root></configuration>
+"""
+
+
+class S3Server:
+    """A server with one bucket; it ends with the context, or with this process. `log` is what it says."""
+
+    bucket = "stateferry"
+    key, secret, region = "key-of-the-tests", "secret-of-the-tests", "eu-central-2"
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        self._folder = folder
+        self.port = port or _free_port()
+        self.url = f"http://{_HOST}:{self.port}"
+        self.log = folder / "s3.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What AWS's own tools read; with it everything that runs finds the server."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_REGION": self.region,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def uri(self, *path: str) -> str:
+        return "/".join(("s3:/", self.bucket, *path))
+
+    def set_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
+
+    def __enter__(self) -> Self:
+        (self._folder / "objects" / self.bucket).mkdir(parents=True)
+        (self._folder / "logback.xml").write_text(_LOG)
+        settings = {
+            "s3proxy.endpoint": self.url,
+            "s3proxy.authorization": "aws-v4",
+            "s3proxy.identity": self.key,
+            "s3proxy.credential": self.secret,
+            "jclouds.provider": "filesystem-nio2",
+            "jclouds.identity": "none",
+            "jclouds.credential": "none",
+            "jclouds.filesystem.basedir": str(self._folder / "objects"),
+        }
+        (self._folder / "s3.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+        options += [f"-Dlogback.configurationFile={self._folder / 'logback.xml'}"]
+        command = [*_with_us(), java_tool("java"), *options, "-cp", f"{S3_PROXY.folder()}/*", _MAIN, "--properties"]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, str(self._folder / "s3.properties")], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        try:
+            self._wait(self._process)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + _PATIENCE
+        while not _listens(self.port):
+            if process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"S3Proxy doesn't listen:\n{self.log.read_text(errors='replace')[-4000:]}")
+            time.sleep(0.05)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+
+def _with_us() -> list[str]:
+    """What makes a process end when the one that started it does, however that ends: Linux knows how."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def _free_port() -> int:
+    with socket.create_server((_HOST, 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((_HOST, port)) == 0
