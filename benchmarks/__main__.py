@@ -14,6 +14,7 @@ from benchmarks import (
     hashing,
     moving,
     native_reading,
+    object_store,
     outage,
     outage_by_dag,
     pipeline,
@@ -38,6 +39,7 @@ SUBJECTS: dict[str, Subject] = {
     "moving": moving.SUBJECT,
     "pipeline": pipeline.SUBJECT,
     "rescaling": rescaling.SUBJECT,
+    "object_store": object_store.SUBJECT,
     "outage": outage.SUBJECT,
     "outage_by_dag": outage_by_dag.SUBJECT,
 }

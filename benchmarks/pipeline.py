@@ -123,7 +123,7 @@ class Bench:
         return path, count
 
 
-def run_command(source: Path, target: Path, *options: str) -> list[str]:
+def run_command(source: Path | str, target: Path | str, *options: str) -> list[str]:
     """`stateferry run` on a savepoint with the demo's states."""
     command = [str(Path(sys.executable).with_name("stateferry")), "run", "--savepoint", str(source)]
     command += ["--target", str(target), "--operator", OPERATOR]

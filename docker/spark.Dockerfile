@@ -19,7 +19,7 @@ RUN python -m venv /opt/spark \
 COPY pyproject.toml README.md LICENSE ./
 COPY stateferry stateferry
 COPY spark_jobs spark_jobs
-RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation '.[spark,postgres]'
+RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation '.[spark,postgres,s3]'
 
 COPY docker/spark-conf /opt/spark-conf
 COPY docker/entrypoint.sh entrypoint.sh

@@ -223,11 +223,8 @@ def submitted_session(application: str) -> Iterator[SparkContext]:
     lost.say_it_once()
     settings = {name: value for name, value in SETTINGS.items() if name.startswith("spark.python.")}
     # The JVM runs already, so the daemon that it starts learns only by this setting that another one waits.
-    # Executors on other machines find the store of the driver, but not its credentials: these don't belong in settings.
-    places = {name: os.environ[name] for name in PLACE_VARIABLES if os.environ.get(name)}
-    settings |= {
-        f"spark.executorEnv.{name}": value for name, value in {**PreparedDaemon.environment(), **places}.items()
-    }
+    environment = {**PreparedDaemon.environment(), **environment_of_stores()}
+    settings |= {f"spark.executorEnv.{name}": value for name, value in environment.items()}
     with lost.losses_told():
         # Executors on other machines don't have our folder, and the path of theirs may be too long for a socket.
         sockets = make_temporary_folder() if _is_submitted_here() else "/tmp"
@@ -236,6 +233,14 @@ def submitted_session(application: str) -> Iterator[SparkContext]:
             yield started
         finally:
             _stop(started)
+
+
+def environment_of_stores() -> dict[str, str]:
+    """The environment by which executors on other machines find the driver's store.
+
+    Credentials don't belong in Spark's settings, which are shown and logged.
+    """
+    return {name: os.environ[name] for name in PLACE_VARIABLES if os.environ.get(name)}
 
 
 def _is_submitted_here() -> bool:

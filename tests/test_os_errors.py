@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyarrow import fs
@@ -148,6 +149,24 @@ def test_a_store_s_error_names_the_file_that_its_driver_does_not(tmp_path: Path)
         place.open().read(4)
     with pytest.raises(PassingError, match=r"^s3://b/state can't be written: curlCode: 28"):
         place.write_atomically(b"y")
+
+
+def test_a_short_answer_of_a_store_is_no_damage() -> None:
+    """It has told the file's size before, so another try may get all of it."""
+
+    class Short:
+        def size(self) -> int:
+            return 10
+
+        def read_at(self, *_: int) -> bytes:
+            return b"half"
+
+        def close(self) -> None:
+            pass
+
+    store = SimpleNamespace(open_input_file=lambda _: Short())
+    with pytest.raises(PassingError, match=r"^s3://b/state can't be read: expected 10 bytes, got 4"):
+        Location(store, "b/state", "s3://b/state").read()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@
 | branches of removed runs | `main`, branches with other names |
 | snapshots of the tables | heads of kept branches, and what the standing publication or its predecessor names |
 | data and metadata files that no snapshot names | all others |
+| uploads to an S3 store that were never completed: of targets, runs and tables | uploads that were begun recently |
 | at any age: temporary folders of this machine's processes that have ended | those of processes that run |
 
 Cleaning needs the job's lease, but for temporary folders. It removes things in such an order that a later run, or
@@ -26,6 +27,7 @@ from stateferry.runs.runs import Run, RunSummary, runs_of
 from stateferry.runs.temporary_folders import TemporaryFolders
 from stateferry.savepoint.file_names import METADATA, drafts, is_state_file
 from stateferry.savepoint.storage import Location
+from stateferry.savepoint.unfinished_uploads import unfinished_uploads
 from stateferry.tables.cleaning import TableCleaning, tables_of_job
 from stateferry.tables.commits import TableHome
 from stateferry.temporary_folder import remove_temporary_folder, size_of
@@ -96,6 +98,7 @@ class Cleaning:
         yield from self._drafts(staying)
         kept_runs = {run.run_id for run in staying} | protected
         yield from self._tables(kept_runs)
+        yield from self._uploads(runs)
 
     def _may_go(self, run: RunSummary) -> bool:
         if run.changes:
@@ -138,6 +141,19 @@ class Cleaning:
                 if not self.dry_run:
                     draft.remove()
                 yield Removal("draft", draft.shown, size)
+
+    def _uploads(self, runs: Sequence[RunSummary]) -> Iterator[Removal]:
+        """Aborts old uploads. Their files never appeared: their writers were stopped, or have given up."""
+        places = {one.record.target for one in self.control.history(self.job)}
+        places |= {run.plan.target for run in runs if run.plan and not run.plan.rehearse}
+        places |= {run.folder.parent.shown for run in runs}
+        places |= {table.location() for table in tables_of_job(self.tables, self.job)}
+        for place in sorted(places):
+            for upload in unfinished_uploads(Location.of(place)):
+                if upload.begun_at + self.rule.younger_than_ms <= self.now:
+                    if not self.dry_run:
+                        upload.abort()
+                    yield Removal("unfinished upload", upload.shown)
 
     def _run(self, run: RunSummary) -> Removal:
         size = _size(run.folder)

@@ -43,7 +43,8 @@ class LiveProgress:
     def of(cls, file: Location) -> LiveProgress | None:
         """The progress; None if there is none, or none that can be read."""
         try:
-            return _PROGRESS.validate_json(file.read()) if file.exists() else None
+            content = file.read_if_there()
+            return None if content is None else _PROGRESS.validate_json(content)
         except (StateferryError, ValidationError):
             return None
 

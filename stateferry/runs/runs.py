@@ -207,7 +207,8 @@ class Run(RunFolder):
     def changes(self) -> tuple[StateChange, ...]:
         """The states that the run went through, the present one last."""
         file = self.state_file
-        return changes_of_json(file.read(), file.shown) if file.exists() else ()
+        content = file.read_if_there()
+        return () if content is None else changes_of_json(content, file.shown)
 
     @property
     def state(self) -> RunState:
@@ -259,10 +260,7 @@ class Run(RunFolder):
 
     def stored(self, kind: type[RunFacts]) -> dict[str, Any] | None:
         """The facts of this kind as they are stored."""
-        file = self.file_of(kind)
-        if not file.exists():
-            return None
-        content = _read_object(file)
+        content = _read_object(self.file_of(kind)) or {}
         if content.get("plan") != self.plan.fingerprint or not isinstance(content.get("facts"), dict):
             return None
         facts: dict[str, Any] = content["facts"]
@@ -357,7 +355,8 @@ def _runs(home: str) -> Location:
 def check_home(home: str) -> int:
     """The version that the home records, 1 if it records none; refuses a newer one than this program knows."""
     file = Location.of(home).child(_FORMAT)
-    return check_format(_read_object(file).get(FIELD), f"the home {file.parent.shown}") if file.exists() else FIRST
+    content = _read_object(file)
+    return FIRST if content is None else check_format(content.get(FIELD), f"the home {file.parent.shown}")
 
 
 def _summary(job_folder: str, folder: Location) -> RunSummary:
@@ -378,9 +377,13 @@ def _write(file: Location, text: str) -> None:
         file.write_atomically(text.encode())
 
 
-def _read_object(file: Location) -> dict[str, Any]:
+def _read_object(file: Location) -> dict[str, Any] | None:
+    """The JSON object in the file; None if there is no file."""
+    text = file.read_if_there()
+    if text is None:
+        return None
     try:
-        content = json.loads(file.read())
+        content = json.loads(text)
     except ValueError as error:
         raise StateferryError(f"{file.shown}: expected JSON, found something else: {error}") from None
     return content if isinstance(content, dict) else {}

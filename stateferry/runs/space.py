@@ -25,15 +25,16 @@ from stateferry.migration.sections import parse_blobs
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.key_group_extents import PlacedState, key_group_extents
-from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
+from stateferry.savepoint.keyed_file import KeyedFile, Section
 from stateferry.savepoint.keyed_files import open_keyed
-from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.metadata import NativeHandle, Operator
 from stateferry.savepoint.native_file import NativeFile
 from stateferry.savepoint.reader import has_native_state
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
 _SAMPLED_GROUPS = 6
+_SAMPLED_BYTES = 1 << 20
 _PACKED_AT_ONCE = 1 << 20
 # Of RocksDB's own files, so many of each of so many subtasks.
 _SAMPLED_FILES = 4
@@ -147,10 +148,12 @@ def _sample(resolved: ResolvedPlan, operator: Operator) -> Iterator[Section]:
         for placed in resolved.source.placed(operator)
         for extent in key_group_extents(placed.file)
     ]
-    window = np.empty(WINDOW, np.uint8)
+    window = np.empty(_SAMPLED_BYTES, np.uint8)
     each = max(_SAMPLED_SECTIONS // _SAMPLED_GROUPS, 1)
     for placed, group in groups[:: max(len(groups) // _SAMPLED_GROUPS, 1)][:_SAMPLED_GROUPS]:
-        with _opened(resolved, operator, placed, [group]) as file:
+        # Of a canonical file only the beginning of the key group is read.
+        wanted = [group] if isinstance(placed.handle, NativeHandle) else None
+        with _opened(resolved, operator, placed, wanted) as file:
             for _, section in zip(range(each), file.sections(group, window), strict=False):
                 yield section
 

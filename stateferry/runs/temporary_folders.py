@@ -43,7 +43,7 @@ class TemporaryFolders:
 
     def _listed(self) -> list[dict[str, str]]:
         try:
-            listed = json.loads(self.file.read()) if self.file.exists() else []
+            listed = json.loads(self.file.read_if_there() or b"[]")
         except ValueError:
             # A damaged list only means that old folders aren't removed.
             return []

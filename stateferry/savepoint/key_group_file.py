@@ -13,7 +13,7 @@ bytes of a large entry arrive.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from stateferry.savepoint.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW
 from stateferry.savepoint.membership import Membership
 from stateferry.savepoint.metadata import FULL_CHECKPOINT, KeyedHandle
 from stateferry.savepoint.storage import Location
-from stateferry.savepoint.streams import open_stream
+from stateferry.savepoint.streams import expect, open_stream
 from stateferry.serializers.walker import Positions, failed, new_failure
 
 # In so many key groups `compression` looks at the first chunk.
@@ -37,7 +37,10 @@ _LOOKED_AT = 8
 
 
 class KeyGroupFile(KeyedFile):
-    """One subtask's canonical keyed state file, open for reading."""
+    """One subtask's canonical keyed state file, open for reading.
+
+    `wanted` are the key groups that will be read, in the file's order; without them nothing is known of the reads.
+    """
 
     handle: KeyedHandle
 
@@ -48,6 +51,7 @@ class KeyGroupFile(KeyedFile):
         max_parallelism: int,
         subtask: int,
         read: BytesRead | None = None,
+        wanted: Sequence[int] | None = None,
     ) -> None:
         super().__init__(handle, max_parallelism, subtask, read)
         self.file, self.name, self.size = open_stream(folder, handle.stream)
@@ -56,6 +60,9 @@ class KeyGroupFile(KeyedFile):
             self._extents = {extent.key_group: extent for extent in key_group_extents(self._subtask_file)}
             self.header, self.header_end = self._read_header()
             self.membership = Membership(self.header, max_parallelism, self.prefix)
+            extents = [self._extents[group] for group in wanted or () if group in self._extents]
+            if extents:
+                expect(self.file, min(extent.start for extent in extents), max(extent.end for extent in extents))
         except BaseException:
             self.file.close()
             raise

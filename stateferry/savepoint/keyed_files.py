@@ -27,7 +27,7 @@ def open_keyed(
     """
     if isinstance(handle, NativeHandle):
         return NativeFile(folder, handle, max_parallelism, subtask, read, wanted)
-    return KeyGroupFile(folder, handle, max_parallelism, subtask, read)
+    return KeyGroupFile(folder, handle, max_parallelism, subtask, read, wanted)
 
 
 def subtask_file_of(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from stateferry.savepoint.remote_file import RemoteInput
+
 
 class OpenSegment:
     """The `size` bytes of a file from `start` on. It closes the file."""
@@ -21,6 +23,11 @@ class OpenSegment:
 
     def size(self) -> int:
         return self._size
+
+    def expect(self, start: int, end: int) -> None:
+        """Tells a file that can read ahead which bytes of the segment will be read in order."""
+        if isinstance(self._file, RemoteInput):
+            self._file.expect(self._start + start, self._start + end)
 
     def tell(self) -> int:
         return self._position

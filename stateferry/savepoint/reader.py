@@ -37,6 +37,8 @@ class Savepoint:
     metadata: Metadata
     # Names of the keyed state files whose layout has been checked.
     _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    # What the files of an operator's subtasks say of its states.
+    _headers: dict[bytes, KeyedHeader | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     # Where key groups are, by operator and subtask.
     _placed: dict[tuple[bytes, int], PlacedState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -127,10 +129,12 @@ class Savepoint:
 
     def keyed_header(self, operator: Operator) -> KeyedHeader | None:
         """Returns the header of all subtasks' states. The files of some may lack a state that was first used late."""
-        merged: KeyedHeader | None = None
-        for file in self.open_files(operator):
-            merged = file.header if merged is None else merged.merged_with(file.header, file.name)
-        return merged
+        if operator.id not in self._headers:
+            merged: KeyedHeader | None = None
+            for file in self.open_files(operator):
+                merged = file.header if merged is None else merged.merged_with(file.header, file.name)
+            self._headers[operator.id] = merged
+        return self._headers[operator.id]
 
     def keyed_states(self, operator: Operator) -> tuple[KeyedState, ...]:
         """Returns the operator's keyed states, in the order of the ids in `keyed_header`."""

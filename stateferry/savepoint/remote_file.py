@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from stateferry.errors import PassingError
 from stateferry.savepoint.naming import naming
 
 # The first piece that a reader gets after a jump; the longer it reads on, the more is asked for.
@@ -44,7 +45,7 @@ class RemoteInput:
         self._pieces: deque[_Piece] = deque()
         self._asked = 0
         self._ahead = _LEAST
-        self._expected = (-1, self._size)
+        self._expected = 0, 0
         self.closed = False
 
     def __enter__(self) -> RemoteInput:
@@ -73,7 +74,7 @@ class RemoteInput:
         return self._position
 
     def expect(self, start: int, end: int) -> None:
-        """Tells that the bytes from `start` to `end` will be read in order, and probably none behind them."""
+        """Tells that the bytes from `start` to `end` will be read in order: all of them, and not those behind."""
         self._expected = start, min(end, self._size)
 
     def read(self, size: int | None = -1) -> bytes:
@@ -86,11 +87,12 @@ class RemoteInput:
         with naming(self._name):
             while filled < len(view) and self._position < self._size:
                 piece = self._piece(len(view) - filled)
-                data = memoryview(piece.data.result())[self._position - piece.start :]
-                part = data[: len(view) - filled]
-                if not part:
-                    # The store gave fewer bytes than the file has.
-                    break
+                data = piece.data.result()
+                if len(data) != piece.end - piece.start:
+                    # The file has them, so another try may get them: this is no damage.
+                    size = piece.end - piece.start
+                    raise PassingError(f"{self._name} can't be read: expected {size} bytes, got {len(data)}")
+                part = memoryview(data)[self._position - piece.start :][: len(view) - filled]
                 view[filled : filled + len(part)] = part
                 filled += len(part)
                 self._position += len(part)
@@ -98,23 +100,17 @@ class RemoteInput:
 
     def _piece(self, wanted: int) -> _Piece:
         """Returns the piece at the position, and asks for those behind it."""
-        pieces = self._pieces
-        before = len(pieces)
-        while pieces and not pieces[0].start <= self._position < pieces[0].end:
-            pieces.popleft().data.cancel()
-        start, end = self._expected
-        if not pieces:
-            reads_on = before > 0 and self._position == self._asked
-            self._asked = self._position
-            if not reads_on:
-                self._ahead = _MOST_AHEAD if self._position == start else max(wanted, _LEAST)
-        if len(pieces) < before:
+        pieces, position = self._pieces, self._position
+        if pieces and not pieces[0].start <= position < pieces[0].end:
             self._ahead = min(2 * self._ahead, _MOST_AHEAD)
-        if self._position >= end:
-            end = self._size
-        until = min(
-            self._position + max(self._ahead, wanted), max(end, self._position + min(wanted, _PIECE)), self._size
-        )
+        while pieces and not pieces[0].start <= position < pieces[0].end:
+            pieces.popleft().data.cancel()
+        if not pieces and position != self._asked:
+            self._asked, self._ahead = position, _LEAST
+        start, end = self._expected
+        is_expected = start <= position < end
+        ahead = _MOST_AHEAD if is_expected else max(self._ahead, min(wanted, _MOST_AHEAD))
+        until = min(position + ahead, end if is_expected else self._size)
         while self._asked < until:
             after = min(self._asked + _PIECE, until)
             data = _requests(os.getpid()).submit(self._file.read_at, after - self._asked, self._asked)

@@ -129,18 +129,33 @@ class Location:
 
     def open(self) -> Any:
         """Opens the file for reading; it can seek. A missing file counts as damage of the savepoint."""
-        if self.is_local and not self.is_file():
+        file = self._opened()
+        if file is None:
             raise DamagedError("a file", "none", file=self.shown)
+        return file
+
+    def _opened(self) -> Any:
+        """Opens the file for reading; None if it is missing. A store isn't asked before whether it has the file."""
+        if self.is_local and not self.is_file():
+            return None
         with reaching(self.shown, "read"):
             try:
                 if self.is_local:
                     return PassingFile(self.path)
                 return RemoteInput(self.filesystem.open_input_file(self.path), self.shown)
             except FileNotFoundError:
-                raise DamagedError("a file", "none", file=self.shown) from None
+                return None
 
     def read(self) -> bytes:
         with reaching(self.shown, "read"), self.open() as file:
+            return bytes(file.read())
+
+    def read_if_there(self) -> bytes | None:
+        """Returns the content of the file; None if it is missing."""
+        file = self._opened()
+        if file is None:
+            return None
+        with reaching(self.shown, "read"), file:
             return bytes(file.read())
 
     def make_folder(self) -> None:

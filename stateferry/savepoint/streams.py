@@ -17,6 +17,7 @@ from stateferry.savepoint.metadata import (
     StreamHandle,
 )
 from stateferry.savepoint.open_segment import OpenSegment
+from stateferry.savepoint.remote_file import RemoteInput
 from stateferry.savepoint.storage import Location
 
 
@@ -40,6 +41,12 @@ def open_stream(folder: Location, handle: StreamHandle) -> tuple[Any, str, int]:
         file.close()
         raise DamagedError(f"{size} bytes, as _metadata says", f"{found}", file=name)
     return file, name, size
+
+
+def expect(file: Any, start: int, end: int) -> None:
+    """Tells a file that can read ahead that the bytes from `start` to `end` will be read in order."""
+    if isinstance(file, RemoteInput | OpenSegment):
+        file.expect(start, end)
 
 
 def _elsewhere(uri: str) -> Location:

@@ -7,6 +7,7 @@ when it comes back, ZooKeeper.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ from typing import Any, Self
 
 from tests.flink import jars
 from tests.support.fetched_jars import java_tool
+from tests.support.s3_server import S3Server
 
 _HOST = "127.0.0.1"
 PATIENCE = 90.0
@@ -47,7 +49,7 @@ class FlinkCluster:
     """Everything it writes is in `folder`, which outlives it; its processes don't, and neither do they outlive us.
 
     With `high_availability` a JobManager that comes back goes on with its jobs from their newest checkpoints; without,
-    it knows of none. `jvm` are options of all JVMs.
+    it knows of none. `jvm` are options of all JVMs. With a `store`, savepoints and checkpoints are there.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class FlinkCluster:
         high_availability: bool = False,
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = _SHORT_LIVED,
+        store: S3Server | None = None,
     ) -> None:
         self.version = version
         self.folder = folder
@@ -70,6 +73,7 @@ class FlinkCluster:
         self._zookeeper_port = _free_port() if high_availability else None
         self._settings = dict(settings or {})
         self._jvm = tuple(jvm)
+        self._store = store
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -93,8 +97,17 @@ class FlinkCluster:
         )
         if self._zookeeper_port is not None:
             self._start_zookeeper(self._zookeeper_port)
+        if self._store is not None:
+            # Flink loads a file system from a folder of its own, with a class loader of its own.
+            (self.folder / "plugins").mkdir(exist_ok=True)
+            shutil.copytree(jars.s3_plugin(self.version).folder(), self.folder / "plugins" / "s3", dirs_exist_ok=True)
         self.start_job_manager()
         self.start_task_manager()
+
+    @property
+    def savepoints_uri(self) -> str:
+        """The folder of savepoints as Flink is told of it."""
+        return self.savepoints.as_uri() if self._store is None else self._store.uri("flink", "savepoints")
 
     def close(self) -> None:
         for name in list(self._running):
@@ -169,7 +182,7 @@ class FlinkCluster:
         return file.read_text(errors="replace")[-characters:] if file.exists() else ""
 
     def _configuration(self) -> dict[str, str]:
-        checkpoints, savepoints = self.checkpoints.as_uri(), self.savepoints.as_uri()
+        checkpoints = self.checkpoints.as_uri()
         configuration = {
             "jobmanager.rpc.address": _HOST,
             "jobmanager.rpc.port": str(_free_port()),
@@ -200,7 +213,7 @@ class FlinkCluster:
             "pekko.ask.timeout": "60 s",
             "state.backend.type": "rocksdb",
             "state.checkpoints.dir": checkpoints,
-            "state.savepoints.dir": savepoints,
+            "state.savepoints.dir": self.savepoints_uri,
             "restart-strategy.type": "none",
         }
         if self._zookeeper_port is not None:
@@ -209,6 +222,13 @@ class FlinkCluster:
                 "high-availability.zookeeper.quorum": f"{_HOST}:{self._zookeeper_port}",
                 "high-availability.storageDir": (self.folder / "ha").as_uri(),
                 "high-availability.zookeeper.client.session-timeout": "5000",
+            }
+        if self._store is not None:
+            configuration |= {
+                "state.checkpoints.dir": self._store.uri("flink", "checkpoints"),
+                "s3.endpoint": self._store.url,
+                "s3.endpoint.region": self._store.region,
+                "s3.path.style.access": "true",
             }
         return configuration | self._settings
 
@@ -226,10 +246,16 @@ class FlinkCluster:
         options += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-Dzookeeper.admin.enableServer=false"]
         options += ["-Dorg.slf4j.simpleLogger.showDateTime=true"]
         command = [*_with_us(), java_tool("java"), *options, "-cp", f"{flink}/*", main, *map(str, arguments)]
+        credentials = {} if self._store is None else self._store.environment
         with self._log(name).open("ab") as log:
             # In its own folder: Flink looks for plugins beside where it is.
             self._running[name] = subprocess.Popen(
-                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                cwd=self.folder,
+                env={**os.environ, **credentials},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
     def _kill(self, name: str) -> None:

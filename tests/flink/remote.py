@@ -25,13 +25,14 @@ class RemoteJob:
         jar: str,
         entry_class: str,
         *arguments: object,
-        savepoint: Path | None = None,
+        savepoint: Path | str | None = None,
         parallelism: int = 2,
     ) -> RemoteJob:
         wanted: dict[str, object] = {"entryClass": entry_class, "programArgsList": [str(one) for one in arguments]}
         wanted["parallelism"] = parallelism
         if savepoint is not None:
-            wanted |= {"savepointPath": savepoint.as_uri(), "claimMode": "NO_CLAIM", "allowNonRestoredState": False}
+            uri = savepoint.as_uri() if isinstance(savepoint, Path) else savepoint
+            wanted |= {"savepointPath": uri, "claimMode": "NO_CLAIM", "allowNonRestoredState": False}
         return cls(cluster, cluster.post(f"/jars/{jar}/run", wanted)["jobid"])
 
     @property
@@ -57,12 +58,15 @@ class RemoteJob:
 
     def savepoint(self) -> Path:
         """Taken while it goes on running."""
-        folder = self.cluster.savepoints.as_uri()
-        return self._await(f"/jobs/{self.id}/savepoints", {"target-directory": folder, "cancel-job": False})
+        wanted = {"target-directory": self.cluster.savepoints_uri, "cancel-job": False}
+        return _path(self._await(f"/jobs/{self.id}/savepoints", wanted))
 
     def stop_with_savepoint(self, format_: str = "CANONICAL", patience: float = PATIENCE) -> Path:
-        folder = self.cluster.savepoints.as_uri()
-        wanted = {"targetDirectory": folder, "drain": False}
+        return _path(self.stop_with_savepoint_at(format_, patience))
+
+    def stop_with_savepoint_at(self, format_: str = "CANONICAL", patience: float = PATIENCE) -> str:
+        """As `stop_with_savepoint`; returns the savepoint's URI, which may be on a store."""
+        wanted = {"targetDirectory": self.cluster.savepoints_uri, "drain": False}
         savepoint = self._await(f"/jobs/{self.id}/stop", wanted, format_, patience)
         self.cluster.wait_until(f"job {self.id} is finished", lambda: self.status == "FINISHED")
         return savepoint
@@ -87,7 +91,7 @@ class RemoteJob:
 
     def _await(
         self, trigger: str, wanted: dict[str, object], format_: str = "CANONICAL", patience: float = PATIENCE
-    ) -> Path:
+    ) -> str:
         id_ = self.cluster.post(trigger, {**wanted, "formatType": format_})["request-id"]
         answer: dict[str, Any] = {}
 
@@ -98,7 +102,11 @@ class RemoteJob:
         self.cluster.wait_until(f"a savepoint of job {self.id}", ended, patience)
         if "failure-cause" in answer["operation"]:
             raise ClusterError(answer["operation"]["failure-cause"]["stack-trace"])
-        return Path(unquote(urlparse(answer["operation"]["location"]).path))
+        return str(answer["operation"]["location"])
+
+
+def _path(uri: str) -> Path:
+    return Path(unquote(urlparse(uri).path))
 
 
 def jobs(cluster: FlinkCluster) -> dict[str, str]:

@@ -18,6 +18,8 @@ from stateferry.runs.run_states import RunState, StateChange
 from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
+from stateferry.savepoint.unfinished_uploads import unfinished_uploads
+from stateferry.savepoint.write_behind import WriteBehind
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.s3_server import S3Server
@@ -189,6 +191,29 @@ def test_the_metadata_is_the_last_put_and_what_came_before_counts_for_nothing(
         Savepoint.open(area.at("target"))
     assert main(area.run()) == 0
     Savepoint.open(area.at("target"))
+
+
+def test_cleaning_aborts_uploads_that_were_never_completed(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
+    area.source()
+    assert main(area.run()) == 0
+    target = Location.of(area.at("target"))
+    before = {entry.name for entry in target.entries()}
+    for file in (target.child("half of it"), Location.of(area.at("elsewhere")).child("another's")):
+        stream = WriteBehind(file)
+        stream.write(bytes(20 << 20))
+        stream.close()
+    half = f"unfinished upload {target.child('half of it').shown}"
+    capsys.readouterr()
+    assert main(["clean", "--older-than", "1h"]) == 0
+    assert "unfinished" not in capsys.readouterr().out
+    assert main(["clean", "--older-than", "0s", "--dry-run"]) == 0
+    assert f"would remove {half}\n" in capsys.readouterr().out
+    assert main(["clean", "--older-than", "0s"]) == 0
+    assert f"removed {half}\n" in capsys.readouterr().out
+    assert {entry.name for entry in target.entries()} == before
+    (left,) = unfinished_uploads(Location.of(area.name))
+    assert left.shown == area.at("elsewhere/another's")
+    left.abort()
 
 
 def test_cleaning_removes_runs_and_what_they_left(area: Area, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ class S3Server:
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self._folder = folder
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.url = f"http://{_HOST}:{self.port}"
         self.log = folder / "s3.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -118,7 +118,7 @@ def _with_us() -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server((_HOST, 0)) as server:
         port: int = server.getsockname()[1]
     return port

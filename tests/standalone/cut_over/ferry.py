@@ -60,7 +60,7 @@ class Ferry:
             "source": "flink",
             "flink_conn_id": self.job,
             "flink_job": old.id,
-            "savepoint_directory": self.cluster.savepoints.as_uri(),
+            "savepoint_directory": self.cluster.savepoints_uri,
             "job": self.job,
             "operator": "main",
             "legacy_state": "mainState",
@@ -123,12 +123,12 @@ class Ferry:
     def _jobs(self) -> dict[str, str]:
         return {job["id"]: job["status"] for job in self.cluster.get("/jobs")["jobs"]}
 
-    def check_that_nothing_was_lost(self, state: str) -> Path:
+    def check_that_nothing_was_lost(self, state: str) -> str:
         """Ends the running job and judges all that it and those before it have shown, and what it holds at the end:
-        in the savepoint that is returned."""
+        in the savepoint whose URI is returned."""
         last = self.running()
         last.wait_for_checkpoints()
-        end = last.stop_with_savepoint()
+        end = last.stop_with_savepoint_at()
         lines = shown(self.sink)
         check_each_once(lines)
         assert entries(end, state) == expected_entries(lines)

@@ -63,7 +63,7 @@ def expected_entries(lines: list[Shown]) -> Entries:
     return dict(totals)
 
 
-def entries(savepoint: Path, state: str) -> Entries:
+def entries(savepoint: Path | str, state: str) -> Entries:
     """What a savepoint holds, by `stateferry dump`."""
     command = [sys.executable, "-m", "stateferry.cli", "dump", str(savepoint), "--operator", "main", "--state", state]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -123,7 +123,7 @@ def check_that_nothing_goes_back_beside(ferry: Ferry, new: RemoteJob) -> None:
     assert ferry.running() == new
 
 
-def check_that_the_old_job_comes_back(ferry: Ferry, back: Ferry, end: Path) -> None:
+def check_that_the_old_job_comes_back(ferry: Ferry, back: Ferry, end: str) -> None:
     """From its own savepoint, though the new job has gone on since; it shows in a sink of its own what it reads."""
     api, publication, of_old_job = ferry.airflow.api, ferry.published(), indexes(back)
     assert publication is not None

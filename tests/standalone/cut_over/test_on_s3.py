@@ -1,0 +1,120 @@
+"""Flink, Spark and Airflow on one S3 store, without a common folder: Flink's own S3 file system is the judge."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local_airflow.server import running
+from local_airflow.settings import Settings, free_port
+from tests.flink.cluster import FlinkCluster
+from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
+from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
+from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
+from tests.support.s3_server import S3Server
+
+pytestmark = [pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def flink(store: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink"), store=store) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def environment(store: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.set_up(monkeypatch)
+
+
+@pytest.mark.full
+def test_flink_restores_from_the_store_what_was_made_from_its_savepoint_there(
+    flink: FlinkCluster, store: S3Server, tmp_path: Path
+) -> None:
+    sink = tmp_path / "sink"
+    sink.mkdir()
+    arguments = ["--sink", sink, "--ttl-days", 30]
+    jar = flink.upload_jobs()
+    old = RemoteJob.start(flink, jar, LEGACY_JOB, *arguments)
+    old.wait_for_checkpoints()
+    stopped = old.stop_with_savepoint_at()
+    assert stopped.startswith(store.uri("flink", "savepoints"))
+    before = shown(sink)
+    assert entries(stopped, "mainState") == expected_entries(before)
+    for name, options in (("canonical", ()), ("native", ("--format", "native"))):
+        target = store.uri("migrated", name)
+        stateferry_run(store, tmp_path / f"{name}.db", name, stopped, target, "--ttl", "30d", *options)
+        assert entries(target, "newMainState") == expected_entries(before)
+    # The other one goes on in a sink of its own, from what the old job has shown.
+    other = shutil.copytree(sink, tmp_path / "other")
+    from_native = RemoteJob.start(
+        flink, jar, NEW_JOB, "--sink", other, "--ttl-days", 30, savepoint=store.uri("migrated", "native")
+    )
+    from_native.wait_for_checkpoints()
+    end = from_native.stop_with_savepoint_at()
+    check_each_once(shown(other))
+    assert entries(end, "newMainState") == expected_entries(shown(other))
+    new = RemoteJob.start(flink, jar, NEW_JOB, *arguments, savepoint=store.uri("migrated", "canonical"), parallelism=3)
+    new.wait_for_checkpoints()
+    end = new.stop_with_savepoint_at()
+    after = shown(sink)
+    check_each_once(after)
+    assert len(after) > len(before)
+    assert entries(end, "newMainState") == expected_entries(after)
+
+
+def stateferry_run(store: S3Server, catalog: Path, job: str, source: str, target: str, *options: str) -> None:
+    command = ["run", "--job", job, "--savepoint", source, "--target", target, "--operator", "main"]
+    command += ["--legacy-state", "mainState", "--new-state", "newMainState", *options]
+    home = {"STATEFERRY_HOME": store.uri("home"), "STATEFERRY_CATALOG": f"sqlite:///{catalog}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "stateferry.cli", *command],
+        env={**os.environ, **home},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for secret in (store.secret, store.key):
+        assert secret not in done.stdout + done.stderr
+
+
+@pytest.mark.airflow
+def test_airflow_cuts_a_live_job_over_on_the_store(flink: FlinkCluster, store: S3Server, tmp_path: Path) -> None:
+    home = tmp_path / "stateferry"
+    home.mkdir()
+    on_store = {
+        **store.environment,
+        "STATEFERRY_HOME": store.uri("airflow", "home"),
+        "STATEFERRY_CATALOG": f"sqlite:///{home}/catalog.db",
+    }
+    with running(Settings(tmp_path / "airflow", home, free_port(), extra=on_store)) as airflow:
+        airflow.api.wait_for_dag(DAG, PATIENCE)
+        ferry = Ferry.ready(airflow, flink, "on-s3", tmp_path, "--ttl-days", 30)
+        old = ferry.start_old_job()
+        run = ferry.cut_over(old, ttl="30d", job_parallelism=3)
+        assert ferry.end_of(run) == "success", ferry.logs(run)
+        publication = ferry.published()
+        assert publication is not None
+        assert publication.record.source.startswith(store.uri("flink", "savepoints"))
+        assert publication.record.target.startswith(store.uri("airflow", "home", "savepoints"))
+        new = ferry.running()
+        restored = flink.get(f"/jobs/{new.id}/checkpoints")["latest"]["restored"]
+        assert restored["external_path"] == publication.record.target
+        assert sorted(file.name for file in home.iterdir()) == ["catalog.db"]
+        said = ferry.logs(run)
+        for secret in (store.secret, store.key):
+            assert secret not in said
+        ferry.check_that_nothing_was_lost("newMainState")
