@@ -102,6 +102,12 @@ class Background:
         if not file.exists():
             raise FailedError(f"{' '.join(self._command)} ended without {file}:\n{_end_of(self._log)}")
 
+    def wait_for_word(self, word: str) -> None:
+        """Waits until the command has said this."""
+        self._wait_until(lambda: word in self._log.read_text() or self._process.poll() is not None)
+        if word not in self._log.read_text():
+            raise FailedError(f"{' '.join(self._command)} ended without saying '{word}':\n{_end_of(self._log)}")
+
     def _wait_until(self, reached: Callable[[], bool]) -> None:
         end = time.perf_counter() + self._at_most
         for look in itertools.count():

@@ -35,6 +35,7 @@ _LARGE = 500_000
 class Way:
     """A way from the old job to the new one: the format of its savepoint, and the options of `stateferry run`.
 
+    The command is given before the job is stopped (`--next-in`), unless it is told to be `late`.
     `faster` and `shorter` are the goals at 50 million entries: how many times as fast as the peer's the conversion is,
     and how many times as short as the first way the outage is.
     """
@@ -43,19 +44,28 @@ class Way:
     format: str
     options: tuple[str, ...] = ()
     by_peer: bool = False
+    late: bool = False
     faster: float | None = None
     shorter: float | None = None
 
+    @property
+    def is_early(self) -> bool:
+        """Whether the command waits for the savepoint."""
+        return not (self.by_peer or self.late)
+
     def command(self, source: Path, target: Path, scratch: Path) -> list[str]:
-        """The command that writes the new savepoint."""
+        """The command that writes the new savepoint; `source` is the folder of savepoints if it waits for one."""
         if self.by_peer:
             return state_processor.command(source, target, scratch / "rocksdb", MAX_PARALLELISM)
+        if self.is_early:
+            return run_command(source, target, *self.options, "--job", "totals", of="--next-in")
         return run_command(source, target, *self.options)
 
 
 WAYS = (
     Way("canonical plain → plain", "CANONICAL", ("--compression", "none"), faster=7),
     Way("canonical plain → stored", "CANONICAL", ("--compression", "stored"), faster=7),
+    Way("canonical plain → stored, command after the stop", "CANONICAL", ("--compression", "stored"), late=True),
     Way("canonical plain → snappy", "CANONICAL", ("--compression", "snappy"), faster=7),
     Way("native → canonical snappy", "NATIVE", ("--compression", "snappy"), faster=4),
     Way("native → native", "NATIVE", ("--format", "native"), faster=4, shorter=3),
@@ -78,6 +88,8 @@ class _CutOver:
         self._job.wait_until_running(AT_MOST)
         self._job.wait_for_checkpoints(patience=AT_MOST)
         self._cpu_before = self._flinks_cpu_seconds()
+        if way.is_early:
+            self._begin(cluster.savepoints).wait_for_word("Spark has started")
 
     @property
     def cpu_seconds(self) -> float:
@@ -97,11 +109,15 @@ class _CutOver:
     def _stop(self) -> None:
         self.source = self._job.stop_with_savepoint(self._way.format, AT_MOST)
 
-    def _convert(self) -> None:
-        command = self._way.command(self.source, self.target, self._scratch)
+    def _begin(self, source: Path) -> Background:
+        command = self._way.command(source, self.target, self._scratch)
         home = {"STATEFERRY_HOME": str(self._scratch / "home")}
         self._converting = self._opened.enter_context(Background(command, self._scratch / "log", home, AT_MOST))
-        self._converting.wait_for(self.target / METADATA)
+        return self._converting
+
+    def _convert(self) -> None:
+        converting = self._converting or self._begin(self.source)
+        converting.wait_for(self.target / METADATA)
 
     def _restore(self) -> None:
         self._job = start(self._cluster, self._jar, NEW_JOB, self.target)

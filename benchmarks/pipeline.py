@@ -123,9 +123,9 @@ class Bench:
         return path, count
 
 
-def run_command(source: Path | str, target: Path | str, *options: str) -> list[str]:
-    """`stateferry run` on a savepoint with the demo's states."""
-    command = [str(Path(sys.executable).with_name("stateferry")), "run", "--savepoint", str(source)]
+def run_command(source: Path | str, target: Path | str, *options: str, of: str = "--savepoint") -> list[str]:
+    """`stateferry run` on a savepoint with the demo's states; `of` is the option that names the source."""
+    command = [str(Path(sys.executable).with_name("stateferry")), "run", of, str(source)]
     command += ["--target", str(target), "--operator", OPERATOR]
     command += ["--legacy-state", MAIN_STATE, "--new-state", NEW_MAIN_STATE, "--flag-state", IS_MIGRATED_STATE]
     return [*command, *options]

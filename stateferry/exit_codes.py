@@ -56,7 +56,8 @@ def if_interrupted(what_it_means: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as end:
-        end.args = (what_it_means,)
+        # Work within this work knows better.
+        end.args = end.args or (what_it_means,)
         raise
 
 

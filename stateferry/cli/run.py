@@ -10,11 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from stateferry.cli import files_from
-from stateferry.cli.options import add_plan_options, plan_of_options
+from stateferry.cli.options import add_plan_options, plan_of_options, plan_values_of_options
 from stateferry.errors import PassingError, UsageError
 from stateferry.printable import say
 
 if TYPE_CHECKING:
+    from stateferry.cli.lent_workers import OpenWorkers
     from stateferry.runs.plan import MigrationPlan
     from stateferry.runs.plan_check import ResolvedPlan
     from stateferry.runs.publications import Control
@@ -49,6 +50,15 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SRC",
         help="the savepoint, or checkpoint of RocksDB, to read",
     )
+    parser.add_argument(
+        "--next-in",
+        metavar="FOLDER",
+        help="instead of --savepoint: the savepoint that Flink completes next in this folder. Give this command first, "
+        "and stop the job when it says so: then Spark's start is no part of the outage",
+    )
+    parser.add_argument(
+        "--wait", metavar="DURATION", default="10m", help="how long --next-in waits for it (default: %(default)s)"
+    )
     parser.add_argument("--target", metavar="DST", help="the folder that becomes the new savepoint")
     files_from.add_to(parser)
     add_plan_options(parser)
@@ -56,16 +66,59 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from stateferry.cli import engine
+
+    options.files_from = files_from.roots_of(options) or None
+    return _run(options, engine.local_workers) if options.next_in is None else _run_on_next(options)
+
+
+def _run_on_next(options: argparse.Namespace) -> int:
+    """Runs on the savepoint that Flink completes next in a folder, and does first what needs no savepoint."""
+    from stateferry.cli import engine
+    from stateferry.cli.lent_workers import opened_before
+    from stateferry.cli.next_savepoint import NextSavepoint, begun_on
+    from stateferry.exit_codes import if_interrupted
+    from stateferry.runs.plan_check import open_source, resolve
+    from stateferry.runs.publications import Control
+    from stateferry.savepoint.storage import Location
+
+    if options.source is not None:
+        raise UsageError("--next-in takes the place of --savepoint: give one of them")
+    folder = Location.of(options.next_in)
+    # Its path isn't known before it is there; everything else about the plan is checked now.
+    options.source = folder.child("next").shown
+    if plan_values_of_options(options).get("job") is None:
+        raise UsageError("--next-in needs --job: there is no savepoint yet after which the job could be named")
+    plan = plan_of_options(options)
+    if (begun := begun_on(plan, folder)) is not None:
+        options.source = begun
+        return _run(options, engine.local_workers)
+    coming = NextSavepoint(folder, plan, options.wait)
+    _check_target(None, plan)
+    with Control(plan.catalog_uri):
+        pass
+    if (before := coming.newest_before()) is not None:
+        like = plan.model_copy(update={"source": before})
+        resolved = resolve(like, open_source(like))
+        if resolved.nothing_to_do:
+            return _say_nothing_to_do(resolved)
+        say(f"the plan fits the job's newest savepoint, {before}")
+    with if_interrupted("no run has begun"), opened_before(engine.local_workers) as lent:
+        _import_ahead()
+        say(f"Spark has started: now stop the job with a savepoint in {folder.shown}")
+        options.source = coming.wait()
+        return _run(options, lent)
+
+
+def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     from stateferry.durations import now_ms
     from stateferry.runs.apart import check_apart
-    from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
     from stateferry.runs.rejecting import check_may_continue
     from stateferry.runs.run_states import RunState
     from stateferry.runs.runs import Run, asked_for_before
 
-    options.files_from = files_from.roots_of(options) or None
     plan = plan_of_options(options)
     check_apart(plan)
     before = asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED})
@@ -74,19 +127,17 @@ def run(options: argparse.Namespace) -> int:
             check_may_continue(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
             if control.are_tables_pending(before.plan.job, before.plan.run_id):
-                return _carry_out(before, None, control)
+                return _carry_out(before, None, control, open_workers)
             say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
             return 0
         if before is not None and before.state is RunState.PUBLISHED:
             before = None
         if before is not None and _only_publishes(before):
             _check_target(before, before.plan)
-            return _carry_out(before, None, control)
+            return _carry_out(before, None, control, open_workers)
         resolved = resolve(before.plan if before else plan, open_source(plan))
         if resolved.nothing_to_do:
-            for line in nothing_to_do_lines(resolved):
-                say(line)
-            return 0
+            return _say_nothing_to_do(resolved)
         try:
             _check_target(before, resolved.plan)
         except UsageError:
@@ -98,7 +149,15 @@ def run(options: argparse.Namespace) -> int:
         _check_age(resolved, control)
         run = before or Run.create(plan, now_ms())
         check_may_continue(run, control)
-        return _carry_out(run, resolved, control)
+        return _carry_out(run, resolved, control, open_workers)
+
+
+def _say_nothing_to_do(resolved: ResolvedPlan) -> int:
+    from stateferry.runs.option_notes import nothing_to_do_lines
+
+    for line in nothing_to_do_lines(resolved):
+        say(line)
+    return 0
 
 
 def _stands(run: Run, control: Control) -> bool:
@@ -141,8 +200,7 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
         check_age(resolved.plan.job, resolved.plan.source, resolved.source.metadata.checkpoint_id, standing)
 
 
-def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int:
-    from stateferry.cli import engine
+def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control, open_workers: OpenWorkers) -> int:
     from stateferry.cli.progress import KeptProgress
     from stateferry.exit_codes import if_interrupted
     from stateferry.runs.facts import Step
@@ -154,11 +212,8 @@ def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int
         only = ", without a migration" if run.plan.rescales_only else ""
         say(f"run {run.plan.run_id} of job {run.plan.job}{only}: {run.plan.source} -> {run.plan.target}")
         comes_first = None if run.has_done(Step.SNAPSHOT) else resolved
-        opened = engine.local_workers(f"stateferry {run.plan.run_id}", KeptProgress(run, sys.stderr), comes_first)
-        # The imports run while the engine starts; the second is for the tables.
-        threading.Thread(
-            target=_import, args=("stateferry.steps.pipeline", "stateferry.steps.migrate"), daemon=True
-        ).start()
+        opened = open_workers(f"stateferry {run.plan.run_id}", KeptProgress(run, sys.stderr), comes_first)
+        _import_ahead()
         TemporaryFolders(run.temporary_folders).take_over()
         with if_interrupted(goes_on), opened as workers:
             from stateferry.steps.pipeline import Pipeline
@@ -172,9 +227,10 @@ def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control) -> int
     return 0
 
 
-def _import(*modules: str) -> None:
-    for module in modules:
-        importlib.import_module(module)
+def _import_ahead() -> None:
+    """Imports while the engine starts; the second module is for the tables."""
+    modules = ("stateferry.steps.pipeline", "stateferry.steps.migrate")
+    threading.Thread(target=lambda: list(map(importlib.import_module, modules)), daemon=True).start()
 
 
 def _do_steps(pipeline: Pipeline) -> None:

@@ -23,7 +23,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import TextIO
 
 from stateferry.cli import step as one_step
-from stateferry.cli.step import OpenWorkers
+from stateferry.cli.lent_workers import OpenWorkers, opened_before
 from stateferry.errors import StateferryError
 from stateferry.exit_codes import exit_code_of
 from stateferry.printable import printable_lines, say
@@ -35,7 +35,6 @@ from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 from stateferry.runs.shared_application import DismissedError, Request, Said, SharedApplication, patiently
 from stateferry.savepoint.storage import Location
-from stateferry.steps.workers import Progress, Watch, Workers
 
 # Flink may take long for the savepoint; a scheduler on a busy machine takes half a minute between two steps.
 _SECONDS_TO_RUN, _SECONDS_BETWEEN = 1800.0, 120.0
@@ -55,10 +54,10 @@ def main(open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
 
 @private_files()
 def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
-    watching, parent = _Watching(), os.getppid()
+    parent = os.getppid()
     # The imports run while the workers start. The last one is Iceberg's library, which the rescale step needs too.
     threading.Thread(target=lambda: list(map(importlib.import_module, _IMPORTS)), daemon=True).start()
-    with open_workers("stateferry", watching) as workers:
+    with opened_before(open_workers) as lent:
         if options.catalog is not None:
             # Nothing depends on it, so its failure ends nothing.
             with suppress(StateferryError), SharedApplication(options.catalog, Location.of(options.run).shown) as early:
@@ -69,7 +68,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
         with SharedApplication(run.plan.catalog_uri, run.folder.shown) as shared:
             served = _Served(shared, options.application, run, parent)
             try:
-                say(_serve(served, _of(workers, watching)))
+                say(_serve(served, lent))
             except DismissedError as error:
                 say(f"{error}: ends")
             finally:
@@ -86,27 +85,6 @@ def _planned(folder: Location, parent: int) -> Run | None:
         time.sleep(_LOOK)
     say(f"{folder.shown} has no run: ends")
     return None
-
-
-class _Watching:
-    """Passes progress to the step at work."""
-
-    def __init__(self) -> None:
-        self.watch: Watch = lambda _: None
-
-    def __call__(self, progress: Progress) -> None:
-        self.watch(progress)
-
-
-def _of(workers: Workers, watching: _Watching) -> OpenWorkers:
-    """Lends the workers to one step."""
-
-    @contextmanager
-    def lent(_: str, watch: Watch) -> Iterator[Workers]:
-        watching.watch = watch
-        yield workers
-
-    return lent
 
 
 class _Served:

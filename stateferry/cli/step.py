@@ -15,10 +15,11 @@ import argparse
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.cli.progress import KeptProgress
 from stateferry.durations import now_ms
 from stateferry.errors import PassingError, StateferryError, UsageError
@@ -38,14 +39,12 @@ from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.runs.temporary_folders import TemporaryFolders
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
-from stateferry.steps.workers import Watch, Workers
 
 # After a validation a person may think, and after a cut-over the new job starts.
 _AT_ONCE_FOLLOWED = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE)
 
 
 # Opens workers for an application of this name; the second argument is called with the progress of the step.
-OpenWorkers = Callable[[str, Watch], AbstractContextManager[Workers]]
 
 
 def main(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stateferry.cli import shared_steps
-from stateferry.cli.step import OpenWorkers
+from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.errors import PassingError
 from stateferry.exit_codes import MAY_PASS
 from stateferry.runs.plan import plan_of

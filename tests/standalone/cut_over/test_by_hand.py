@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,13 +27,13 @@ def test_no_purchase_is_lost_and_none_counted_twice(tmp_path: Path) -> None:
         jar = cluster.upload_jobs()
         old = RemoteJob.start(cluster, jar, LEGACY_JOB, *arguments)
         old.wait_for_checkpoints()
-        stopped = old.stop_with_savepoint()
+        # One of the running job, on which the plan is checked before the job stops.
+        old.savepoint()
+        migrated, layout = tmp_path / "migrated", ("--parallelism", 3, "--max-parallelism", 256)
+        with stateferry_run(tmp_path / "home", cluster.savepoints, migrated, "--ttl", "30d", *layout):
+            stopped = old.stop_with_savepoint()
         before = shown(sink)
         assert entries(stopped, "mainState") == expected_entries(before)
-        migrated = tmp_path / "migrated"
-        stateferry_run(
-            tmp_path / "home", stopped, migrated, "--ttl", "30d", "--parallelism", 3, "--max-parallelism", 256
-        )
         arguments += ["--max-parallelism", 256]
         new = RemoteJob.start(cluster, jar, NEW_JOB, *arguments, savepoint=migrated, parallelism=3)
         new.wait_for_checkpoints(4)
@@ -42,14 +44,22 @@ def test_no_purchase_is_lost_and_none_counted_twice(tmp_path: Path) -> None:
     assert entries(end, "newMainState") == expected_entries(after)
 
 
-def stateferry_run(home: Path, source: Path, target: Path, *options: object) -> None:
-    command = ["run", "--job", "totals", "--savepoint", source, "--target", target, "--operator", "main"]
+@contextmanager
+def stateferry_run(home: Path, savepoints: Path, target: Path, *options: object) -> Iterator[None]:
+    """Begins before the context, in which the job is stopped, and ends after it."""
+    command = ["run", "--job", "totals", "--next-in", savepoints, "--target", target, "--operator", "main"]
     command += ["--legacy-state", "mainState", "--new-state", "newMainState", *options]
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "stateferry.cli", *map(str, command)],
         env={**os.environ, "STATEFERRY_HOME": str(home)},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ) as process:
+        assert process.stdout is not None
+        said: list[str] = []
+        for line in process.stdout:
+            said.append(line)
+            if "now stop the job" in line:
+                yield
+        assert process.wait() == 0, "".join(said)
