@@ -26,7 +26,7 @@ import json
 import re
 from collections.abc import Collection
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from stateferry.errors import DamagedError, PassingError, PlanError, StateferryError, UsageError
@@ -149,6 +149,8 @@ class Run(RunFolder):
 
     plan: MigrationPlan
     folder: Location
+    # The facts that this object has kept, as they are stored: an object store takes long to give them back.
+    _kept: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def create(cls, plan: MigrationPlan, now: int) -> Run:
@@ -260,6 +262,8 @@ class Run(RunFolder):
 
     def stored(self, kind: type[RunFacts]) -> dict[str, Any] | None:
         """The facts of this kind as they are stored."""
+        if kind.name in self._kept:
+            return self._kept[kind.name]
         content = _read_object(self.file_of(kind)) or {}
         if content.get("plan") != self.plan.fingerprint or not isinstance(content.get("facts"), dict):
             return None
@@ -272,11 +276,16 @@ class Run(RunFolder):
         A step's facts mark it as done; all files that it wrote must be on disk before.
         """
         content = {"step": facts.name, "plan": self.plan.fingerprint, "facts": facts.to_json()}
-        _write(self.file_of(type(facts)), f"{json.dumps(content, indent=2, allow_nan=False)}\n")
+        text = f"{json.dumps(content, indent=2, allow_nan=False)}\n"
+        self._kept.pop(facts.name, None)
+        _write(self.file_of(type(facts)), text)
+        if not self.folder.is_local:
+            self._kept[facts.name] = json.loads(text)["facts"]
 
     def forget(self, *kinds: type[RunFacts]) -> None:
         """Removes the facts of these kinds, so a step with such facts is done again."""
         for kind in kinds:
+            self._kept.pop(kind.name, None)
             self.file_of(kind).remove()
 
     def has_done(self, step: Step) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +28,8 @@ from stateferry.savepoint.metadata import (
 from stateferry.savepoint.moved_files import with_moved_files
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
+
+_FILES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +98,31 @@ class Savepoint:
         """
         for subtask, handle in _keyed(operator):
             with open_keyed(self.folder, handle, operator.max_parallelism, subtask) as file:
-                if file.name not in self._of_known_layout:
-                    file.expect_known_layout()
-                    self._of_known_layout.add(file.name)
+                self._check_layout(file)
                 yield file
+
+    def _check_layout(self, file: KeyedFile) -> None:
+        if file.name not in self._of_known_layout:
+            file.expect_known_layout()
+            self._of_known_layout.add(file.name)
+
+    def headers(self, operator: Operator) -> list[tuple[int, str, KeyedHeader]]:
+        """Returns what each of the operator's keyed state files says of its states: subtask, name of the file, header.
+
+        An object store is asked for many files at a time, because each answer takes long.
+        """
+        keyed = _keyed(operator)
+        if self.folder.is_local or len(keyed) < 2:
+            return [self._header(operator, *one) for one in keyed]
+        with ThreadPoolExecutor(min(len(keyed), _FILES_AT_ONCE), "headers") as threads:
+            return list(threads.map(lambda one: self._header(operator, *one), keyed))
+
+    def _header(
+        self, operator: Operator, subtask: int, handle: KeyedHandle | NativeHandle
+    ) -> tuple[int, str, KeyedHeader]:
+        with open_keyed(self.folder, handle, operator.max_parallelism, subtask) as file:
+            self._check_layout(file)
+            return subtask, file.name, file.header
 
     def placed(self, operator: Operator) -> tuple[PlacedState, ...]:
         """Returns the operator's keyed state by subtask, with the place of each key group."""
@@ -131,8 +155,8 @@ class Savepoint:
         """Returns the header of all subtasks' states. The files of some may lack a state that was first used late."""
         if operator.id not in self._headers:
             merged: KeyedHeader | None = None
-            for file in self.open_files(operator):
-                merged = file.header if merged is None else merged.merged_with(file.header, file.name)
+            for _, name, header in self.headers(operator):
+                merged = header if merged is None else merged.merged_with(header, name)
             self._headers[operator.id] = merged
         return self._headers[operator.id]
 

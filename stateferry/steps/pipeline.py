@@ -325,6 +325,10 @@ class Pipeline:
         migrate.check_known_keys(self.workers, self.resolved, known)
 
     def _check_room(self) -> None:
+        places = (self.files, self.run.exchange, Location.of(self.run.plan.warehouse))
+        if not any(place.is_local for place in places) and self.run.plan.output_format != "native":
+            # Nothing is known of the room in an object store, and nothing waits on a disk.
+            return
         room = estimate(self.resolved, self.workers.at_once)
         # What of a key group was written before it is merged stays until then.
         needs = Counter({self.files.shown: room.bytes + room.merged})

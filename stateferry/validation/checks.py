@@ -261,7 +261,7 @@ def _headers(pair: _Pair, conversion: Conversion) -> Check:
 
 
 def _headers_by_subtask(savepoint: Savepoint, operator: Operator) -> dict[int, KeyedHeader]:
-    return {file.subtask_file.subtask: file.header for file in savepoint.open_files(operator)}
+    return {subtask: header for subtask, _, header in savepoint.headers(operator)}
 
 
 def find_samples(
