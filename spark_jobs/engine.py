@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from spark_jobs.session import session, slots, submitted_session
 from spark_jobs.startup.head_start import HeadStart
 from spark_jobs.workers import SparkWorkers
-from stateferry.migration.inventory import take
 from stateferry.runs.facts import Step
 from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.steps.snapshot import inventory_work
+from stateferry.steps.snapshot import first_work
 from stateferry.steps.workers import Watch
 
 
@@ -21,7 +20,7 @@ def local_workers(application: str, watch: Watch, comes_first: ResolvedPlan | No
 
     This process begins the snapshot of the plan `comes_first` while Spark starts.
     """
-    ahead = None if comes_first is None else HeadStart(Step.SNAPSHOT, inventory_work(comes_first, slots()), take)
+    ahead = None if comes_first is None else HeadStart(Step.SNAPSHOT, *first_work(comes_first, slots()))
     with session(application, ahead.start if ahead else lambda: None) as sc:
         yield SparkWorkers(sc, watch, ahead)
 

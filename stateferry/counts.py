@@ -32,6 +32,11 @@ class Counts:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
+    def take_off(self, other: Self) -> None:
+        """Takes off what was counted elsewhere."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) - getattr(other, field.name))
+
     def to_json(self) -> dict[str, int]:
         """Returns all counts, also those that are 0, by their keys in JSON."""
         return {_key(field.name): getattr(self, field.name) for field in fields(self)}

@@ -35,6 +35,7 @@ from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration import kernels as row_kernels
 from stateferry.rocksdb import warming
+from stateferry.savepoint import row_sum_kernels
 from stateferry.savepoint.batches import read_batches
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
@@ -127,6 +128,8 @@ def _warm_others() -> None:
             write_demo_savepoint(f"{folder}/{name}", demo)
             if find_spec("pyiceberg") is not None:
                 migrate(f"{folder}/{name}", folder, demo.now, demo.ttl)
+    numbers = np.zeros(1, np.int64)
+    row_sum_kernels.add_rows(np.zeros(16, np.uint8), numbers, numbers, np.uint64(1), np.zeros(2, np.uint64))
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     _call_the_rest()
     for type_, value in _VALUES:

@@ -29,7 +29,7 @@ from stateferry.migration.who_wins import NO_KEYS, KeySets, kept_entries, kept_r
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.chunks import Chunk, plan_chunks
 from stateferry.savepoint.group_sections import GroupSections
-from stateferry.savepoint.keyed_file import WINDOW, Section
+from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.keyed_files import open_keyed
 from stateferry.savepoint.metadata import InlineBytes, Operator, StreamHandle
 from stateferry.savepoint.reader import Savepoint
@@ -104,14 +104,18 @@ class InventoryTask:
     def take(self) -> Inventory:
         """Reads the chunk and counts."""
         inventory = Inventory()
-        window = np.empty(WINDOW, np.uint8)
         for part in self.chunk.parts:
             width = self.chunk.max_parallelism
             with open_keyed(self.folder, part.handle, width, part.subtask, inventory.read, part.key_groups) as file:
-                states = keyed_states(file.header, file.name)
-                for key_group in part.key_groups:
-                    self._count(GroupSections(file, key_group, states, window), inventory)
+                self.count(file, part.key_groups, inventory)
         return inventory
+
+    def count(self, file: KeyedFile, key_groups: Iterable[int], inventory: Inventory) -> None:
+        """Counts what these key groups of a file have."""
+        window = np.empty(WINDOW, np.uint8)
+        states = keyed_states(file.header, file.name)
+        for key_group in key_groups:
+            self._count(GroupSections(file, key_group, states, window), inventory)
 
     def _count(self, group: GroupSections, inventory: Inventory) -> None:
         sets = {
@@ -128,7 +132,7 @@ class InventoryTask:
                 keys.meet(section)
             key = (self.operator, state.name, group.key_group)
             inventory.entries[key] += len(section)
-            inventory.sizes[key] += len(section.raw)
+            inventory.sizes[key] += int((section.ends - section.starts).sum())
             for rules in self.rules:
                 met = inventory.met.setdefault((self.operator, rules.legacy.name), InventoryCounts())
                 aged = partial(self._count_ages, inventory, rules, state.name)

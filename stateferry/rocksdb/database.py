@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from stateferry.errors import DamagedError
 from stateferry.rocksdb.files import Bytes, StoredFile
 from stateferry.rocksdb.manifest import ColumnFamily, LiveFile, manifest_name, read_manifest
+from stateferry.rocksdb.prefixes import Prefixes
 from stateferry.rocksdb.scan import PORTION, Scan
 from stateferry.rocksdb.table import Positions, Table
 
@@ -106,18 +107,37 @@ class Database:
         return sum(len(_runs(family, prefix, low, high)) for family in self.families.values())
 
     def scan(
-        self, family: str, prefix: int, low: int, high: int, portion: int = PORTION, *, keep_open: bool = True
+        self,
+        family: str,
+        prefix: int,
+        low: int,
+        high: int,
+        portion: int = PORTION,
+        *,
+        keep_open: bool = True,
+        only: Prefixes | None = None,
     ) -> Scan:
         """Returns the rows of a column family in key groups from `low` up to, but without, `high`.
 
         `prefix` is the number of bytes of key group that keys begin with. A column family that isn't there has no rows.
+        With `only`, other rows than those with these prefixes count for nothing: see `Scan`.
         """
         found = self.families.get(family)
         with ExitStack() as opened:
             runs = []
             for files in _runs(found, prefix, low, high) if found else []:
                 runs.append([opened.enter_context(self._open(file, found)) for file in files if found])
-            return Scan(runs, opened.pop_all(), prefix, low, high, portion, keep_open=keep_open)
+            return Scan(runs, opened.pop_all(), prefix, low, high, portion, keep_open=keep_open, only=only)
+
+    def files(self, family: str, prefix: int, low: int, high: int) -> Iterator[Table]:
+        """Yields the files of a column family that may have keys of these key groups, each open until the next one."""
+        found = self.families.get(family)
+        if found is None:
+            return
+        for run in _runs(found, prefix, low, high):
+            for file in run:
+                with self._open(file, found) as table:
+                    yield table
 
     def _open(self, file: LiveFile, family: ColumnFamily) -> Table:
         table = self._tables.get((family.id, file.number))

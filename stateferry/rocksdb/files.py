@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,17 +32,39 @@ class StoredFile:
 
 def read_at(file: Any, stored: StoredFile, offset: int, size: int, slack: int = 0) -> Bytes:
     """Returns `size` bytes of an open file, with `slack` zeros behind them. Allocates nothing for what isn't there."""
+    _expect_inside(stored, offset, size)
+    data = np.empty(size + slack, np.uint8)
+    data[size:] = 0
+    _read_into(file, stored, offset, data[:size])
+    return data
+
+
+def read_pieces(file: Any, stored: StoredFile, pieces: Sequence[tuple[int, int]], slack: int) -> Bytes:
+    """Returns pieces of an open file, which are given by offset and size, one behind the other."""
+    for offset, size in pieces:
+        _expect_inside(stored, offset, size)
+    together = sum(size for _, size in pieces)
+    data = np.empty(together + slack, np.uint8)
+    data[together:] = 0
+    at = 0
+    for offset, size in pieces:
+        _read_into(file, stored, offset, data[at : at + size])
+        at += size
+    return data
+
+
+def _expect_inside(stored: StoredFile, offset: int, size: int) -> None:
     if offset < 0 or size < 0 or offset + size > stored.size:
         raise DamagedError(
             f"{size} bytes inside the file's {stored.size}", "its end", file=stored.shown, offset=max(offset, 0)
         )
-    data = np.empty(size + slack, np.uint8)
-    data[size:] = 0
-    filled = 0
+
+
+def _read_into(file: Any, stored: StoredFile, offset: int, data: Bytes) -> None:
+    filled, size = 0, len(data)
     file.seek(offset)
     while filled < size:
-        got = int(file.readinto(data[filled:size].data))
+        got = int(file.readinto(data[filled:].data))
         if got == 0:
             raise DamagedError(f"{size} bytes", f"{filled}", file=stored.shown, offset=offset)
         filled += got
-    return data

@@ -20,8 +20,9 @@ import numpy.typing as npt
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.rocksdb import kernels
 from stateferry.rocksdb.coding import Coded
-from stateferry.rocksdb.files import Bytes, read_at
+from stateferry.rocksdb.files import Bytes, read_pieces
 from stateferry.rocksdb.kernels import SLACK
+from stateferry.rocksdb.prefixes import Prefixes
 from stateferry.rocksdb.table import TRAILER, DeletedRange, Index, Positions, Table, entries_end
 
 Tags = npt.NDArray[np.uint64]
@@ -29,6 +30,8 @@ Tags = npt.NDArray[np.uint64]
 # So many compressed bytes of a run are read at a time; a larger block is read whole. Of each run that is merged with
 # others as many bytes of rows are kept, and a row for so many bytes.
 PORTION = 1 << 18
+# Bytes between two wanted blocks that are read with them, because that is faster than another read.
+_MOST_BETWEEN = 1 << 15
 _BYTES_OF_A_ROW = 1 << 5
 # What a larger row took of a run's room is given back.
 _LARGE = 4 << 20
@@ -72,29 +75,31 @@ class _Blocks:
         self.offsets = np.zeros(0, np.int64)
 
     def read(self, table: Table, index: Index, first: int, portion: int) -> int:
-        """Reads blocks from the first one on, which follow each other in the file; returns the one behind them."""
-        begin = int(index.offsets[first])
-        ends = index.offsets[first:] + index.sizes[first:] + TRAILER
-        after = first + max(int(np.searchsorted(ends, begin + portion, "right")), 1)
-        # Blocks follow each other, unless others lie between them.
-        apart = np.flatnonzero(index.offsets[first + 1 : after] != ends[: after - first - 1])
-        after = first + 1 + int(apart[0]) if len(apart) else after
-        data = read_at(table.file, table.stored, begin, int(ends[after - first - 1]) - begin, SLACK)
-        starts, sizes = index.offsets[first:after] - begin, np.ascontiguousarray(index.sizes[first:after])
-        table.check(data, starts, sizes, begin)
-        contents = table.content_sizes(data, starts, sizes, data[starts + sizes], begin)
+        """Reads blocks from the first one on, about `portion` bytes; returns the one behind them."""
+        offsets, ends = index.offsets[first:], index.offsets[first:] + index.sizes[first:] + TRAILER
+        between = np.append(0, offsets[1:] - ends[:-1])
+        is_apart = between > _MOST_BETWEEN
+        taken = np.cumsum(ends - offsets + np.where(is_apart, 0, between))
+        after = first + max(int(np.searchsorted(taken, portion, "right")), 1)
+        sizes = np.ascontiguousarray(index.sizes[first:after])
+        firsts = np.append(0, np.flatnonzero(is_apart[: after - first]))
+        begins, stops = offsets[firsts], ends[np.append(firsts[1:], after - first) - 1]
+        pieces = list(zip(begins.tolist(), (stops - begins).tolist(), strict=True))
+        data = read_pieces(table.file, table.stored, pieces, SLACK)
+        offsets = np.ascontiguousarray(offsets[: after - first])
+        starts = taken[: after - first] - (sizes + TRAILER)
+        table.check(data, starts, sizes, offsets)
+        contents = table.content_sizes(data, starts, sizes, data[starts + sizes], offsets)
         count = max(int(np.searchsorted(np.cumsum(contents), _MOST_CONTENT * portion, "right")), 1)
         after, starts, sizes, contents = first + count, starts[:count], sizes[:count], contents[:count]
-        self._decompress(table, data, starts, sizes, contents, begin)
+        self.offsets = offsets[:count]
+        self._decompress(table, data, starts, sizes, contents)
         self.index = Index(
             index.keys, index.bounds[first : after + 1], index.offsets[first:after], sizes, index.trailer
         )
-        self.offsets = index.offsets[first:after]
         return after
 
-    def _decompress(
-        self, table: Table, data: Bytes, starts: Positions, sizes: Positions, contents: Positions, base: int
-    ) -> None:
+    def _decompress(self, table: Table, data: Bytes, starts: Positions, sizes: Positions, contents: Positions) -> None:
         kinds = data[starts + sizes]
         self.bounds = np.zeros((len(starts), 2), np.int64)
         if not kinds.any():
@@ -106,11 +111,11 @@ class _Blocks:
             # What one large block took isn't kept.
             if not needed <= len(self.raw) <= 4 * max(needed, PORTION):
                 self.raw = np.zeros(needed, np.uint8)
-            table.decompress_each(data, starts, sizes, kinds, self.raw, ends, base)
+            table.decompress_each(data, starts, sizes, kinds, self.raw, ends, self.offsets)
         wrong = kernels.entries_ends(self.raw, self.bounds, contents)
         if wrong >= 0:
             begin, size = int(self.bounds[wrong, 0]), int(contents[wrong])
-            entries_end(self.raw[begin : begin + size], size, table.name, base + int(starts[wrong]))
+            entries_end(self.raw[begin : begin + size], size, table.name, self.offset_of(wrong))
 
     def first_key(self) -> bytes | None:
         """Returns the first key, without its tag; None if the walk will find that the first entry is damaged."""
@@ -132,9 +137,17 @@ class _Run:
     """A sorted sequence of files, of which the next rows are asked for."""
 
     def __init__(
-        self, tables: Sequence[Table], prefix: int, low: int, high: int, portion: int, *, keep_open: bool
+        self,
+        tables: Sequence[Table],
+        prefix: int,
+        low: int,
+        high: int,
+        portion: int,
+        *,
+        keep_open: bool,
+        only: Prefixes | None = None,
     ) -> None:
-        self._portion, self._keep_open = portion, keep_open
+        self._portion, self._keep_open, self._only = portion, keep_open, only
         self._tables, self._prefix, self._low, self._high = iter(tables), prefix, low, high
         self._first, self._last = _group_key(low, prefix), _group_key(high, prefix)
         self._table: Table | None = None
@@ -191,6 +204,8 @@ class _Run:
             if self._part is None:
                 self._table.close()
                 self._table = None
+            elif self._only is not None:
+                self._part = self._only.blocks_of(self._part)
         assert self._table is not None  # as it has a part
         if self.most is not None:
             if self.most <= 0:
@@ -237,7 +252,8 @@ class Scan:
     """The rows of a column family in the key groups from `low` up to, but without, `high`; a context manager.
 
     `runs` has the files of each run, from the newest run to the oldest. Of each run about `portion` bytes are read at a
-    time. With `keep_open`, the file that is read stays open between two portions.
+    time. With `keep_open`, the file that is read stays open between two portions. With `only`, no blocks are read but
+    those that may have keys with these prefixes; rows with other keys may then be missing, or be of an older version.
     """
 
     # Of rows that need no merge nothing reads the tags.
@@ -253,6 +269,7 @@ class Scan:
         portion: int = PORTION,
         *,
         keep_open: bool = True,
+        only: Prefixes | None = None,
     ) -> None:
         self._opened, self._prefix = opened, prefix
         tables = [table for run in runs for table in run]
@@ -261,7 +278,7 @@ class Scan:
         for table in tables:
             ranges += table.deleted_ranges()
             table.close()
-        self._runs = [_Run(run, prefix, low, high, portion, keep_open=keep_open) for run in runs]
+        self._runs = [_Run(run, prefix, low, high, portion, keep_open=keep_open, only=only) for run in runs]
         self._plain = len(runs) <= 1 and not ranges and not any(table.deletions or table.operands for table in tables)
         self._merge = None if self._plain else _Merge(self._runs, _fragments(ranges), prefix, portion)
 
@@ -304,6 +321,24 @@ class Scan:
         run = self._runs[0]
         made, needed = run.walk(high, True, out, at, rows, Scan._unread_tags[: len(rows[0])])
         return Found(made, int(run.state[kernels.OUT]), needed)
+
+
+def entries_of(table: Table, prefix: int, low: int, high: int) -> Iterator[tuple[Bytes, Positions, Positions]]:
+    """Yields the keys of all entries of one file in these key groups, deletions among them, in order.
+
+    Each yields `data`, where rows start, and where their keys end; it is valid until the next one is asked for.
+    """
+    run = _Run([table], prefix, low, high, PORTION, keep_open=True)
+    out = np.zeros(PORTION + SLACK, np.uint8)
+    starts, key_ends, ends = np.zeros((3, PORTION // _BYTES_OF_A_ROW), np.int64)
+    tags, needed = np.zeros(len(starts), np.uint64), 1
+    with table:
+        while needed:
+            made, needed = run.walk(1 << 16, False, out, 0, (starts, key_ends, ends), tags)
+            if made:
+                yield out, starts[:made], key_ends[:made]
+            elif needed:
+                out = np.zeros(2 * needed + SLACK, np.uint8)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ import cramjam
 import numpy as np
 import numpy.typing as npt
 
+from stateferry.digests import digest_of, new_hasher
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.rocksdb import kernels
 from stateferry.rocksdb.coding import Coded
@@ -64,6 +65,7 @@ _DICTIONARY = "rocksdb.compression_dict"
 _INDEX_TYPE = "rocksdb.block.based.table.index.type"
 _USER_KEYS = "rocksdb.index.key.is.user.key"
 _DELTA_CODED = "rocksdb.index.value.is.delta.encoded"
+_SESSION = "rocksdb.creating.session.identity"
 _GLOBAL_SEQUENCE = "rocksdb.external_sst_file.global_seqno"
 
 
@@ -77,7 +79,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The data blocks of a file, or some that follow each other, in order.
+    """The data blocks of a file, or some of them, in order.
 
     Block i is at `offsets[i]`, with `sizes[i]` bytes; its keys are at most `keys[bounds[i] : bounds[i + 1] - trailer]`.
     `begins` and `ends` say whether the file's first and last blocks are among them.
@@ -237,6 +239,26 @@ class Table:
             raise DamagedError(f"the property {name}", "none", file=self.name, offset=self._at)
         return value.decode("utf-8", "replace")
 
+    @property
+    def identity(self) -> str:
+        """A digest of all that the file says of itself: footer, properties, deleted ranges, and its index.
+
+        RocksDB writes into the properties which database wrote the file, when, and as which of its files. The index has
+        where each block is and how large it is. What is in a block isn't looked at.
+        """
+        hasher = new_hasher()
+        hasher.update(self.stored.size.to_bytes(8, "big"))
+        hasher.update(read_at(self.file, self.stored, self.stored.size - _FOOTER, _FOOTER).tobytes())
+        handles = [self._meta_handle, self._meta[_PROPERTIES], self._index_handle]
+        for handle in [*handles, *([self._meta[_RANGES]] if _RANGES in self._meta else [])]:
+            hasher.update(read_at(self.file, self.stored, handle.offset, handle.size + TRAILER).tobytes())
+        return digest_of(hasher)
+
+    @property
+    def names_its_database(self) -> bool:
+        """Whether the file says which database wrote it, and in which session."""
+        return bool(self._properties.get(_SESSION))
+
     def _handles(self, block: Bytes) -> Mapping[str, Handle]:
         at = self._meta_handle.offset
         return {
@@ -340,31 +362,34 @@ class Table:
             )
         data = read_at(self.file, self.stored, handle.offset, handle.size + TRAILER, SLACK)
         begins, sizes = np.zeros(1, np.int64), np.array([handle.size], np.int64)
-        self.check(data, begins, sizes, handle.offset)
+        offsets = np.array([handle.offset], np.int64)
+        self.check(data, begins, sizes, offsets)
         kinds = data[handle.size : handle.size + 1]
-        ends = self.content_sizes(data, begins, sizes, kinds, handle.offset)
+        ends = self.content_sizes(data, begins, sizes, kinds, offsets)
         content = np.zeros(int(ends[0]) + SLACK, np.uint8)
-        self.decompress_each(data, begins, sizes, kinds, content, ends, handle.offset)
+        self.decompress_each(data, begins, sizes, kinds, content, ends, offsets)
         return content
 
-    def check(self, data: Bytes, begins: Positions, sizes: Positions, base: int) -> None:
-        """Checks the checksums of blocks in data that begins at `base` of the file."""
+    def check(self, data: Bytes, begins: Positions, sizes: Positions, offsets: Positions) -> None:
+        """Checks the checksums of blocks, which are at these offsets of the file."""
         mismatch = kernels.crc_mismatch if self.checksum == _CRC32C else kernels.xxh3_mismatch
         wrong = mismatch(data, begins, sizes)
         if wrong >= 0:
             raise DamagedError(
                 f"a block of {sizes[wrong]} bytes that its checksum fits", "another",
-                file=self.name, offset=base + int(begins[wrong]),
+                file=self.name, offset=int(offsets[wrong]),
             )  # fmt: skip
 
-    def content_sizes(self, data: Bytes, begins: Positions, sizes: Positions, kinds: Bytes, base: int) -> Positions:
+    def content_sizes(
+        self, data: Bytes, begins: Positions, sizes: Positions, kinds: Bytes, offsets: Positions
+    ) -> Positions:
         """Returns the number of bytes that each block has uncompressed, which has been compared with its size."""
         contents = np.zeros(len(begins), np.int64)
         # RocksDB writes the size before the content, as snappy itself does.
         kernels.content_sizes(data, begins, sizes, contents)
         most = np.minimum(sizes * _MOST_RATIO[kinds] + _LEAST_CONTENT, _LARGEST_BLOCK)
         for wrong in np.flatnonzero((contents < 0) | (contents > most))[:1]:
-            kind, offset = int(kinds[wrong]), base + int(begins[wrong])
+            kind, offset = int(kinds[wrong]), int(offsets[wrong])
             if _MOST_RATIO[kind] == _UNKNOWN:
                 how = _OTHER_COMPRESSION.get(kind, "in a way")
                 raise RefusedError(f"{self.name}: a block compressed {how} (type {kind}) that isn't read")
@@ -373,17 +398,25 @@ class Table:
         return contents
 
     def decompress_each(
-        self, data: Bytes, begins: Positions, sizes: Positions, kinds: Bytes, out: Bytes, ends: Positions, base: int
+        self,
+        data: Bytes,
+        begins: Positions,
+        sizes: Positions,
+        kinds: Bytes,
+        out: Bytes,
+        ends: Positions,
+        offsets: Positions,
     ) -> None:
         """Puts the contents of blocks one behind the other into `out`, where they must end at `ends`."""
         source, target, at = data.data, out.data, 0
-        for begin, size, kind, end in zip(begins.tolist(), sizes.tolist(), kinds.tolist(), ends.tolist(), strict=True):
+        blocks = zip(begins.tolist(), sizes.tolist(), kinds.tolist(), ends.tolist(), offsets.tolist(), strict=True)
+        for begin, size, kind, end, offset in blocks:
             try:
                 got = _decompress(kind, source[begin : begin + size], target[at:end])
             except (cramjam.DecompressionError, OSError, ValueError, zlib.error, EOFError) as error:
-                raise DamagedError("a compressed block", str(error), file=self.name, offset=base + begin) from None
+                raise DamagedError("a compressed block", str(error), file=self.name, offset=offset) from None
             if got != end - at:
-                raise DamagedError(f"{end - at} bytes in a block", f"{got}", file=self.name, offset=base + begin)
+                raise DamagedError(f"{end - at} bytes in a block", f"{got}", file=self.name, offset=offset)
             at = end
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stateferry.rocksdb import kernels
+from stateferry.rocksdb import kernels, prefix_kernels
 from stateferry.rocksdb.files import Bytes
 from stateferry.rocksdb.kernels import SLACK
 from stateferry.rocksdb.sorting import PendingRows
@@ -32,6 +32,8 @@ def use_kernels() -> None:
         data, rows, rows, rows, tags, numbers, numbers, numbers, data, numbers, np.zeros(0, np.uint64), 1, 1, data,
         data, data, SLACK, numbers, numbers, numbers, np.zeros(16, np.int64),
     )  # fmt: skip
+    prefix_kernels.blocks_with(data, numbers, 0, data, numbers, np.zeros(0, np.bool_))
+    prefix_kernels.rows_with(data, nothing, nothing, data, numbers, np.zeros(0, np.bool_))
     _write()
 
 

@@ -2,6 +2,9 @@
 
 A keyed state file has a digest of its header and one of each key group, as they are in the file, compressed or not. Any
 other file has one digest of the whole. State that is inlined is part of `_metadata` and has none.
+
+A subtask's RocksDB database has a digest of its header and, under the same name, one of the rows of each key group.
+Each of its SST files has a digest of what the file says of itself.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ from stateferry.errors import DamagedError
 from stateferry.savepoint.metadata import InlineBytes, StreamHandle
 
 # These take the place of a key group's number.
-HEADER, WHOLE = -1, -2
+HEADER, WHOLE, SST = -1, -2, -3
 
 
 @dataclass(slots=True)
 class BytesRead:
-    """Digests by file (named as in `_metadata`) and part: a key group's number, `HEADER` or `WHOLE`."""
+    """Digests by file (named as in `_metadata`) and part: a key group's number, `HEADER`, `WHOLE` or `SST`."""
 
     files: dict[str, dict[int, str]] = field(default_factory=dict)
 

@@ -9,26 +9,30 @@ estimate, by the first and last keys of the files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from stateferry.digests import digest_of, new_hasher
+from stateferry.digests import new_hasher
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.rocksdb.database import Database
 from stateferry.rocksdb.files import StoredFile
 from stateferry.rocksdb.kernels import SLACK
-from stateferry.rocksdb.scan import PORTION, Found, Scan
-from stateferry.savepoint.bytes_read import HEADER, BytesRead
+from stateferry.rocksdb.prefixes import Prefixes
+from stateferry.rocksdb.scan import PORTION, Found, Scan, entries_of
+from stateferry.rocksdb.table import Table
+from stateferry.savepoint.bytes_read import HEADER, SST, BytesRead
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import BackendKind, parse_header, refuse_twins
 from stateferry.savepoint.heap_timers import HeapTimers, laid_out
 from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
 from stateferry.savepoint.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW, KeyedFile, Section
 from stateferry.savepoint.membership import Membership
-from stateferry.savepoint.metadata import NativeHandle, StreamHandle
+from stateferry.savepoint.metadata import AbsoluteFile, NativeHandle, RelativeFile, StreamHandle
+from stateferry.savepoint.row_sum import RowSum
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.streams import open_stream, stream_name
 from stateferry.serializers.walker import Positions
@@ -71,6 +75,10 @@ class NativeFile(KeyedFile):
         self._wanted = frozenset(handle.range if wanted is None else wanted)
         self._scans: dict[int, _StateScan] = {}
         self._seen_rows = self._seen_share = 0
+        # By the ids of states which keys are read, of all that are there, if not all are; and what was found of them.
+        self.only: Mapping[int, Prefixes] | None = None
+        self.sums: dict[int, RowSum] = {}
+        self._has_noted_files = False
         file, self.name, size = open_stream(folder, handle.meta)
         with file:
             if size > LARGEST_HEADER:
@@ -172,20 +180,39 @@ class NativeFile(KeyedFile):
         """Yields the key group's sections, by the states' ids. `window` is a buffer to use.
 
         The digest of a key group is that of its rows: other versions of a row, and rows that were deleted, have no
-        part in it.
+        part in it. With `only`, it is that of the rows which are read, and goes into `sums`.
         """
         if key_group not in self.handle.range:
             return
-        hasher, state = new_hasher() if self.read is not None else None, -1
+        digest = RowSum()
         for section in self._sections(key_group, range(len(self.header.states)), window):
-            if hasher is not None:
-                if section.state != state:
-                    state = section.state
-                    hasher.update(state.to_bytes(2, "big"))
-                hasher.update(section.raw)
+            if self.read is not None or self.only is not None:
+                digest += RowSum.of(section)
             yield section
+        if self.only is not None:
+            self.sums[key_group] = digest
+        elif self.read is not None:
+            self.read.add(self.handle.meta.name, key_group, digest.text)
         if self.read is not None:
-            self.read.add(self.handle.meta.name, key_group, digest_of(hasher))
+            self._note_files(self.read)
+
+    def _note_files(self, read: BytesRead) -> None:
+        if not self._has_noted_files:
+            self._has_noted_files = True
+            streams = {file.name: file.stream for file in self.handle.files}
+            for state in range(self.stored_states):
+                for table in self.tables(state):
+                    if (named := stored_by_itself(streams[table.live.name])) is not None:
+                        read.add(named, SST, table.identity)
+
+    def tables(self, state: int) -> Iterator[Table]:
+        """Yields the SST files of a state that may have rows of the wanted key groups, each open until the next one."""
+        low, after = min(self._wanted, default=0), max(self._wanted, default=-1) + 1
+        return self.database.files(self.header.states[state].name, self.prefix, low, after)
+
+    def entries_of(self, table: Table) -> Iterator[tuple[Buffer, Positions, Positions]]:
+        """Yields the keys of all entries of a file in the wanted key groups: see `rocksdb.scan.entries_of`."""
+        return entries_of(table, self.prefix, min(self._wanted, default=0), max(self._wanted, default=-1) + 1)
 
     def sections_of(self, key_group: int, states: set[int], window: Buffer | None = None) -> Iterator[Section]:
         """Yields the key group's sections of the states with these ids, and reads nothing of other states."""
@@ -199,6 +226,8 @@ class NativeFile(KeyedFile):
         extent = self.extents[key_group]
         writer = _Window(np.empty(WINDOW, np.uint8) if window is None else window, self.positions)
         for state in states:
+            if self.only is not None and not len(self.only.get(state, ())):
+                continue
             if state < self.stored_states:
                 yield from self._state_sections(state, extent, writer)
             else:
@@ -220,9 +249,12 @@ class NativeFile(KeyedFile):
                     self, extent, writer.base, state, writer.buffer, starts, key_ends, ends, not found.needed
                 )
                 writer.take(found.rows, found.position)
+                if self.only is not None:
+                    section = _chosen(section, self.only[state])
                 with section.locating():
-                    self.membership.check(state, extent.key_group, writer.buffer, starts, key_ends)
-                yield section
+                    self.membership.check(state, extent.key_group, writer.buffer, section.starts, section.key_ends)
+                if len(section):
+                    yield section
         if scan.next_group == scan.after or sum(one.runs for one in self._scans.values()) > _MOST_RUNS:
             # Of many files that are open at a time, those that have been read keep no buffers.
             self._scans.pop(state).close()
@@ -251,7 +283,7 @@ class NativeFile(KeyedFile):
             after = self._afters.get(key_group, key_group + 1)
             opened = self.database.scan(
                 self.header.states[state].name, self.prefix, key_group, after, self._portion,
-                keep_open=self._runs <= _MOST_OPEN,
+                keep_open=self._runs <= _MOST_OPEN, only=self.only[state] if self.only is not None else None,
             )  # fmt: skip
             scan = self._scans[state] = _StateScan(opened, key_group, after)
         return scan
@@ -340,6 +372,21 @@ class _Window:
         """Notes that so many rows were written, up to the position."""
         self._taken += rows
         self.position = position
+
+
+def _chosen(section: Section, prefixes: Prefixes) -> Section:
+    """Returns the rows with one of the prefixes. Others lie beside them in their blocks."""
+    rows = prefixes.rows_of(section.data, section.starts, section.key_ends)
+    if rows.all():
+        return section
+    return replace(
+        section, starts=section.starts[rows], key_ends=section.key_ends[rows], ends=section.ends[rows]
+    )  # fmt: skip
+
+
+def stored_by_itself(stream: StreamHandle) -> str | None:
+    """Returns the name of a file that holds one file of a database and nothing else, else None."""
+    return stream.name if isinstance(stream, (RelativeFile, AbsoluteFile)) else None
 
 
 def stored_files(folder: Location, handle: NativeHandle) -> dict[str, StoredFile]:

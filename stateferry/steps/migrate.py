@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from stateferry.runs.earlier_night import EarlierNight
 from stateferry.runs.facts import MigratedTables, MigrateFacts, Step
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.savepoint.stores import reaching
@@ -15,6 +16,7 @@ from stateferry.tables.current_view import put_current_view
 from stateferry.tables.known_keys import KnownKeysTask
 from stateferry.tables.known_keys_tasks import known_keys_tasks
 from stateferry.tables.migrate import (
+    EarlierSource,
     TableHome,
     TableSnapshots,
     advance_main,
@@ -54,9 +56,12 @@ def table_home(resolved: ResolvedPlan) -> TableHome:
     return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse)
 
 
-def run(workers: Workers, resolved: ResolvedPlan) -> list[MigratedState]:
-    """Brings the tables of each migrated state to the savepoint's content."""
-    return list(_states(workers, resolved))
+def run(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None = None) -> list[MigratedState]:
+    """Brings the tables of each migrated state to the savepoint's content.
+
+    After an earlier night only the keys are read that have changed since, where that is possible.
+    """
+    return list(_states(workers, resolved, night))
 
 
 def facts(states: Sequence[MigratedState]) -> MigrateFacts:
@@ -75,9 +80,10 @@ def _name(one: MigratedState) -> str:
     return f"{one.tables.operator}/{one.tables.state}"
 
 
-def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]:
+def _states(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None) -> Iterator[MigratedState]:
     plan = resolved.plan
     for one in _with_tables(resolved):
+        earlier = EarlierSource(night.run_id, night.parts(one.operator)) if night is not None else None
         for rules in one.rules:
             with reaching(plan.warehouse):
                 step = plan_migrate(
@@ -91,6 +97,7 @@ def _states(workers: Workers, resolved: ResolvedPlan) -> Iterator[MigratedState]
                     chunk_bytes=plan.chunk_bytes,
                     at_least=workers.at_once,
                     is_published=not plan.rehearse,
+                    earlier=earlier,
                 )
             written = workers.do(Step.MIGRATE, step.chunks, migrate_chunk, _ROWS)
             with reaching(plan.warehouse, "written"):

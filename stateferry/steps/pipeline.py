@@ -20,6 +20,7 @@ from stateferry.runs.apart import check_apart
 from stateferry.runs.balance_facts import balance_of
 from stateferry.runs.cleanup_promise import check_promises
 from stateferry.runs.differences import layout_of
+from stateferry.runs.earlier_night import earlier_night
 from stateferry.runs.estimates import Prediction
 from stateferry.runs.expiry_guard import check_ages
 from stateferry.runs.facts import (
@@ -293,12 +294,17 @@ class Pipeline:
         self._check_room()
         check_timers(self.run.plan, self.resolved.source)
         rate = measured_rate(self.run.plan)
-        inventory = snapshot.run(self.workers, self.resolved)
+        counts = snapshot.run(self.workers, self.resolved, earlier_night(self.resolved))
+        inventory = counts.inventory
         ages = snapshot.ages(self.resolved, inventory)
         check_ages(self.run.plan, ages)
         check_promises(self.resolved, ages, inventory.promised)
         source_check.note_metadata(self.resolved.source, inventory.read, self.run.plan.files_from)
         notes = option_notes(self.resolved, inventory, ages)
+        if counts.since is not None:
+            notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since}"]
+        if counts.counted is not None:
+            self.run.keep(counts.counted)
         self.run.keep(layout_of(self.resolved.source.metadata))
         if (shown := shown_timers(self.resolved.source.metadata)) is not None:
             self.run.keep(shown)
@@ -346,7 +352,7 @@ class Pipeline:
         """Does the migrate step and returns its facts."""
         from stateferry.steps import migrate
 
-        return migrate.facts(migrate.run(self.workers, self.resolved))
+        return migrate.facts(migrate.run(self.workers, self.resolved, earlier_night(self.resolved)))
 
     def rescale(self) -> RescaleFacts:
         """Does the rescale step and returns its facts."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from stateferry.errors import StateferryError
 from stateferry.migration.ages import Ages
@@ -17,6 +19,7 @@ from stateferry.migration.inventory import (
     take,
     total,
 )
+from stateferry.migration.inventory_change import ChangedKeysTask, InventoryChange, take_changes
 from stateferry.migration.rules import (
     Contradiction,
     ContradictionsError,
@@ -26,6 +29,7 @@ from stateferry.migration.rules import (
 )
 from stateferry.migration.unnamed_flags import unnamed_flag
 from stateferry.quantities import noun
+from stateferry.runs.earlier_night import Counted, EarlierNight, can_be_brought_forward, earlier_night
 from stateferry.runs.facts import LazyChoice, SnapshotFacts, StateSize, Step
 from stateferry.runs.lazy_choice import order_of
 from stateferry.runs.plan_check import ResolvedPlan
@@ -33,14 +37,80 @@ from stateferry.runs.state_ages import FoundAges, Holds, StateAges
 from stateferry.steps.workers import Measure, Workers
 
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
+_CHANGED_BYTES: Measure[InventoryChange | None] = Measure("B", lambda one: one.found.sizes.total() if one else 0)
 
 
-def run(workers: Workers, resolved: ResolvedPlan) -> Inventory:
-    """Counts the source's content on the workers; raises an error if the plan must first say what to do about it."""
-    inventory = total(workers.do(Step.SNAPSHOT, inventory_work(resolved, workers.at_once), take, _BYTES))
-    for stopping in _stopping(resolved, inventory):
+@dataclass(frozen=True, slots=True)
+class CountedSource:
+    """What the step counted.
+
+    `counted` is kept for the next night, if that can go on from it. `since` is the run from which this one went on.
+    """
+
+    inventory: Inventory
+    counted: Counted | None
+    since: str | None = None
+
+
+def run(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None = None) -> CountedSource:
+    """Counts the source's content on the workers; raises an error if the plan must first say what to do about it.
+
+    After an earlier night only the keys are read that have changed since, if that is possible.
+    """
+    work = inventory_work(resolved, workers.at_once)
+    counts = _since(workers, resolved, work, night) if night is not None else None
+    if counts is None:
+        inventory = total(workers.do(Step.SNAPSHOT, work, take, _BYTES))
+        counts = CountedSource(inventory, _to_keep(resolved, work, inventory))
+    for stopping in _stopping(resolved, counts.inventory):
         raise stopping
-    return inventory
+    return counts
+
+
+def first_work(resolved: ResolvedPlan, at_once: int) -> tuple[Sequence[Any], Callable[[Any], Any]]:
+    """The tasks with which the step begins, and what does them."""
+    work, night = inventory_work(resolved, at_once), earlier_night(resolved)
+    changes = _changed_keys_work(resolved, work, night) if night is not None else None
+    return (work, take) if changes is None else (changes, take_changes)
+
+
+def _since(
+    workers: Workers, resolved: ResolvedPlan, work: Sequence[InventoryTask | CopiedFilesTask], night: EarlierNight
+) -> CountedSource | None:
+    changes = _changed_keys_work(resolved, work, night)
+    if changes is None or night.counted is None:
+        return None
+    found = workers.do(Step.SNAPSHOT, changes, take_changes, _CHANGED_BYTES)
+    change = InventoryChange()
+    for one in found:
+        if one is None:
+            return None
+        change.add(one)
+    files = {new: old for operator in resolved.source.keyed_operators() for new, old in night.files(operator).items()}
+    inventory = night.counted.to_inventory(night.read).with_changes(change, files)
+    if inventory is None:
+        return None
+    return CountedSource(inventory, _to_keep(resolved, work, inventory), night.run_id)
+
+
+def _changed_keys_work(
+    resolved: ResolvedPlan, work: Sequence[InventoryTask | CopiedFilesTask], night: EarlierNight
+) -> list[ChangedKeysTask | CopiedFilesTask] | None:
+    """The tasks that read only changed keys of keyed state; None if what they count isn't all that is to be known."""
+    keyed = [task for task in work if isinstance(task, InventoryTask)]
+    if night.counted is None or not can_be_brought_forward(keyed, resolved.plan):
+        return None
+    parts = {operator.hex_id: night.parts(operator) for operator in resolved.source.keyed_operators()}
+    return [ChangedKeysTask(task, parts[task.operator]) if isinstance(task, InventoryTask) else task for task in work]
+
+
+def _to_keep(
+    resolved: ResolvedPlan, work: Sequence[InventoryTask | CopiedFilesTask], inventory: Inventory
+) -> Counted | None:
+    keyed = [task for task in work if isinstance(task, InventoryTask)]
+    if resolved.source.format != "native" or not can_be_brought_forward(keyed, resolved.plan):
+        return None
+    return Counted.of(inventory, resolved.source.metadata)
 
 
 def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:

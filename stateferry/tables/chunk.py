@@ -1,8 +1,10 @@
 """The migrate step of one chunk: reads its key groups and writes new and changed entries as rows of the tables.
 
 It takes a few key groups at a time (a unit) and reads them twice: once for the fingerprints of the keys and, if a key
-is new or changed, once for the rows. Tables never expire rows: expired entries are written too, and readers leave them
-out.
+is new or changed, once for the rows. Of RocksDB's own files it reads only the keys of files that came or went since the
+ledger was written, if that is possible (`changed_keys`).
+
+Tables never expire rows: expired entries are written too, and readers leave them out.
 
 A chunk that is folded is written as a whole, and its new files replace all its files. Keys that haven't changed keep
 the run that they have, so that the runs still tell when a key changed last.
@@ -12,22 +14,25 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from stateferry.migration.counts import StateCounts
-from stateferry.migration.key_hashes import key_lanes
+from stateferry.migration.key_hashes import Lanes, key_lanes
 from stateferry.migration.rules import null_under_ttl
 from stateferry.migration.sections import is_live, parse_blobs, parse_rows
 from stateferry.migration.who_wins import NO_KEYS, KeySets, dropped_nulls, kept_entries, kept_rows, key_sets
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.keyed_file import Section
+from stateferry.savepoint.native_difference import EarlierPart
 from stateferry.savepoint.storage import Location
 from stateferry.serializers.walker import Flags, Positions
 from stateferry.tables import schemas as names
+from stateferry.tables.changed_keys import changed_keys
 from stateferry.tables.content import KeyContents, key_contents
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.files import DataFile, NullsAfterAllError, WrittenFile
@@ -74,6 +79,8 @@ class ChunkTask:
     ledger_folder: str
     ledger_schema: pa.Schema
     folds: bool = False
+    # What the subtasks had when the ledger was written, if keys that haven't changed since needn't be read.
+    earlier: Mapping[int, EarlierPart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,11 @@ def _migrate(task: ChunkTask, began: float, *, infer_required: bool) -> WrittenC
     ):
         work = _ChunkWork(task, entries, ledger)
         known = work.known.keys
-        for sections in units(task.folder, task.chunk) if task.chunk else ():
+        changed = changed_keys(task.folder, task.chunk, task.state, task.earlier) if task.chunk else None
+        if changed is not None:
+            work.leave_all_but(changed.keys)
+        only = changed.of_subtasks if changed is not None else None
+        for sections in units(task.folder, task.chunk, only) if task.chunk else ():
             work.migrate(sections)
         work.add_tombstones()
         work.flush()
@@ -223,6 +234,22 @@ class _ChunkWork:
             self.counts.rows_folded += again.rows_written
             self.counts.keys_folded += again.ledger_rows_written
 
+    def leave_all_but(self, changed: Lanes) -> None:
+        """Counts the known keys that aren't among the changed ones as they are in the ledger; they aren't read."""
+        left = self.known.leave_all_but(changed)
+        self.counts.keys_unchanged += len(left.runs)
+        by_ferry = int(left.ferried.sum()) if self.task.state.knows_ferried else 0
+        self.counts.keys_migrated_by_ferry += by_ferry
+        self.counts.keys_migrated_by_job += int(left.migrated.sum()) - by_ferry
+        self.counts.keys_left += int((~left.migrated).sum())
+        self._count_untouched(left.runs[~left.migrated])
+
+    def _count_untouched(self, runs: Positions) -> None:
+        ages = self.task.run_number - runs
+        self.counts.keys_left_untouched += len(ages)
+        self.counts.keys_left_untouched_for_7_runs += int((ages >= 7).sum())
+        self.counts.keys_left_untouched_for_30_runs += int((ages >= 30).sum())
+
     def _count_migrated(self, keys: KeyStates, migrated: Flags, wanted: Flags) -> Flags:
         """Counts the keys that are migrated and those that are left; returns which of them come from blobs.
 
@@ -234,10 +261,7 @@ class _ChunkWork:
         self.counts.keys_migrated_by_ferry += int((migrated & by_ferry).sum())
         self.counts.keys_migrated_by_job += int((migrated & ~by_ferry).sum())
         self.counts.keys_left += int((~migrated).sum())
-        ages = (self.task.run_number - self.known.runs(keys))[~migrated & ~wanted]
-        self.counts.keys_left_untouched += len(ages)
-        self.counts.keys_left_untouched_for_7_runs += int((ages >= 7).sum())
-        self.counts.keys_left_untouched_for_30_runs += int((ages >= 30).sum())
+        self._count_untouched(self.known.runs(keys)[~migrated & ~wanted])
         return by_ferry
 
     def _write(self, found: _Unit, wanted: Flags, runs: Positions, counts: TableCounts) -> None:

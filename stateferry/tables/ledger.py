@@ -196,6 +196,15 @@ def _hashes(section: Section, starts: Positions, ends: Positions, legacy: Legacy
     return hash_lanes(section.data, starts, ends, (first, second))
 
 
+@dataclass(frozen=True, slots=True)
+class LeftKeys:
+    """Keys of a ledger: the run that wrote each, whether it is migrated, and whether a run of ours has moved it."""
+
+    runs: Positions
+    migrated: Flags
+    ferried: Flags
+
+
 class Ledger:
     """The current rows of a ledger. Keys that have vanished are not among them."""
 
@@ -297,6 +306,14 @@ class Ledger:
         runs = np.zeros(len(numbers), np.int64)
         runs[numbers >= 0] = self._runs[numbers[numbers >= 0]]
         return runs
+
+    def leave_all_but(self, keys: Lanes) -> LeftKeys:
+        """Returns the known keys that aren't among these. It marks them as seen."""
+        numbers = self._index.find(keys)
+        left = self._there.copy()
+        left[numbers[numbers >= 0]] = False
+        self._seen |= left
+        return LeftKeys(self._runs[left], self._migrated[left], self._ferried[left])
 
     def vanished(self) -> Positions:
         """Returns the rows of the table whose keys were not seen."""

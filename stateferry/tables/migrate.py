@@ -21,6 +21,7 @@ from stateferry.migration.rules import Rules
 from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
 from stateferry.savepoint.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, KeyedHeader
 from stateferry.savepoint.metadata import Operator
+from stateferry.savepoint.native_difference import EarlierPart
 from stateferry.savepoint.reader import Savepoint
 from stateferry.tables import schemas as names
 from stateferry.tables.chunk import ChunkTask, WrittenChunk, migrate_chunk
@@ -79,6 +80,14 @@ class MigrateStep:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierSource:
+    """What an earlier run has read: the databases of the operator's subtasks."""
+
+    run_id: str
+    parts: Mapping[int, EarlierPart]
+
+
+@dataclass(frozen=True, slots=True)
 class TableSnapshots:
     """The snapshots that a run made of the tables of one migrated state, by the tables' full names."""
 
@@ -100,12 +109,14 @@ def plan_migrate(
     chunk_bytes: int = TARGET_BYTES,
     at_least: int = 1,
     is_published: bool = False,
+    earlier: EarlierSource | None = None,
 ) -> MigrateStep:
     """Plans the work on one state's tables, and creates the tables if they are missing.
 
     It makes at least `at_least` chunks if there is enough data for them. With `is_published` the ledger says of the
     published savepoint which keys are migrated, else of the source. The tables have the entries of all keys, whatever
-    keys the rules choose.
+    keys the rules choose. If `main` is what the run of the `earlier` source has left, chunks need only read what has
+    changed since.
     """
     chosen, rules = rules.chosen, replace(rules, chosen=None)
     checkpoint = savepoint.metadata.checkpoint_id
@@ -143,7 +154,18 @@ def plan_migrate(
         vanish_threshold,
         (),
     )
-    return step if done else replace(step, chunks=_chunks(step, savepoint, operator, legacy, found, schemas))
+    if done:
+        return step
+    parts: Mapping[int, EarlierPart] = {}
+    if earlier is not None and not is_published and all(_is_of(table, earlier.run_id) for table in found.values()):
+        parts = earlier.parts if rebuild is None else {}
+    return replace(step, chunks=_chunks(step, savepoint, operator, legacy, found, schemas, parts))
+
+
+def _is_of(table: Table, run_id: str) -> bool:
+    """Whether `main` is what the run has committed, and nothing else was done to it since."""
+    main, made = table.snapshot_by_name(MAIN), committed(table, run_id)
+    return main is not None and made is not None and main.snapshot_id == made.snapshot_id
 
 
 def schemas_of(rules: Rules) -> dict[str, pa.Schema]:
@@ -213,6 +235,7 @@ def _chunks(
     legacy: LegacyState,
     found: dict[str, Table],
     schemas: dict[str, Any],
+    earlier: Mapping[int, EarlierPart],
 ) -> tuple[ChunkTask, ...]:
     prior = {} if step.rebuild else files_by_chunk(found[names.KEY_LEDGER], step.ledger.base)
     entries = files_by_chunk(found[names.MAP_ENTRY], step.entries.base) if prior else {}
@@ -240,9 +263,15 @@ def _chunks(
                 f"{folders[names.KEY_LEDGER]}/{folder}",
                 written[names.KEY_LEDGER],
                 number in folded,
+                earlier if number not in folded and _is_whole(chunk, range(first, after)) else {},
             )
         )
     return tuple(tasks)
+
+
+def _is_whole(chunk: Chunk | None, key_groups: range) -> bool:
+    """Whether the chunk has all of the key groups. If not, the ledger may have keys in the others."""
+    return chunk is not None and set(chunk.key_groups) == set(key_groups)
 
 
 def one_chunk(savepoint: Savepoint, operator: Operator, key_groups: range) -> Chunk | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from stateferry.rocksdb.prefixes import Prefixes
 from stateferry.savepoint.chunks import Chunk
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.keyed_file import ENTRY_POSITIONS, MOST_KEPT, WINDOW, KeyedFile, Section
 from stateferry.savepoint.keyed_files import open_keyed
+from stateferry.savepoint.native_file import NativeFile
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 
@@ -58,10 +60,17 @@ class Unit:
         return found
 
 
-def units(folder: Location, chunk: Chunk) -> Iterator[Unit]:
-    """Yields the units of a chunk, each valid until the next one is asked for."""
+def units(
+    folder: Location, chunk: Chunk, changed: Mapping[int, Mapping[int, Prefixes]] | None = None
+) -> Iterator[Unit]:
+    """Yields the units of a chunk, each valid until the next one is asked for.
+
+    Given the keys that have `changed`, by subtask and state id, only these are read.
+    """
     for part in chunk.parts:
         with open_keyed(folder, part.handle, chunk.max_parallelism, part.subtask, wanted=part.key_groups) as file:
+            if changed is not None and isinstance(file, NativeFile):
+                file.only = changed[part.subtask]
             states = keyed_states(file.header, file.name)
             room = _room(file, part.key_groups)
             unit: list[int] = []

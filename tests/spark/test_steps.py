@@ -220,7 +220,7 @@ def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSess
     assert snapshot.run(workers, resolved) == undisturbed
     assert seconds > 0
     assert 0 < head_start.seconds < heard[-1].seconds
-    assert (heard[-1].done, heard[-1].amount) == (len(work), undisturbed.sizes.total())
+    assert (heard[-1].done, heard[-1].amount) == (len(work), undisturbed.inventory.sizes.total())
 
 
 def test_what_goes_wrong_ahead_of_spark_is_said_by_the_step(spark: SparkSession, plan: Path) -> None:

@@ -1,0 +1,185 @@
+"""Measures two nights on RocksDB's own files, between which one key in a hundred was changed by RocksDB itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks import state_processor
+from benchmarks.executing import execute, on_all_cores
+from benchmarks.measuring import Duration, Scale, Subject, expect, in_memory
+from benchmarks.pipeline import run_command
+from benchmarks.sections import ENTRIES_PER_KEY, NOW
+from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
+from stateferry.runs.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
+from stateferry.runs.plan_check import open_source, planned, resolve
+from stateferry.runs.publications import Control
+from stateferry.runs.runs import Run
+from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.metadata import NamedFile, NativeHandle, RelativeFile, Subtask, build_metadata
+from stateferry.savepoint.reader import Savepoint
+from stateferry.steps.pipeline import Pipeline
+from stateferry.steps.workers import Fact, InProcess, Measure, Work
+from tests.support.fetched_jars import java_tool
+
+_PROGRAM = replace(state_processor.PROGRAM, sources=(Path(__file__).parent / "java",))
+_CHANGED_EVERY = 100
+_SHARE, _ROUNDS = 5, 3
+
+
+def next_night(before: Path, after: Path, every: int, *, compacts: bool = False) -> None:
+    """Writes a snapshot in which each so-many-th key of each subtask has another value.
+
+    Files that RocksDB has kept are the same files under the same names; `compacts` has it write all of them anew.
+    """
+    savepoint = Savepoint.open(str(before))
+    after.mkdir()
+    operators = tuple(
+        replace(one, subtasks=tuple(_changed(task, before, after, every, compacts) for task in one.subtasks))
+        for one in savepoint.metadata.operators
+    )
+    metadata = replace(savepoint.metadata, operators=operators, checkpoint_id=savepoint.metadata.checkpoint_id + 1)
+    (after / METADATA).write_bytes(build_metadata(metadata))
+
+
+def _changed(subtask: Subtask, before: Path, after: Path, every: int, compacts: bool) -> Subtask:
+    handle = subtask.keyed
+    assert isinstance(handle, NativeHandle)
+    database, checkpoint = after / f"database-{subtask.index}", after / f"checkpoint-{subtask.index}"
+    database.mkdir()
+    for file in handle.files:
+        os.link(before / file.stream.name, database / file.name)
+    arguments = (database, checkpoint, MAIN_STATE, every, str(compacts).lower())
+    command = [java_tool("java"), "-cp", _PROGRAM.class_path(), "stateferry.benchmark.ChangeKeys", *map(str, arguments)]
+    subprocess.run(command, check=True, capture_output=True)
+    kept = {file.name: file for file in handle.files if file.name.endswith(".sst")}
+    files: list[NamedFile] = []
+    for path in sorted(checkpoint.iterdir()):
+        if path.name in kept:
+            file = kept[path.name]
+        elif path.name.startswith(("CURRENT", "MANIFEST")) or path.suffix == ".sst":
+            file = NamedFile(path.name, RelativeFile(f"{subtask.index}-{path.name}-{after.name}", path.stat().st_size))
+        else:
+            continue
+        os.link(path, after / file.stream.name)
+        files.append(file)
+    os.link(before / handle.meta.name, after / handle.meta.name)
+    shutil.rmtree(database)
+    shutil.rmtree(checkpoint)
+    return replace(subtask, native_keyed=replace(handle, shared=(), private=tuple(files)))
+
+
+def snapshots(scale: Scale) -> tuple[Path, Path]:
+    """The snapshots of two nights."""
+    plain, ours, first, second = (scale.folder / name for name in ("plain", "ours", "first", "second"))
+    write_demo_savepoint(
+        str(plain), DemoState(scale.keys, ENTRIES_PER_KEY, 0, None, NOW, parallelism=2, max_parallelism=128, seed=1)
+    )
+    command = [*run_command(plain, ours)[:2], "--savepoint", str(plain), "--target", str(ours), "--format", "native"]
+    execute(command, scale.folder / "log", environment={"STATEFERRY_HOME": str(scale.folder / "home-of-ours")})
+    # The files that RocksDB writes say which database they are of.
+    next_night(ours, first, _CHANGED_EVERY, compacts=True)
+    next_night(first, second, _CHANGED_EVERY)
+    for folder in (plain, ours):
+        shutil.rmtree(folder)
+    return first, second
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed(InProcess):
+    """Workers that note the processor seconds of each step's tasks."""
+
+    cpu: dict[str, float] = field(default_factory=dict)
+
+    def do(
+        self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
+    ) -> list[Fact]:
+        began = time.process_time()
+        done = super(_Timed, self).do(step, work, fn, measure)
+        self.cpu[step] = self.cpu.get(step, 0) + time.process_time() - began
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """The seconds of the steps of a rehearsal, the processor seconds of their tasks, and what the tables got."""
+
+    seconds: dict[Step, float]
+    cpu: dict[str, float]
+    migrated: MigrateFacts
+
+
+def night(scale: Scale, source: Path, number: int) -> Night:
+    """Rehearses a migration of the source, without Spark."""
+    state = {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "no_flag": True}
+    values = {
+        "source": str(source),
+        "target": str(scale.folder / "target"),
+        "home": str(scale.folder / "home"),
+        "run_id": f"night-{number}",
+        "now": NOW,
+        "rehearse": True,
+        "no_timers": True,
+        "operators": [{"operator": OPERATOR, "states": [state]}],
+    }
+    plan = planned(values)
+    run, workers = Run.create(plan, number), _Timed()
+    in_memory(source)
+    with Control(plan.catalog_uri) as control:
+        lease = control.acquire(plan.job, plan.run_id)
+        try:
+            Pipeline(workers, run, resolve(plan, open_source(plan)), control, lease).carry_out()
+        finally:
+            control.release(lease)
+    run.staged.remove()
+    migrated = run.facts(MigrateFacts)
+    assert migrated is not None
+    seconds = {step: facts.seconds or 0.0 for step in IN_REHEARSAL if (facts := run.facts(FACTS_OF[step])) is not None}
+    return Night(seconds, workers.cpu, migrated)
+
+
+def measure(scale: Scale) -> Iterator[Duration]:
+    """One duration for each step of each night."""
+    with on_all_cores():
+        first, second = snapshots(scale)
+    changed = sum(-(-keys // _CHANGED_EVERY) for keys in _keys_of_subtasks(second))
+    nights: list[tuple[Night, Night]] = []
+    for _ in range(1 + min(scale.rounds, _ROUNDS)):
+        nights.append((night(scale, first, 1), night(scale, second, 2)))
+        (counts,) = nights[-1][1].migrated.counts.values()
+        expect(counts.keys_walked, changed, "keys that were read")
+        expect(counts.rows_written, changed * ENTRIES_PER_KEY, "rows written")
+        shutil.rmtree(scale.folder / "home")
+    befores, afters = zip(*nights[1:], strict=True)
+    for step in IN_REHEARSAL:
+        before = _duration(f"first night: {step}", befores, step)
+        goal = before.median / _SHARE if step in (Step.SNAPSHOT, Step.MIGRATE) else None
+        yield before
+        yield replace(_duration(f"second night, 1 % changed: {step}", afters, step), at_most=goal)
+
+
+def _duration(what: str, nights: Sequence[Night], step: Step) -> Duration:
+    cpu = median(night.cpu[step] for night in nights)
+    return Duration(what, tuple(night.seconds[step] for night in nights), note=f"{cpu:.2f} processor seconds of tasks")
+
+
+def _keys_of_subtasks(source: Path) -> list[int]:
+    """The number of keys of each subtask."""
+    savepoint = Savepoint.open(str(source))
+    (operator,) = savepoint.keyed_operators()
+    found = []
+    for file in savepoint.open_files(operator):
+        (state,) = (number for number, meta in enumerate(file.header.states) if meta.name == MAIN_STATE)
+        found.append(sum(len(one) for group in file.handle.range for one in file.sections_of(group, {state})))
+    return found
+
+
+SUBJECT = Subject(
+    f"Two nights on RocksDB's own files, String -> Long, {ENTRIES_PER_KEY} entries a key, without Spark", measure
+)

@@ -1,0 +1,96 @@
+"""Measures writing rows as RocksDB's own files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measuring import Rate, Scale, Subject, timed
+from stateferry.key_groups import KeyGroupRange
+from stateferry.savepoint.compression import Buffer
+from stateferry.savepoint.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+)
+from stateferry.savepoint.native_writer import NativeFileWriter
+from stateferry.savepoint.storage import Location
+from stateferry.serializers.snapshots import map_snapshot, simple_snapshot
+from stateferry.serializers.types import Scalar
+
+_ENTRIES_PER_KEY = 100
+_KEY_GROUPS = 128
+_ROW = 46
+_GOAL = 8e6
+
+
+def header() -> KeyedHeader:
+    """A MapState<String,Long>."""
+    text, number, namespace = map(simple_snapshot, (Scalar.STRING, Scalar.LONG, Scalar.VOID_NAMESPACE))
+    serializers = ((VALUE_SERIALIZER, map_snapshot(text, number)), (NAMESPACE_SERIALIZER, namespace))
+    return KeyedHeader(
+        False, text, (StateMeta("state", BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, "MAP"),), serializers),)
+    )
+
+
+def rows(entries: int, *, shuffled: bool) -> list[Buffer]:
+    """The rows of each key group, 46 bytes each, in the order of their keys or with each key's entries shuffled."""
+    keys = max(entries // _ENTRIES_PER_KEY, 1)
+    chosen = np.random.default_rng(1)
+    order = np.arange(_ENTRIES_PER_KEY)
+    found: list[list[bytes]] = [[] for _ in range(_KEY_GROUPS)]
+    for key in range(keys):
+        group = key * _KEY_GROUPS // keys
+        begin = bytes([group, 18]) + b"customer-%08d" % key + b"\0\x09"
+        for number in (chosen.permutation(order) if shuffled else order).tolist():
+            whole = begin + b"item%04d" % number
+            value = bytes(1) + (key * _ENTRIES_PER_KEY + number).to_bytes(8, "big")
+            found[group].append(len(whole).to_bytes(4, "big") + whole + len(value).to_bytes(4, "big") + value)
+    return [np.frombuffer(b"".join(of_group), np.uint8).copy() for of_group in found]
+
+
+def write(folder: Path, groups: list[Buffer], *, is_compressed: bool) -> int:
+    """Writes the rows, and returns their number."""
+    writer = NativeFileWriter(
+        Location.of(str(folder)), "bench", header(), KeyGroupRange(0, _KEY_GROUPS - 1), 1, 1,
+        is_compressed=is_compressed,
+    )  # fmt: skip
+    for group, data in enumerate(groups):
+        if len(data):
+            writer.entries(group, 0, data, 0)
+    writer.close()
+    return sum(len(data) for data in groups) // _ROW
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+
+
+def measure(scale: Scale) -> Iterator[Rate]:
+    """One rate for each variant."""
+    folder = scale.folder / "native"
+    count = max(scale.entries // _ENTRIES_PER_KEY, 1) * _ENTRIES_PER_KEY
+    for what, shuffled, is_compressed, goal in (
+        ("in order, snappy", False, True, _GOAL),
+        ("in order, not compressed", False, False, None),
+        ("each key's entries shuffled, snappy", True, True, None),
+    ):
+        groups = rows(count, shuffled=shuffled)
+        timing = timed(
+            count,
+            partial(write, folder, groups, is_compressed=is_compressed),
+            scale.rounds,
+            before=partial(_clear, folder),
+        )
+        yield Rate(what, "entries", timing, goal)
+
+
+SUBJECT = Subject("Rows of a MapState<String,Long>, 46 bytes each, into RocksDB's own files, on disk", measure)

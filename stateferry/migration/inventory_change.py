@@ -1,0 +1,131 @@
+"""The inventory of a native snapshot by what has changed since an earlier one: only rows of changed keys are read.
+
+They are read in both snapshots: what the new one has of them is added to the earlier inventory, what the earlier one
+had is taken off. The digest of a key group follows in the same way (`RowSum`), so that the validation, which reads all
+rows, compares the result with what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stateferry.errors import StateferryError
+from stateferry.migration.counts import InventoryCounts
+from stateferry.migration.inventory import CopiedFilesTask, Inventory, InventoryTask
+from stateferry.savepoint.chunks import FilePart
+from stateferry.savepoint.metadata import NativeHandle
+from stateferry.savepoint.native_difference import EarlierPart, difference
+from stateferry.savepoint.native_file import NativeFile
+from stateferry.savepoint.row_sum import RowSum
+
+
+@dataclass(slots=True)
+class InventoryChange:
+    """What a snapshot has of the changed keys, and what the earlier one had of them.
+
+    `sums` are the digests of the rows that came, without those of the rows that went, by file and key group.
+    """
+
+    found: Inventory = field(default_factory=Inventory)
+    gone: Inventory = field(default_factory=Inventory)
+    sums: dict[tuple[str, int], RowSum] = field(default_factory=dict)
+
+    def add(self, other: InventoryChange) -> None:
+        """Adds what was found elsewhere."""
+        self.found.add(other.found)
+        self.gone.add(other.gone)
+        self.sums |= other.sums
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKeysTask:
+    """The changes in one chunk, whose subtasks had the `earlier` parts."""
+
+    all: InventoryTask
+    earlier: Mapping[int, EarlierPart]
+
+    def take(self) -> InventoryChange | None:
+        """Reads the changed keys; returns None if that isn't possible, or would take no less than to read all."""
+        change = InventoryChange()
+        try:
+            done = all(self._take(part, change) for part in self.all.chunk.parts)
+        except StateferryError:
+            # The earlier snapshot may be gone. What is wrong with the later one is said by whoever reads all of it.
+            return None
+        return change if done else None
+
+    def _take(self, part: FilePart, change: InventoryChange) -> bool:
+        earlier, groups, width = self.earlier.get(part.subtask), part.key_groups, self.all.chunk.max_parallelism
+        if earlier is None or not isinstance(part.handle, NativeHandle):
+            return False
+        with (
+            NativeFile(self.all.folder, part.handle, width, part.subtask, change.found.read, groups) as new,
+            NativeFile(earlier.folder, earlier.handle, width, part.subtask, None, groups) as old,
+        ):
+            differing = difference(new, old, earlier.identities)
+            if differing is None or (changed := differing.changed(self._groups(new))) is None:
+                return False
+            new.only = old.only = changed
+            self.all.count(new, groups, change.found)
+            self.all.count(old, groups, change.gone)
+            for key_group in groups:
+                change.sums[part.handle.meta.name, key_group] = new.sums[key_group] - old.sums[key_group]
+        return True
+
+    def _groups(self, file: NativeFile) -> list[frozenset[int]]:
+        """Returns the states whose rows of one key count together, and each other state by itself."""
+        ids = {state.name: number for number, state in enumerate(file.header.states)}
+        groups: list[frozenset[int]] = []
+        for rules in self.all.rules:
+            together = {ids[name] for name in (rules.legacy.name, rules.new_name, rules.flag_name) if name in ids}
+            # Two legacy states may share a flag.
+            for other in [group for group in groups if group & together]:
+                groups.remove(other)
+                together |= other
+            groups.append(frozenset(together))
+        taken = frozenset().union(*groups)
+        return groups + [frozenset([state]) for state in ids.values() if state not in taken]
+
+
+def take_changes(task: ChangedKeysTask | CopiedFilesTask) -> InventoryChange | None:
+    """Does a task. Files that are copied are read as a whole."""
+    return InventoryChange(task.take()) if isinstance(task, CopiedFilesTask) else task.take()
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierInventory:
+    """An earlier inventory, as far as it can be brought forward: see `Inventory`."""
+
+    entries: Mapping[tuple[str, str, int], int]
+    sizes: Mapping[tuple[str, str, int], int]
+    met: Mapping[tuple[str, str], InventoryCounts]
+    sums: Mapping[tuple[str, int], RowSum]
+
+    def with_changes(self, change: InventoryChange, files: Mapping[str, str]) -> Inventory | None:
+        """Returns the inventory of the later snapshot; None if the two don't fit.
+
+        `files` are the names that its databases had in the earlier snapshot.
+        """
+        made = Inventory(read=change.found.read)
+        for counts, before, found, gone in (
+            (made.entries, self.entries, change.found.entries, change.gone.entries),
+            (made.sizes, self.sizes, change.found.sizes, change.gone.sizes),
+        ):
+            counts.update(before)
+            counts.update(found)
+            counts.subtract(gone)
+            if min(counts.values(), default=0) < 0:
+                return None
+        made.entries, made.sizes = +made.entries, +made.sizes
+        for state, counted in self.met.items():
+            met = made.met.setdefault(state, InventoryCounts())
+            met.add(counted)
+            met.add(change.found.met.get(state, InventoryCounts()))
+            met.take_off(change.gone.met.get(state, InventoryCounts()))
+        # Each key group that was read then must have been looked at now.
+        if {(files[file], key_group) for file, key_group in change.sums} != self.sums.keys():
+            return None
+        for (file, key_group), sum_ in change.sums.items():
+            made.read.add(file, key_group, (self.sums[files[file], key_group] + sum_).text)
+        return made

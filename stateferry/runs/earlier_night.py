@@ -1,0 +1,165 @@
+"""The rehearsal before this one, if this one can go on from what that one has read.
+
+Both must be rehearsals of the same plan, and the earlier one must be the job's newest other run and green: after a run
+that has failed, everything is read. Its source must still be there, as it was then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import ClassVar
+
+from stateferry.digests import digest_of, new_hasher
+from stateferry.errors import StateferryError
+from stateferry.migration.counts import InventoryCounts
+from stateferry.migration.inventory import Inventory, InventoryTask
+from stateferry.migration.inventory_change import EarlierInventory
+from stateferry.runs.facts import RunFacts, SnapshotFacts
+from stateferry.runs.plan import MigrationPlan
+from stateferry.runs.plan_check import ResolvedPlan, open_source
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run, runs_of
+from stateferry.savepoint.bytes_read import SST, WHOLE, BytesRead
+from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.metadata import Metadata, NativeHandle, Operator
+from stateferry.savepoint.native_difference import EarlierPart
+from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.row_sum import RowSum
+
+_OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(RunFacts):
+    """What the snapshot counted, as far as it doesn't depend on the time; it is kept if nothing does.
+
+    `entries` and `sizes` have a number for each key group, separated by spaces, and `met` has counts; all are by
+    `operator id/state`. `by` is the version that counted.
+    """
+
+    name: ClassVar[str] = "counted"
+
+    by: str = ""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    met: Mapping[str, InventoryCounts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, inventory: Inventory, metadata: Metadata) -> Counted:
+        """The facts of an inventory."""
+        key_groups = {operator.hex_id: operator.max_parallelism for operator in metadata.operators}
+
+        def by_state(of: Mapping[tuple[str, str, int], int]) -> dict[str, str]:
+            return {
+                f"{operator}/{state}": " ".join(
+                    f"{of.get((operator, state, group), 0)}" for group in range(key_groups[operator])
+                )
+                for operator, state in dict.fromkeys((operator, state) for operator, state, _ in of)
+            }
+
+        met = {f"{operator}/{state}": counts for (operator, state), counts in inventory.met.items()}
+        return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met)
+
+    def to_inventory(self, read: BytesRead) -> EarlierInventory:
+        """The inventory; `read` are the digests of the same snapshot."""
+        entries, sizes = (
+            {(*_parts(name), group): count for name, line in of.items() for group, count in enumerate(_counts(line))}
+            for of in (self.entries, self.sizes)
+        )
+        sums = {
+            (file, part): sum_
+            for file, parts in read.files.items()
+            for part, digest in parts.items()
+            if part >= 0 and (sum_ := RowSum.of_text(digest)) is not None
+        }
+        return EarlierInventory(entries, sizes, {_parts(name): counts for name, counts in self.met.items()}, sums)
+
+
+def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> bool:
+    """Whether what these tasks count follows from the inventory before and the keys that have changed since.
+
+    Counts that depend on the time don't, nor does what is the largest of its kind.
+    """
+    return (
+        plan.rehearse
+        and not plan.lazy
+        and not any(
+            task.aging or task.heavy_groups or task.possible_flags or any(state.ttl for state in task.states.values())
+            for task in tasks
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierNight:
+    """An earlier rehearsal: its source, the digests of what it read, and what it counted if that can be used."""
+
+    run_id: str
+    source: Savepoint
+    read: BytesRead
+    counted: Counted | None
+
+    def parts(self, operator: Operator) -> dict[int, EarlierPart]:
+        """The databases that the operator's subtasks had then."""
+        before = next((one for one in self.source.metadata.operators if one.id == operator.id), None)
+        if before is None or before.max_parallelism != operator.max_parallelism:
+            return {}
+        identities = {file: parts[SST] for file, parts in self.read.files.items() if SST in parts}
+        return {
+            subtask.index: EarlierPart(self.source.folder, subtask.native_keyed, identities)
+            for subtask in before.subtasks
+            if subtask.native_keyed is not None
+        }
+
+    def files(self, operator: Operator) -> dict[str, str]:
+        """The names of the subtasks' databases then, by those of now."""
+        before = self.parts(operator)
+        return {
+            handle.meta.name: before[subtask.index].handle.meta.name
+            for subtask in operator.subtasks
+            if isinstance(handle := subtask.keyed, NativeHandle) and subtask.index in before
+        }
+
+
+def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
+    """The rehearsal from which this one can go on, or None."""
+    plan = resolved.plan
+    if not plan.rehearse or plan.lazy or plan.reverse or resolved.source.format != "native":
+        return None
+    newest = next((run for run in runs_of(plan.home, plan.job) if run.run_id != plan.run_id), None)
+    if newest is None or newest.plan is None or newest.state is not RunState.VERIFIED or not _alike(newest.plan, plan):
+        return None
+    run = Run(newest.plan, newest.folder)
+    facts, counted = run.facts_if_sound(SnapshotFacts), run.facts_if_sound(Counted)
+    if facts is None or facts.read is None:
+        return None
+    read = BytesRead.of_facts(facts.read)
+    try:
+        source = open_source(newest.plan)
+        hasher = new_hasher()
+        hasher.update(source.folder.child(METADATA).read())
+    except StateferryError:
+        # Whatever is wrong with the earlier source, this run needs no more than its own.
+        return None
+    if read.files.get(METADATA, {}).get(WHOLE) != digest_of(hasher):
+        return None
+    return EarlierNight(run.plan.run_id, source, read, counted if counted and counted.by == _version() else None)
+
+
+def _alike(one: MigrationPlan, other: MigrationPlan) -> bool:
+    return one.model_dump(exclude=_OF_ONE_NIGHT) == other.model_dump(exclude=_OF_ONE_NIGHT)
+
+
+def _counts(line: str) -> list[int]:
+    return [int(count) for count in line.split()]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    operator, _, state = name.partition("/")
+    return operator, state
+
+
+def _version() -> str:
+    return version("stateferry")

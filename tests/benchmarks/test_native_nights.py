@@ -1,0 +1,19 @@
+"""The benchmark of native nights: RocksDB has changed what it says, and the second night reads no more than that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import native_nights
+from benchmarks.measuring import Scale
+
+pytestmark = pytest.mark.flink
+
+
+@pytest.mark.full
+def test_the_steps_of_both_nights_are_measured(tmp_path: Path) -> None:
+    lines = list(native_nights.measure(Scale(tmp_path, keys=2_000, rounds=1)))
+    assert len(lines) == 8
+    assert [line.at_most is not None for line in lines] == [False, True, False, True, False, False, False, False]

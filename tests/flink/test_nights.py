@@ -1,0 +1,33 @@
+"""Nights on what real Flink writes: a checkpoint whose files are those of the one before, under other names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.flink.harness import FlinkHarness
+from tests.flink.jars import VERSIONS
+from tests.flink.scenarios import SCENARIOS
+from tests.steps.test_nights_since import facts_of, run, run_on_everything, totals, walked, went_on
+
+pytestmark = pytest.mark.flink
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_that_was_started_again_has_the_files_it_had(
+    version: str, flink: Callable[[str], FlinkHarness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"execution.checkpointing.incremental": "true"}
+    job = replace(SCENARIOS["legacy-string-long"], rounds=3, backend="rocksdb", inline_threshold=0, settings=settings)
+    first = flink(version).make_in_place(job, format_="CHECKPOINT").path
+    second = flink(version).carry(first, job, format_="CHECKPOINT")
+    run(first, tmp_path, 1, no_timers=False)
+    report, since = run(second, tmp_path, 2, no_timers=False)
+    everything = run_on_everything(second, tmp_path, 2, monkeypatch, no_timers=False)
+    assert report.is_green
+    assert facts_of(since) == facts_of(everything)
+    assert (went_on(since), walked(since)) == (True, 0)
+    assert totals(since)["keys_unchanged"] == totals(everything)["keys_new"] > 100

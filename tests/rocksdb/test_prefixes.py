@@ -1,0 +1,99 @@
+"""Scans that read only some keys: what they give of these is what a scan of everything gives."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from stateferry.rocksdb import scan as scans
+from stateferry.rocksdb.database import Database
+from stateferry.rocksdb.files import read_pieces
+from stateferry.rocksdb.prefixes import Prefixes
+from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored
+
+GROUPS = 4
+
+
+def rows(opened: Database, only: Prefixes | None) -> Iterator[tuple[bytes, bytes]]:
+    out, positions = np.zeros(1 << 14, np.uint8), np.zeros((3, 64), np.int64)
+    with opened.scan("state", 1, 0, GROUPS, 300, only=only) as scan:
+        needed = 1
+        while needed:
+            found = scan.read(GROUPS, out, 0, tuple(positions))  # type: ignore[arg-type]
+            starts, key_ends, ends = positions[:, : found.rows]
+            chosen = np.ones(found.rows, np.bool_) if only is None else only.rows_of(out, starts, key_ends)
+            for start, key_end, end in zip(starts[chosen], key_ends[chosen], ends[chosen], strict=True):
+                yield out[start + 4 : key_end].tobytes(), out[key_end + 4 : end].tobytes()
+            needed = found.needed
+
+
+def key(chosen: random.Random) -> bytes:
+    return bytes([chosen.randrange(GROUPS)]) + b"key-%02d" % chosen.randrange(30) + b"/%d" % chosen.randrange(4)
+
+
+def run_of(chosen: random.Random, entries: int, sequence: int) -> list[Entry]:
+    kinds = [VALUE, VALUE, VALUE, DELETE, SINGLE_DELETE, MERGE]
+    keys = {key(chosen) for _ in range(entries)}
+    return [
+        (one, sequence + at, chosen.choice(kinds), bytes([chosen.randrange(256)]) * chosen.randrange(60))
+        for at, one in enumerate(sorted(keys))
+    ]
+
+
+def split(entries: list[Entry], files: int) -> list[list[Entry]]:
+    bounds = [len(entries) * at // files for at in range(files + 1)]
+    return [entries[begin:end] for begin, end in itertools.pairwise(bounds) if begin < end]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_scan_of_some_keys_gives_what_a_scan_of_all_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "_MOST_BETWEEN", seed % 3 * 150)
+    chosen = random.Random(seed)
+    runs = [run_of(chosen, 60, 2000), run_of(chosen, 100, 1000), run_of(chosen, 300, 1)][seed % 3 :]
+    levels = [0, 0, 1][seed % 3 :]
+    options = {"compression": SNAPPY * (seed % 2), "two_levels": seed % 5 == 0, "user_keys": seed % 7 != 0}
+    opened = Database(
+        stored(
+            database([split(run, 1 + 2 * level) for run, level in zip(runs, levels, strict=True)], levels, **options)
+        ),
+        "it",
+    )
+    everything = list(rows(opened, None))
+    wanted = [one[: chosen.choice([1, 5, 7, 9])] for one in (key(chosen) for _ in range(chosen.randrange(8)))]
+    only = Prefixes.of(wanted)
+    assert list(rows(opened, only)) == [row for row in everything if row[0].startswith(tuple(wanted))]
+
+
+def test_blocks_without_a_wanted_key_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "_MOST_BETWEEN", 0)
+    entries = [(b"\0key-%04d" % number, 1, VALUE, bytes(50)) for number in range(1000)]
+    opened = Database(stored(database([[entries]], [1], compression=0)), "it")
+    read = 0
+
+    def counting(file: object, stored_file: object, pieces: list[tuple[int, int]], slack: int) -> object:
+        nonlocal read
+        read += sum(size for _, size in pieces)
+        return read_pieces(file, stored_file, pieces, slack)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scans, "read_pieces", counting)
+    assert [one for one, _ in rows(opened, Prefixes.of([b"\0key-0007", b"\0key-0500"]))] == [
+        b"\0key-0007", b"\0key-0500",
+    ]  # fmt: skip
+    assert 0 < read < 1500
+
+
+def test_all_entries_of_a_file_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "PORTION", 256)
+    entries = [*run_of(random.Random(1), 200, 1), (b"\x01large", 5, VALUE, bytes(5000))]
+    opened = Database(stored(database([[sorted(entries)]], [0])), "it")
+    found = [
+        data[start + 4 : end].tobytes()
+        for table in opened.files("state", 1, 1, 3)
+        for data, starts, ends in scans.entries_of(table, 1, 1, 3)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    assert found == [one for one, *_ in sorted(entries) if 1 <= one[0] < 3]
