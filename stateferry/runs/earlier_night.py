@@ -94,12 +94,16 @@ def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> b
 
 @dataclass(frozen=True, slots=True)
 class EarlierNight:
-    """An earlier rehearsal: its source, the digests of what it read, and what it counted if that can be used."""
+    """An earlier rehearsal: its source, the digests of what it read, and what it counted if that can be used.
+
+    To read everything it took, or would have taken, `seconds_per_byte` of state.
+    """
 
     run_id: str
     source: Savepoint
     read: BytesRead
     counted: Counted | None
+    seconds_per_byte: float
 
     def parts(self, operator: Operator) -> dict[int, EarlierPart]:
         """The databases that the operator's subtasks had then."""
@@ -145,7 +149,9 @@ def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
         return None
     if read.files.get(METADATA, {}).get(WHOLE) != digest_of(hasher):
         return None
-    return EarlierNight(run.plan.run_id, source, read, counted if counted and counted.by == _version() else None)
+    seconds = (facts.seconds or 0.0) if facts.of_all is None else facts.of_all
+    can_use = counted is not None and counted.by == _version()
+    return EarlierNight(run.plan.run_id, source, read, counted if can_use else None, seconds / max(facts.size, 1))
 
 
 def _alike(one: MigrationPlan, other: MigrationPlan) -> bool:

@@ -173,6 +173,9 @@ class SnapshotFacts(TimedFacts):
 
     `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
     writes them. `lazy` says what a lazy run moves of each legacy state. Earlier versions kept no `ages` and no `read`.
+
+    If only what has changed since another night was read, `of_all` are the seconds that reading everything would have
+    taken, by the newest night that did.
     """
 
     name: ClassVar[str] = Step.SNAPSHOT.value
@@ -183,6 +186,7 @@ class SnapshotFacts(TimedFacts):
     notes: tuple[str, ...] = ()
     read: Mapping[str, str] | None = None
     lazy: tuple[LazyChoice, ...] | None = None
+    of_all: float | None = None
 
     @property
     def rows(self) -> int:

@@ -60,8 +60,8 @@ def earlier_rehearsals(run: Run) -> Iterator[Run]:
 
 
 def conversion_seconds(run: Run) -> float:
-    """The seconds by the clock of the steps of an outage that a rehearsal has too."""
-    times = times_of(run)
+    """The seconds by the clock of the steps of an outage that a rehearsal has too, if everything is read."""
+    times = _whole_times_of(run)
     return sum(times[part].wall for part in (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE) if part in times)
 
 
@@ -168,7 +168,16 @@ def times_of(run: Run) -> dict[str, Taken]:
 
 
 def _timed(run: Run) -> TimedRun:
-    return TimedRun(size_of(run), times_of(run), flink_work(run))
+    return TimedRun(size_of(run), _whole_times_of(run), flink_work(run))
+
+
+def _whole_times_of(run: Run) -> dict[str, Taken]:
+    """The times of the parts, as if the snapshot had read everything, as in a cut-over it does."""
+    times, snapshot = times_of(run), run.facts_if_sound(SnapshotFacts)
+    if snapshot is not None and snapshot.of_all is not None and SnapshotFacts.name in times:
+        taken = times[SnapshotFacts.name]
+        times[SnapshotFacts.name] = Taken(taken.wall - taken.work + snapshot.of_all, snapshot.of_all)
+    return times
 
 
 def _began_at(run: Run) -> int | None:

@@ -302,7 +302,7 @@ class Pipeline:
         source_check.note_metadata(self.resolved.source, inventory.read, self.run.plan.files_from)
         notes = option_notes(self.resolved, inventory, ages)
         if counts.since is not None:
-            notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since}"]
+            notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since.run_id}"]
         if counts.counted is not None:
             self.run.keep(counts.counted)
         self.run.keep(layout_of(self.resolved.source.metadata))
@@ -314,7 +314,10 @@ class Pipeline:
         choices = choose(self.run.plan, inventory.ranks, rate) if self.run.plan.lazy else None
         for choice in choices or ():
             self.say(f"lazy: {choice.line}")
-        return snapshot.facts(self.resolved, inventory, ages, notes, choices)
+        facts = snapshot.facts(self.resolved, inventory, ages, notes, choices)
+        if counts.since is not None:
+            facts = replace(facts, of_all=round(counts.since.seconds_per_byte * facts.size, 3))
+        return facts
 
     def _ask_for_known_keys(self) -> None:
         plan = self.run.plan

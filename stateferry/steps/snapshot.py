@@ -44,12 +44,12 @@ _CHANGED_BYTES: Measure[InventoryChange | None] = Measure("B", lambda one: one.f
 class CountedSource:
     """What the step counted.
 
-    `counted` is kept for the next night, if that can go on from it. `since` is the run from which this one went on.
+    `counted` is kept for the next night, if that can go on from it. `since` is the night from which this one went on.
     """
 
     inventory: Inventory
     counted: Counted | None
-    since: str | None = None
+    since: EarlierNight | None = None
 
 
 def run(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None = None) -> CountedSource:
@@ -90,7 +90,7 @@ def _since(
     inventory = night.counted.to_inventory(night.read).with_changes(change, files)
     if inventory is None:
         return None
-    return CountedSource(inventory, _to_keep(resolved, work, inventory), night.run_id)
+    return CountedSource(inventory, _to_keep(resolved, work, inventory), night)
 
 
 def _changed_keys_work(

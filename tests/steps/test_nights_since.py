@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from stateferry.durations import now_ms
 from stateferry.errors import RejectedError
 from stateferry.runs import source_check
 from stateferry.runs.earlier_night import Counted
 from stateferry.runs.facts import MigrateFacts, SnapshotFacts
 from stateferry.runs.plan_check import open_source, planned, resolve
+from stateferry.runs.prediction import part_times, predicted_after
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
 from stateferry.runs.runs import Run
@@ -53,7 +55,7 @@ def run(source: Path, folder: Path, number: int, *, job: str = "nights", **optio
     }
     plan = planned(values | options)
     resolved = resolve(plan, open_source(plan))
-    run = Run.create(plan, number + 1)
+    run = Run.create(plan, now_ms())
     with Control(plan.catalog_uri) as control:
         lease = control.acquire(plan.job, plan.run_id)
         try:
@@ -186,6 +188,21 @@ def test_only_changed_keys_are_read(tmp_path: Path, rows_read: Callable[[], int]
     assert (went_on(since), walked(since)) == (True, 4)
     # Rescale and validation read all rows. The snapshot reads four keys twice, the migrate step once.
     assert of_first - rows_read() == 2 * KEYS - 3 * 4
+
+
+def test_what_is_predicted_for_a_cut_over_counts_with_reading_everything(tmp_path: Path) -> None:
+    database, (first, second) = nights(tmp_path)
+    _, one = run(first, tmp_path, 1)
+    facts = one.facts(SnapshotFacts)
+    assert facts is not None
+    one.keep(replace(facts, seconds=1000.0))
+    _, two = run(second, tmp_path, 2)
+    database.flush(database.state.with_changes(blobs={**database.state.blobs, "key-9": ({"u": 1}, NOW)}))
+    _, three = run(database.checkpoint(3), tmp_path, 3)
+    for night in (two, three):
+        assert went_on(night)
+        assert part_times(night)[0].seconds < 100
+        assert predicted_after(night).seconds["snapshot"] == pytest.approx(1000, rel=0.1)
 
 
 @pytest.mark.parametrize("ttl", [False, True])
