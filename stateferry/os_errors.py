@@ -39,6 +39,8 @@ _STAYS = re.compile(
     r"|signature|unrecognized.?client|no.?such.?(bucket|key)|not.?found|does not exist",
     re.IGNORECASE,
 )
+# If the answer to the end of an upload was lost, the driver asks again, and the store knows no such upload any more.
+_UPLOAD_LOST = re.compile(r"no.?such.?upload|\(http status 40[04]\) during CompleteMultipartUpload", re.IGNORECASE)
 # Hadoop's library gives this for every failure without a number of its own.
 _HADOOPS_OWN = 255
 _LIBRARIES = ("libjvm", "libhdfs")
@@ -54,7 +56,10 @@ def may_pass(error: Exception) -> bool:
         return True
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
         return False
-    return _PASSES.search(str(error)) is not None and _STAYS.search(str(error)) is None
+    text = str(error)
+    if _UPLOAD_LOST.search(text):
+        return True
+    return _PASSES.search(text) is not None and _STAYS.search(text) is None
 
 
 def told(error: Exception, place: str = "", what: str = "reached") -> StateferryError:

@@ -45,6 +45,14 @@ FULL, UNREADABLE = "/dev/full", "/proc/self/mem"
         (OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body."), False),
         (OSError("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation"), False),
         (OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation"), False),
+        (
+            OSError("AWS Error UNKNOWN (HTTP status 400) during CompleteMultipartUpload operation: Unable to parse"),
+            True,
+        ),
+        (
+            OSError("AWS Error NO_SUCH_UPLOAD during CompleteMultipartUpload operation: The upload does not exist."),
+            True,
+        ),
         # As Arrow says of a file that is none of its kind: damage, however often it is read.
         (OSError("Couldn't deserialize thrift: TProtocolException: Invalid data"), False),
         (OSError("Unexpected end of stream: Page was smaller (5) than expected (9)"), False),

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from stateferry.errors import StateferryError
 from stateferry.pages.run_view import RunView
 from stateferry.runs.facts import Began
 from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run, check_home, run_folders
+from stateferry.runs.runs import Run, check_home, run_stamps
 from stateferry.savepoint.storage import Location
 
 # Pages of so many readers show the same look at the folders.
 _FRESH_SECONDS = 2.0
-# On object stores folders have no time of change.
+# The runs on an object store are listed less often.
 _REMOTE_SECONDS = 30.0
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    stamp: tuple[int, ...]
+    stamp: tuple[object, ...]
     row: RunRow
 
 
@@ -67,23 +69,23 @@ class RunRows:
 
     def _read(self) -> None:
         check_home(self._home)
-        kept: dict[str, _Kept] = {}
-        for folder in run_folders(self._home):
-            try:
-                kept[folder.path] = self._look(folder)
-            except (StateferryError, OSError) as error:
-                kept[folder.path] = _Kept((), RunRow(folder.parent.name, folder.name, folder.shown, problem=str(error)))
-        self._kept = kept
+        is_local = Location.of(self._home).is_local
+        # An object store takes long for each answer.
+        with ThreadPoolExecutor(1 if is_local else _AT_ONCE, "run-rows") as threads:
+            looks = threads.map(lambda one: (one[0].path, self._look(*one)), run_stamps(self._home))
+            self._kept = kept = dict(looks)
         rows = (one.row for one in kept.values())
         self._rows = tuple(sorted(rows, key=lambda row: (row.planned_at, row.run_id), reverse=True))
         self._read_at = time.monotonic()
 
-    def _look(self, folder: Location) -> _Kept:
+    def _look(self, folder: Location, stamp: tuple[object, ...]) -> _Kept:
         before = self._kept.get(folder.path)
-        stamp = tuple(folder.child(name).modified_at() for name in ("state.json", "report.json", "steps"))
-        if before is not None and folder.is_local and before.stamp == stamp:
+        if before is not None and before.stamp == stamp:
             return before
-        return _Kept(stamp, row_of(Run.open(folder)))
+        try:
+            return _Kept(stamp, row_of(Run.open(folder)))
+        except (StateferryError, OSError) as error:
+            return _Kept((), RunRow(folder.parent.name, folder.name, folder.shown, problem=str(error)))
 
 
 def row_of(run: Run) -> RunRow:

@@ -25,6 +25,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -50,6 +51,7 @@ from stateferry.savepoint.storage import Location
 
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
 _PLAN, _FORMAT = "plan.json", "format.json"
+_AT_ONCE = 16
 
 Facts = TypeVar("Facts", bound=RunFacts)
 
@@ -336,13 +338,37 @@ def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
     """The runs of the job, or of all jobs, the newest first."""
     check_home(home)
     jobs = [_runs(home).child(folder_name(job))] if job is not None else _runs(home).folders()
-    runs = [_summary(of_job.name, folder) for of_job in jobs for folder in of_job.folders()]
+    folders = [folder for of_job in jobs for folder in of_job.folders()]
+    if _runs(home).is_local:
+        runs = list(map(_summary, folders))
+    else:
+        # A store takes long for each answer, and there may be years of nights.
+        with ThreadPoolExecutor(_AT_ONCE, "runs") as threads:
+            runs = list(threads.map(_summary, folders))
     return sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
 
 
 def run_folders(home: str) -> list[Location]:
     """The folders of all runs, in no order."""
     return [folder for job in _runs(home).folders() for folder in job.folders()]
+
+
+def run_stamps(home: str) -> list[tuple[Location, tuple[object, ...]]]:
+    """The folders of all runs, each with a value that changes when anything in the folder does.
+
+    On an object store this is one listing of all of them.
+    """
+    runs = _runs(home)
+    if runs.is_local:
+        names = ("state.json", "report.json", "steps")
+        return [(folder, tuple(folder.child(name).modified_at() for name in names)) for folder in run_folders(home)]
+    found: dict[tuple[str, str], list[object]] = {}
+    for one in runs.listed(recursive=True):
+        job, _, rest = one.location.path.removeprefix(f"{runs.path}/").partition("/")
+        run_id, _, name = rest.partition("/")
+        if name and not one.is_folder:
+            found.setdefault((job, run_id), []).append((name, one.modified_at, one.size))
+    return [(runs.child(job).child(run_id), tuple(stamp)) for (job, run_id), stamp in found.items()]
 
 
 def asked_for_before(plan: MigrationPlan, now_is_enough: Collection[RunState] = ()) -> Run | None:
@@ -368,7 +394,7 @@ def check_home(home: str) -> int:
     return FIRST if content is None else check_format(content.get(FIELD), f"the home {file.parent.shown}")
 
 
-def _summary(job_folder: str, folder: Location) -> RunSummary:
+def _summary(folder: Location) -> RunSummary:
     try:
         run = Run._opened(folder)
         return RunSummary(run.plan.job, run.plan.run_id, folder, run.plan, run.changes())
@@ -376,7 +402,7 @@ def _summary(job_folder: str, folder: Location) -> RunSummary:
         # This error passes. If the run were listed as unreadable now, another run might be started instead of this one.
         raise
     except StateferryError as error:
-        return RunSummary(job_folder, folder.name, folder, None, (), str(error))
+        return RunSummary(folder.parent.name, folder.name, folder, None, (), str(error))
 
 
 def _write(file: Location, text: str) -> None:

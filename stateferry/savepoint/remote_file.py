@@ -13,7 +13,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from stateferry.errors import PassingError
 from stateferry.savepoint.naming import naming
@@ -21,7 +21,9 @@ from stateferry.savepoint.naming import naming
 # The first piece that a reader gets after a jump; the longer it reads on, the more is asked for.
 _LEAST = 1 << 18
 _PIECE = 4 << 20
+# Of one file, and of all files that a process has open; but of each file `_LEAST`.
 _MOST_AHEAD = 16 << 20
+_ALL_AHEAD = 64 << 20
 _PART = 8 << 20
 # Of all files that a process has open, so many requests are on their way at a time.
 _AT_ONCE = 16
@@ -37,8 +39,11 @@ class _Piece:
 class RemoteInput:
     """A file for reading, which can seek. Errors name it."""
 
+    _open: ClassVar[int] = 0
+
     def __init__(self, file: Any, name: str) -> None:
         self._file, self._name = file, name
+        RemoteInput._open += 1
         self._size = int(file.size())
         self._position = 0
         # These lie one behind the other, up to `_asked`.
@@ -101,16 +106,17 @@ class RemoteInput:
     def _piece(self, wanted: int) -> _Piece:
         """Returns the piece at the position, and asks for those behind it."""
         pieces, position = self._pieces, self._position
+        most = max(min(_MOST_AHEAD, _ALL_AHEAD // RemoteInput._open), _LEAST)
         if pieces and not pieces[0].start <= position < pieces[0].end:
-            self._ahead = min(2 * self._ahead, _MOST_AHEAD)
+            self._ahead *= 2
         while pieces and not pieces[0].start <= position < pieces[0].end:
             pieces.popleft().data.cancel()
         if not pieces and position != self._asked:
             self._asked, self._ahead = position, _LEAST
         start, end = self._expected
         is_expected = start <= position < end
-        ahead = _MOST_AHEAD if is_expected else max(self._ahead, min(wanted, _MOST_AHEAD))
-        until = min(position + ahead, end if is_expected else self._size)
+        self._ahead = most if is_expected else min(max(self._ahead, wanted), most)
+        until = min(position + self._ahead, end if is_expected else self._size)
         while self._asked < until:
             after = min(self._asked + _PIECE, until)
             data = _requests(os.getpid()).submit(self._file.read_at, after - self._asked, self._asked)
@@ -121,6 +127,7 @@ class RemoteInput:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
+            RemoteInput._open -= 1
             while self._pieces:
                 self._pieces.popleft().data.cancel()
             with naming(self._name):

@@ -24,8 +24,6 @@ _OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 _GOOGLE = ("gs", "gcs")
 # Without this the driver tries for a quarter of an hour.
 _GOOGLE_RETRIES = "retry_limit_seconds=60"
-
-
 # What other machines need to find an S3 store; credentials they must have by themselves.
 PLACE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 

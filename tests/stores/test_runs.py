@@ -13,6 +13,8 @@ import pytest
 
 from stateferry.cli import main
 from stateferry.errors import StateferryError
+from stateferry.pages import run_rows
+from stateferry.pages.run_rows import RunRow, RunRows
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState, StateChange
 from stateferry.runs.runs import Run, runs_of
@@ -228,3 +230,27 @@ def test_cleaning_removes_runs_and_what_they_left(area: Area, capsys: pytest.Cap
     with Control(area.catalog) as control:
         assert control.lease_of("main") is None
     json.loads(runs_of(area.at("home"))[0].report.read())
+
+
+def test_pages_read_a_run_again_only_when_its_folder_has_changed(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
+    area.source()
+    for moment in range(2):
+        assert main(area.run("--rehearse", "--now", f"{1_000 + moment}")) == 0
+    rows = RunRows(area.at("home"))
+    monkeypatch.setattr(run_rows, "_REMOTE_SECONDS", -1.0)
+    first = rows.rows()
+    assert [row.state for row in first] == [RunState.VERIFIED] * 2
+    read: list[str] = []
+    look = run_rows.row_of
+
+    def noted(run: Run) -> RunRow:
+        read.append(run.plan.run_id)
+        return look(run)
+
+    monkeypatch.setattr(run_rows, "row_of", noted)
+    assert rows.rows() == first
+    assert read == []
+    changed = runs_of(area.at("home"))[1]
+    Run.open(changed.folder).note(RunState.REJECTED, 2, "by a person")
+    assert [row.state for row in rows.rows()] == [RunState.VERIFIED, RunState.REJECTED]
+    assert read == [changed.run_id]
