@@ -17,7 +17,7 @@ from stateferry.savepoint.keyed_file import Section
 
 _TEXT = re.compile("[0-9a-f]{32}")
 _BITS = 64
-_SEED = np.uint64(0x2545F4914F6CDD1D)
+_SEED = 0x2545F4914F6CDD1D
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RowSum:
     def of(cls, section: Section) -> Self:
         """The digest of a section's rows."""
         sums = np.zeros(2, np.uint64)
-        seed = _SEED * np.uint64(2 * section.state + 1)
+        seed = np.uint64(_SEED * (2 * section.state + 1) % 2**_BITS)
         row_sum_kernels.add_rows(section.data, section.starts, section.ends, seed, sums)
         return cls(*sums.tolist())
 

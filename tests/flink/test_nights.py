@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from stateferry.runs.facts import SnapshotFacts
+from stateferry.runs.runs import Run
+from stateferry.savepoint import native_difference
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 from tests.flink.scenarios import SCENARIOS
+from tests.flink.test_pipeline import whole
 from tests.steps.test_nights_since import facts_of, run, run_on_everything, totals, walked, went_on
 
 pytestmark = pytest.mark.flink
@@ -31,3 +35,28 @@ def test_a_job_that_was_started_again_has_the_files_it_had(
     assert facts_of(since) == facts_of(everything)
     assert (went_on(since), walked(since)) == (True, 0)
     assert totals(since)["keys_unchanged"] == totals(everything)["keys_new"] > 100
+
+
+def test_a_job_has_gone_on_since_the_night_before(
+    flink: Callable[[str], FlinkHarness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timers of processing time have fired meanwhile, beside lists and state of windows."""
+    monkeypatch.setattr(native_difference, "_MOST_CHANGED", 10.0)
+    settings = {"execution.checkpointing.incremental": "true"}
+    # With one subtask no key can weigh more than its share.
+    job = replace(
+        whole(128, ttl=None), parallelism=1, rounds=3, backend="rocksdb", inline_threshold=0, settings=settings
+    )
+    first = flink("2.3.0").make_in_place(job, format_="CHECKPOINT").path
+    second = flink("2.3.0").carry(first, job, format_="CHECKPOINT")
+    run(first, tmp_path, 1, no_timers=False)
+    report, since = run(second, tmp_path, 2, no_timers=False)
+    everything = run_on_everything(second, tmp_path, 2, monkeypatch, no_timers=False)
+    assert report.is_green
+    assert facts_of(since) == facts_of(everything)
+    assert went_on(since)
+    of_first = Run.find(str(tmp_path / "home"), "nights", "nights-1").facts(SnapshotFacts)
+    of_second = since.facts(SnapshotFacts)
+    assert of_first is not None
+    assert of_second is not None
+    assert of_first.states != of_second.states

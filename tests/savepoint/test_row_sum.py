@@ -51,7 +51,7 @@ def test_each_byte_the_length_and_the_state_make_a_difference(size: int) -> None
     others = [row[:at] + bytes([row[at] ^ 1 << bit]) + row[at + 1 :] for at in range(size) for bit in range(8)]
     rows = {row, *others, row + b"\0", b"\0" + row, row[:-1] or b"\1\1"}
     sums = [sum_of([one]) for one in rows]
-    sums += [sum_of([row], state=1), sum_of([row, row])]
+    sums += [*(sum_of([row], state=state) for state in (1, 2, 1000, 32766)), sum_of([row, row])]
     for half in ({one.first for one in sums}, {one.second for one in sums}):
         assert len(half) == len(sums)
 
