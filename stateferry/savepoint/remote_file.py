@@ -116,9 +116,10 @@ class RemoteInput:
         start, end = self._expected
         is_expected = start <= position < end
         self._ahead = most if is_expected else min(max(self._ahead, wanted), most)
-        until = min(position + self._ahead, end if is_expected else self._size)
-        while self._asked < until:
-            after = min(self._asked + _PIECE, until)
+        last = end if is_expected else self._size
+        # Whole pieces: if each read asked for as much as it has taken, there would be many small requests.
+        while self._asked < last and self._asked - position < self._ahead:
+            after = min(self._asked + min(_PIECE, self._ahead), last)
             data = _requests(os.getpid()).submit(self._file.read_at, after - self._asked, self._asked)
             pieces.append(_Piece(self._asked, after, data))
             self._asked = after
