@@ -116,13 +116,21 @@ class Location:
         selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
         with reaching(self.shown, "listed"):
             try:
-                found = self.filesystem.get_file_info(selector)
+                found = self._selected(selector)
             except NotADirectoryError:
                 return []
         return [
             Listed(self._below(info.path), info.type == fs.FileType.Directory, int(info.size or 0), _milliseconds(info))
             for info in found
         ]
+
+    def _selected(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        try:
+            found: list[fs.FileInfo] = self.filesystem.get_file_info(selector)
+        except FileNotFoundError:
+            # First there was no folder, and when pyarrow looked why, another process had made it.
+            found = self.filesystem.get_file_info(selector)
+        return found
 
     def _below(self, path: str) -> Location:
         return self.child(path[len(self.path) :].lstrip("/"))

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks import native_runs
 from benchmarks.executing import FailedError, execute
-from benchmarks.measuring import Comparison, Execution, WrongResultError
+from benchmarks.measuring import Comparison, Execution, Scale, WrongResultError
 from benchmarks.other_values import Values
 from benchmarks.pipeline import Bench
 from benchmarks.report import tables
@@ -99,3 +100,11 @@ def test_the_peer_writes_every_entry(tmp_path: Path) -> None:
     assert bench.peer(bench.source("plain", bench.plain)).memory > 0
     with pytest.raises(WrongResultError):
         Bench(tmp_path, KEYS + 1).peer(tmp_path / "plain")
+
+
+@pytest.mark.full
+def test_native_runs_are_measured_beside_canonical_ones(tmp_path: Path) -> None:
+    before, line = native_runs.measure(Scale(tmp_path, keys=KEYS, rounds=1))
+    assert before.speed is None
+    assert line.speed is not None
+    assert not {"plain", "native", "home-of-native"} & {path.name for path in tmp_path.iterdir()}

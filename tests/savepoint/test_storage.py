@@ -223,3 +223,21 @@ def test_options_in_a_name_are_refused() -> None:
 def test_a_store_alone_is_no_place() -> None:
     with pytest.raises(UsageError, match="without a folder in it"):
         Location.of("s3://")
+
+
+def test_a_folder_that_another_process_makes_meanwhile_is_listed(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def told(selector: fs.FileSelector) -> list[fs.FileInfo]:
+        """As pyarrow, which looks for the folder a second time before it says that there is none."""
+        asked.append(selector.base_dir)
+        if len(asked) == 1:
+            (tmp_path / "made").mkdir()
+            (tmp_path / "made" / "file").touch()
+            raise FileNotFoundError(errno.ENOENT, "Cannot list directory")
+        return list(fs.LocalFileSystem().get_file_info(selector))
+
+    place = str(tmp_path / "made")
+    location = Location(SimpleNamespace(get_file_info=told), place, place)
+    assert [entry.name for entry in location.entries()] == ["file"]
+    assert asked == [place, place]
