@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. The new savepoint is
 published only if the validation is green. If a run was stopped, the same command continues it. After success, the same
-command does nothing. Tables, runs and the catalog are kept in $STATEFERRY_HOME (default: ~/.stateferry).
+command does nothing. Tables, runs and the catalog are kept in $STATEFERRY_HOME (default: ~/.stateferry), unless
+$STATEFERRY_WAREHOUSE and $STATEFERRY_CATALOG name other places for the tables and the catalog.
 
 Without --operator, --legacy-state and --new-state no state is migrated: the whole savepoint is written with another
 --parallelism or --max-parallelism, by the same steps, and there are no tables.
