@@ -22,7 +22,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-saboteur jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
+  test-samples test-images test-saboteur jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,7 +54,7 @@ test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## Part of test-all
 	AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
 
 test-library: programs $(VENV)/.made check-java ## Part of test-all: what needs no server
-	$(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
+	$(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/docker/images --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
 
 test-flink: $(VENV)/.made check-java ## Part of test-all: real Flink as the judge
 	$(BIN)/pytest --all tests/flink
@@ -64,6 +64,10 @@ test-spark: $(VENV)/.made check-java ## Part of test-all: real Spark
 
 test-standalone: programs $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Part of test-all: real Airflow, with Flink and Spark beside it
 	$(BIN)/pytest --all tests/standalone
+
+test-images: $(VENV)/.made ## The images of docker/, built without a container engine, and the compose file's services from them
+	@sh tests/programs.sh images
+	$(BIN)/pytest --all tests/docker/images
 
 test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
 	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s --all tests/steps/test_killed.py tests/spark/test_sigkill.py

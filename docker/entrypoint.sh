@@ -3,6 +3,13 @@
 # environment. Other arguments are a command to run.
 set -euo pipefail
 
+# numba uses compiled kernels only if it may write to their folder. If the root file system is read-only, it gets a copy.
+if [ -d "${NUMBA_CACHE_DIR:-}" ] && [ ! -w "$NUMBA_CACHE_DIR" ]; then
+  mkdir -p /tmp/kernels
+  cp -R --preserve=timestamps "$NUMBA_CACHE_DIR/." /tmp/kernels
+  export NUMBA_CACHE_DIR=/tmp/kernels
+fi
+
 case "${1:-}" in
   driver)
     set -- spark-submit --deploy-mode client --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" "${@:2}"

@@ -2,39 +2,61 @@
 # Kubernetes.
 #
 #   docker build -f docker/spark.Dockerfile -t stateferry-spark:0.1.0 .
-FROM python:3.11.11-slim-bookworm
+FROM python:3.11.11-slim-bookworm AS base
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 RUN apt-get update \
- && apt-get install -y --no-install-recommends openjdk-17-jre-headless=17.* procps=2:4.* tini=0.19.* \
+ && apt-get install -y --no-install-recommends procps=2:4.* tini=0.19.* \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 50000 --create-home --shell /usr/sbin/nologin ferry \
- && install -d -o ferry -g ferry /data /opt/stateferry /opt/stateferry/kernels /opt/stateferry/work
+ && install -d -o ferry -g ferry /data /opt/stateferry/kernels
+
+# What is only needed to build stays in this stage.
+FROM base AS build
+
+# Java's package doesn't install without a folder for its manual pages.
+RUN mkdir -p /usr/share/man/man1 \
+ && apt-get update \
+ && apt-get install -y --no-install-recommends binutils=2.* openjdk-17-jdk-headless=17.*
+# A Java of the modules that Spark and Hadoop can use: half the size of Debian's, and it needs no other packages.
+RUN jlink --output /opt/java --compress=2 --no-header-files --no-man-pages --add-modules \
+      java.se,jdk.charsets,jdk.crypto.ec,jdk.incubator.vector,jdk.jfr,jdk.management.agent,jdk.naming.dns,jdk.net,jdk.security.auth,jdk.security.jgss,jdk.unsupported,jdk.zipfs \
+ && cp --dereference --remove-destination /etc/ssl/certs/java/cacerts /opt/java/lib/security/cacerts \
+ && /opt/java/bin/java -Xshare:dump
 
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-WORKDIR /opt/stateferry
+WORKDIR /build
 COPY constraints/spark.txt constraints/spark.txt
+# There is no wheel of pyspark. It is made once, before the sources, and isn't compressed, as it is unpacked at once.
 RUN python -m venv /opt/spark \
- && /opt/spark/bin/python -m pip install -c constraints/spark.txt setuptools wheel
+ && /opt/spark/bin/python -m pip install -c constraints/spark.txt setuptools wheel \
+ && /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation \
+      --config-settings=--build-option=--compression=stored pyspark
 COPY pyproject.toml README.md LICENSE ./
 COPY stateferry stateferry
 COPY spark_jobs spark_jobs
 RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation '.[spark,postgres,s3]'
+COPY docker/slim.sh slim.sh
+RUN ./slim.sh /opt/spark
 
+FROM base
+
+COPY --from=build /opt/java /opt/java
+COPY --from=build /opt/spark /opt/spark
 COPY docker/spark-conf /opt/spark-conf
-COPY docker/entrypoint.sh entrypoint.sh
+COPY docker/entrypoint.sh /opt/stateferry/entrypoint.sh
 # NUMBA_CACHE_DIR holds the compiled kernels. It must belong to the user that runs them, or numba does not use it. The
 # cache is valid for processors like the one of the build; on others each container compiles the kernels once.
-ENV NUMBA_CACHE_DIR=/opt/stateferry/kernels \
+ENV JAVA_HOME=/opt/java \
+    NUMBA_CACHE_DIR=/opt/stateferry/kernels \
     SPARK_CONF_DIR=/opt/spark-conf \
     SPARK_NO_DAEMONIZE=1 \
-    SPARK_WORKER_DIR=/opt/stateferry/work \
+    SPARK_WORKER_DIR=/tmp/spark-work \
     PYSPARK_PYTHON=/opt/spark/bin/python \
     PYSPARK_DRIVER_PYTHON=/opt/spark/bin/python \
     STATEFERRY_HOME=/data \
-    PATH=/opt/spark/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
+    PATH=/opt/spark/bin:/opt/java/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
 USER 50000
-# Outside the folder of the sources, so that Python imports the installed library and compiles its kernels.
 WORKDIR /data
 RUN python -m stateferry.warm
 

@@ -1,11 +1,20 @@
 #!/bin/sh
-# Gets what some tests want beside Python and Java: Postgres, and Chromium with its driver.
+# Gets what some tests want beside Python and Java: Postgres, and Chromium with its driver. With the word `images`: what
+# the tests of the images want.
 # As root on Debian it installs them; elsewhere it says what is missing. Tests that miss one are skipped, and listed at the end.
 set -u
 missing=
+want() { command -v "$1" >/dev/null || missing="$missing $2"; }
 { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 || missing="$missing postgresql"
-command -v chromium >/dev/null || missing="$missing chromium"
-command -v chromedriver >/dev/null || missing="$missing chromium-driver"
+if [ "${1:-}" = images ]; then
+  want buildah buildah
+  want bwrap bubblewrap
+  want debootstrap debootstrap
+  want ip iproute2
+else
+  want chromium chromium
+  want chromedriver chromium-driver
+fi
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "Some tests will be skipped for want of:$missing (Debian: sudo apt-get install$missing)"

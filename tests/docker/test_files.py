@@ -14,7 +14,7 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKER = REPOSITORY / "docker"
 IMAGES = sorted(DOCKER.glob("*.Dockerfile"))
-COMPOSE = DOCKER / "compose.yaml"
+COMPOSE, ON_S3 = DOCKER / "compose.yaml", DOCKER / "compose.s3.yaml"
 _TOOLS = Path(sys.executable).parent
 _VERSIONED = re.compile(r"[a-z-]+(/[a-z-]+)?:\d+\.\d+\.?\d*(-[a-z0-9.-]+)?")
 
@@ -37,15 +37,25 @@ def test_an_image_passes_its_linter(image: Path) -> None:
 
 @pytest.mark.slow
 def test_the_services_are_what_compose_expects() -> None:
-    lint(_TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
+    lint(_TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE, ON_S3)
+
+
+def test_the_stores_variant_is_of_the_same_services(services: dict[str, Any]) -> None:
+    added = yaml.safe_load(ON_S3.read_text())["services"]
+    assert added.keys() <= services.keys()
+    assert all(service.keys() <= {"environment", "command"} for service in added.values())
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
 def test_an_image_is_built_of_fixed_versions_and_runs_as_nobody_special(image: Path) -> None:
     lines = image.read_text().splitlines()
-    (base,) = (line.removeprefix("FROM ") for line in lines if line.startswith("FROM "))
     arguments = dict(line.removeprefix("ARG ").split("=") for line in lines if line.startswith("ARG "))
-    assert _VERSIONED.fullmatch(arguments.get(base.strip("${}"), base))
+    stages: set[str] = set()
+    for line in lines:
+        if line.startswith("FROM "):
+            base, _, name = line.removeprefix("FROM ").partition(" AS ")
+            assert base in stages or _VERSIONED.fullmatch(arguments.get(base.strip("${}"), base))
+            stages.add(name)
     users = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")]
     assert users[-1] == "50000"
 
@@ -56,7 +66,7 @@ def test_what_an_image_copies_is_there_and_not_ignored(image: Path) -> None:
     sources = [
         source
         for line in image.read_text().splitlines()
-        if line.startswith("COPY ")
+        if line.startswith("COPY ") and not line.startswith("COPY --from=")
         for source in line.removeprefix("COPY ").split()[:-1]
     ]
     assert sources
@@ -77,7 +87,7 @@ def test_nothing_listens_beyond_this_machine(services: dict[str, Any]) -> None:
 
 
 def test_secrets_come_from_outside_and_none_has_a_default(services: dict[str, Any]) -> None:
-    asked = set(re.findall(r"\$\{([A-Z_]+):\?", COMPOSE.read_text()))
+    asked = set(re.findall(r"\$\{([A-Z_]+):\?", COMPOSE.read_text() + ON_S3.read_text()))
     told = dict(line.split("=", 1) for line in (DOCKER / ".env.example").read_text().splitlines() if "=" in line[:30])
     assert asked == {name for name in told if not name.startswith("#")}
     assert not any(told[name] for name in asked)
@@ -92,6 +102,12 @@ def test_what_stays_up_says_whether_it_is_well(services: dict[str, Any]) -> None
     for name, service in services.items():
         assert service["restart"] in ("no", "unless-stopped"), name
         assert (service["restart"] == "unless-stopped") == ("healthcheck" in service), name
+
+
+def test_a_service_of_an_image_writes_only_to_its_volumes_and_to_tmp(services: dict[str, Any]) -> None:
+    ours = [service for service in services.values() if service["image"].startswith("stateferry-")]
+    assert len(ours) > 5
+    assert all(service["read_only"] and service["tmpfs"] == ["/tmp:exec"] for service in ours)
 
 
 def test_flink_comes_only_when_asked_for(services: dict[str, Any]) -> None:

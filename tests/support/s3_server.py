@@ -67,11 +67,12 @@ class S3Server:
         for name, value in self.environment.items():
             monkeypatch.setenv(name, value)
 
-    def __enter__(self) -> Self:
+    def prepared(self, address: str = _HOST) -> list[str]:
+        """Writes its settings, and returns the command by which it starts and listens on the address."""
         (self._folder / "objects" / self.bucket).mkdir(parents=True)
         (self._folder / "logback.xml").write_text(_LOG)
         settings = {
-            "s3proxy.endpoint": self.url,
+            "s3proxy.endpoint": f"http://{address}:{self.port}",
             "s3proxy.authorization": "aws-v4",
             "s3proxy.identity": self.key,
             "s3proxy.credential": self.secret,
@@ -83,11 +84,13 @@ class S3Server:
         (self._folder / "s3.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
         options += [f"-Dlogback.configurationFile={self._folder / 'logback.xml'}"]
-        command = [*_with_us(), java_tool("java"), *options, "-cp", f"{S3_PROXY.folder()}/*", _MAIN, "--properties"]
+        java = [str(java_tool("java")), *options, "-cp", f"{S3_PROXY.folder()}/*"]
+        return [*java, _MAIN, "--properties", str(self._folder / "s3.properties")]
+
+    def __enter__(self) -> Self:
+        command = [*_with_us(), *self.prepared()]
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*command, str(self._folder / "s3.properties")], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             self._wait(self._process)
         except BaseException:
