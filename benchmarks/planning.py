@@ -1,0 +1,160 @@
+"""Measures how long a driver plans a run on the savepoint of a large cluster, and its memory: which tasks there are.
+
+Planning reads `_metadata` and the headers of the files, and no state. So each file is a header and a hole, and 10 TB
+fit on any disk whose file system knows holes.
+
+    python -m benchmarks.planning SAVEPOINT    # plans a run on one that was written, and says how many tasks it has
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from benchmarks.executing import execute
+from benchmarks.measuring import Comparison, Scale, Subject, expect
+from stateferry.demo import OPERATOR, DemoState, write_demo_savepoint
+from stateferry.key_groups import ranges
+from stateferry.runs.plan_check import open_source, planned, resolve
+from stateferry.savepoint.header import build_header
+from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator, RelativeFile, Subtask, build_metadata
+from stateferry.savepoint.reader import Savepoint, operator_id
+from stateferry.steps import rescale, snapshot
+from stateferry.steps.workers import Measure
+
+TERABYTE = 10**12
+STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
+GOAL_SECONDS, GOAL_MEMORY = 60, 2 * 10**9
+Work = TypeVar("Work")
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A job, whose operators are alike."""
+
+    operators: int = 20
+    subtasks: int = 1000
+    max_parallelism: int = 32768
+
+
+class PlannedError(Exception):
+    """The tasks of a step are known, and nobody does them."""
+
+
+@dataclass(slots=True)
+class Nobody:
+    """Workers that count the tasks that they get."""
+
+    tasks: int = 0
+    at_once: int = 1000
+    temporary_folder: str | None = None
+
+    def begin(self, step: str) -> float:
+        return 0.0
+
+    def do(
+        self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
+    ) -> list[Fact]:
+        self.tasks = len(work)
+        raise PlannedError
+
+
+def write(folder: Path, cluster: Cluster, size: int, seed: int = 1) -> None:
+    """A savepoint of about `size` bytes, in which key groups differ in size as those of real jobs do."""
+    header = _header(folder.parent / "of-a-header")
+    folder.mkdir()
+    random = np.random.default_rng(seed)
+    of_file = size / cluster.operators / cluster.subtasks
+    operators = []
+    for number in range(cluster.operators):
+        uid, subtasks = f"operator-{number}", []
+        for index, key_groups in enumerate(ranges(cluster.max_parallelism, cluster.subtasks)):
+            shares = random.lognormal(0, 1, key_groups.size)
+            ends = len(header) + np.cumsum(np.maximum(shares / shares.sum() * of_file, 1).astype(np.int64))
+            offsets, end = (len(header), *map(int, ends[:-1])), int(ends[-1])
+            file = folder / f"{uid}-{index}"
+            with file.open("wb") as opened:
+                opened.write(header)
+                opened.truncate(end)
+            subtasks.append(
+                Subtask(index, managed_keyed=KeyedHandle(key_groups, offsets, RelativeFile(file.name, end)))
+            )
+        id_ = operator_id(uid)
+        operators.append(Operator(id_, cluster.subtasks, cluster.max_parallelism, uid, uid, subtasks=tuple(subtasks)))
+    # Java's serialized null: no properties.
+    metadata = Metadata(6, 1, tuple(operators), properties=b"\xac\xed\x00\x05\x70")
+    (folder / "_metadata").write_bytes(build_metadata(metadata))
+
+
+def _header(folder: Path) -> bytes:
+    if not folder.exists():
+        tiny = DemoState(1, 1, 0, ttl=2_592_000_000, now=1, parallelism=1, max_parallelism=1, seed=1)
+        write_demo_savepoint(str(folder), tiny)
+    savepoint = Savepoint.open(str(folder))
+    header = savepoint.keyed_header(savepoint.operator(OPERATOR))
+    assert header is not None
+    return build_header(header)
+
+
+def plan(folder: Path) -> dict[str, int]:
+    """How many tasks snapshot and rescale of a run have that migrates every operator."""
+    names = [operator.label for operator in Savepoint.open(str(folder)).metadata.operators]
+    away = str(folder.parent / "away")
+    values = {"job": "large", "run_id": "first", "now": 2, "source": str(folder), "target": away, "home": away}
+    operators = [{"operator": name, "states": [STATE]} for name in names]
+    wanted = planned({**values, "catalog_uri": f"sqlite:///{away}.db", "operators": operators})
+    resolved = resolve(wanted, open_source(wanted))
+    steps: dict[str, Callable[[Nobody], object]] = {
+        "snapshot": lambda nobody: snapshot.run(nobody, resolved),
+        "rescale": lambda nobody: rescale.run(nobody, resolved, away, resolved.source.folder.child("exchange")),
+    }
+    return {name: _tasks(step) for name, step in steps.items()}
+
+
+def _tasks(step: Callable[[Nobody], object]) -> int:
+    nobody = Nobody()
+    try:
+        step(nobody)
+    except PlannedError:
+        return nobody.tasks
+    raise AssertionError("a step without tasks")
+
+
+def measure(
+    scale: Scale, cluster: Cluster | None = None, terabytes: Sequence[int] = (1, 10, 100)
+) -> Iterator[Comparison]:
+    """One line for each size."""
+    cluster = cluster or Cluster()
+    for size in terabytes:
+        folder, log = scale.folder / f"large-{size}", scale.folder / "planning.log"
+        write(folder, cluster, size * TERABYTE)
+        executions = []
+        for _ in range(scale.rounds):
+            executions.append(execute([sys.executable, "-m", "benchmarks.planning", str(folder)], log))
+        tasks = json.loads(log.read_text().splitlines()[-1])
+        expect(tasks["rescale"], cluster.operators * cluster.subtasks, "as the tasks that write a file each")
+        most = max(one.memory for one in executions)
+        seconds = min(one.seconds for one in executions)
+        reached = seconds <= GOAL_SECONDS and most <= GOAL_MEMORY
+        goal = (
+            f"≤ {GOAL_SECONDS} s, ≤ {GOAL_MEMORY // 10**9} GB {'reached' if reached else 'MISSED'}"
+            if size == 10
+            else ""
+        )
+        yield Comparison(f"{size} TB: {tasks['snapshot']:,} chunks", tuple(executions), goal=goal)
+
+
+SUBJECT = Subject(
+    "Planning a run: 20 operators, each with 1,000 subtasks and 32,768 key groups; no state is read", measure
+)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{json.dumps(plan(Path(sys.argv[1])))}\n")
