@@ -104,7 +104,7 @@ def test_airflow_cuts_a_live_job_over_on_the_store(flink: FlinkCluster, store: S
         airflow.api.wait_for_dag(DAG, PATIENCE)
         ferry = Ferry.ready(airflow, flink, "on-s3", tmp_path, "--ttl-days", 30)
         old = ferry.start_old_job()
-        run = ferry.cut_over(old, ttl="30d", job_parallelism=3)
+        run = ferry.cut_over(old, ttl="30d", job_parallelism=3, start_timeout="5m")
         assert ferry.end_of(run) == "success", ferry.logs(run)
         publication = ferry.published()
         assert publication is not None
