@@ -53,7 +53,7 @@ class SparkWorkers:
         if not work:
             return []
         ahead = self._ahead_of(step)
-        done: dict[int, Fact] = ahead.facts_of(work) if ahead else {}
+        done: dict[int, Fact] = ahead.facts_of(work, fn) if ahead else {}
         rest = [(number, piece) for number, piece in enumerate(work) if number not in done]
         with losses_told():
             amount = self._sc.accumulator(sum(map(measure.of, done.values())) if measure else 0)

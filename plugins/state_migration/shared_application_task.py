@@ -27,7 +27,7 @@ from state_migration.dag_run import (
 )
 from state_migration.planning import default_catalog
 from state_migration.task_names import APPLICATION
-from stateferry.errors import StateferryError
+from stateferry.errors import PassingError, StateferryError
 from stateferry.printable import printable
 from stateferry.runs.facts import Step
 from stateferry.runs.shared_application import SharedApplication, patiently
@@ -93,7 +93,8 @@ class ShareApplication(SparkSubmitOperator):
 
 def _naming(catalog: str) -> list[str]:
     """The arguments that tell the application its catalog; none for one with a password, as the command is logged."""
-    return ["--catalog", catalog] if make_url(catalog).password is None else []
+    url = make_url(catalog)
+    return [] if url.password is not None or "password" in url.query else ["--catalog", catalog]
 
 
 def dismiss(context: Context) -> None:
@@ -107,15 +108,27 @@ def dismiss(context: Context) -> None:
 
 def wait_until_ready(context: Context, of_run: str, log: Any) -> None:
     """Waits for Spark's start, while the job still runs; goes on without it if it takes too long."""
-    folder, end = (planned_by(context) or {}).get(of_run), time.monotonic() + _SECONDS_TO_BE_READY
-    task = application_of(of_run)
-    with SharedApplication(default_catalog(), str(folder)) as shared:
-        while not patiently(shared.is_ready):
-            if time.monotonic() > end or task_state(context, task) not in _NOT_STARTED:
-                log.info("the application of the run isn't ready: the savepoint is taken all the same")
-                return
-            time.sleep(_POLL)
-    log.info("Spark has started")
+    catalog, folder = default_catalog(), str((planned_by(context) or {}).get(of_run))
+    if not _naming(catalog):
+        return
+    try:
+        with SharedApplication(catalog, folder) as shared:
+            is_ready = _gets_ready(shared, context, application_of(of_run))
+    except PassingError:
+        raise
+    except StateferryError as error:
+        log.warning("the run's application can't be asked: %s", printable(str(error)))
+        return
+    log.info("Spark has started" if is_ready else "Spark hasn't started: the savepoint is taken all the same")
+
+
+def _gets_ready(shared: SharedApplication, context: Context, task: str) -> bool:
+    end = time.monotonic() + _SECONDS_TO_BE_READY
+    while not patiently(shared.is_ready):
+        if time.monotonic() > end or task_state(context, task) not in _NOT_STARTED:
+            return False
+        time.sleep(_POLL)
+    return True
 
 
 def application_of(of_run: str) -> str:

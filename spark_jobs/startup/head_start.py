@@ -40,8 +40,10 @@ class HeadStart(Generic[Work, Fact]):
         """Begins no further piece; the piece in progress counts if it is done when the facts are asked for."""
         self._ended.set()
 
-    def facts_of(self, work: Sequence[Work]) -> dict[int, Fact]:
-        """The facts of the pieces of `work` that are done, by their numbers."""
+    def facts_of(self, work: Sequence[Work], fn: Callable[[Work], Fact]) -> dict[int, Fact]:
+        """The facts of the pieces of `work` on which `fn` was done, by their numbers."""
+        if fn != self._fn:
+            return {}
         facts = dict(self._facts)
         return {number: facts[number] for number, piece in enumerate(work) if self._has_done(number, piece, facts)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.durations import now_ms, parse_duration
-    from stateferry.errors import RejectedError, UsageError
+    from stateferry.errors import PassingError, RejectedError, StateferryError, UsageError
     from stateferry.runs.cleaning import Cleaning, Retention
     from stateferry.runs.plan import default_warehouse
     from stateferry.runs.publications import Control
@@ -58,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
         say(f"nothing to clean: no job is known in {home}")
         return 0
     at_work: list[str] = []
+    failed: StateferryError | None = None
     with Control(catalog_uri) as control:
         known = sorted({*control.jobs(), *(one.job for one in runs_of(home))})
         if not known and options.job is None:
@@ -69,6 +71,14 @@ def run(options: argparse.Namespace) -> int:
                 _clean(cleaning)
             except RejectedError as error:
                 at_work.append(str(error))
+            except PassingError:
+                raise
+            except StateferryError as error:
+                # What is wrong with one job's folders keeps no other job from being cleaned.
+                say(f"job {job} isn't cleaned: {error}", sys.stderr)
+                failed = failed or error
+    if failed is not None:
+        raise failed
     if at_work:
         raise RejectedError("; ".join(at_work))
     return 0

@@ -1,4 +1,4 @@
-"""The savepoint that Flink completes next in a folder: `stateferry run --next-in FOLDER`.
+"""The savepoint with which Flink stops the job next: `stateferry run --next-in FOLDER`.
 
 The command begins before the job stops, so Spark's start is no part of the outage.
 """
@@ -6,76 +6,118 @@ The command begins before the job stops, so Spark's start is no part of the outa
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from stateferry.durations import format_duration, parse_duration
-from stateferry.errors import DamagedError, UsageError
+from stateferry.errors import DamagedError, PassingError, StateferryError, UsageError
+from stateferry.printable import say
+from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import MigrationPlan
-from stateferry.runs.run_states import ENDED, RunState
+from stateferry.runs.plan_check import open_source, resolve
+from stateferry.runs.run_states import ENDED
 from stateferry.runs.runs import runs_of
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.savepoint_properties import is_savepoint, stops_job
 from stateferry.savepoint.storage import Location
 
 _LOOK, _LOOK_AT_STORE = 0.2, 1.0
 
 
+def check_none_has_begun(plan: MigrationPlan) -> None:
+    """Refuses to wait if a run of this plan isn't over: whether its savepoint is out of date, only a person knows."""
+    for run in runs_of(plan.home, plan.job):
+        if run.plan is None or run.state in ENDED or run.plan.rehearse or plan.rehearse:
+            continue
+        source = run.plan.source
+        if run.plan.is_asked_for_again_by(plan.model_copy(update={"source": source})):
+            raise UsageError(
+                f"--next-in: run {run.run_id} has begun on {source} and isn't over. If the job has not processed input "
+                f"since that savepoint, continue the run: give --savepoint {source} instead of --next-in. Else begin "
+                "anew: give another --target"
+            )
+
+
 class NextSavepoint:
-    """The savepoint of the plan's job that is completed in the folder after this object was made."""
+    """The savepoint of the plan's job that is completed in the folder after this object was made.
+
+    Unless the plan is a rehearsal, it is one with which the job was stopped.
+    """
 
     def __init__(self, folder: Location, plan: MigrationPlan, patience: str) -> None:
-        if folder.is_local and not folder.is_folder():
-            raise UsageError(f"--next-in: there is no folder {folder.shown}")
+        if not folder.is_folder():
+            raise UsageError(f"--next-in: {folder.shown} is no folder with savepoints of the job")
         self._folder, self._plan, self._patience = folder, plan, parse_duration(patience)
-        self._before = self._complete()
+        complete = [(entry.child(METADATA), entry.shown) for entry in folder.entries()]
+        self._before = {name: file.modified_at() for file, name in complete if file.is_file()}
 
-    def newest_before(self) -> str | None:
-        """The job's newest savepoint that was complete already; None if there is none."""
-        before = sorted(((at, name) for name, at in self._before.items()), reverse=True)
-        return next((name for _, name in before if self._fits(name)), None)
+    def check_plan(self) -> None:
+        """Holds the plan against the job's newest savepoint that is there already, and refuses what doesn't fit."""
+        why = f"--next-in: {self._folder.shown} has no savepoint yet"
+        for name in sorted(self._before, key=self._before.__getitem__, reverse=True):
+            like = self._plan.model_copy(update={"source": name})
+            try:
+                if (missing := self._why_not_of_job(name)) is not None:
+                    why = f"--next-in: {name} isn't a savepoint of the job: {missing}"
+                    continue
+                resolved = resolve(like, open_source(like))
+            except DamagedError as error:
+                why = f"--next-in: {error}"
+                continue
+            if not resolved.nothing_to_do:
+                say(f"the plan fits {name}, the job's newest savepoint here")
+                if stops_job(resolved.source.metadata):
+                    say(f"note: the job was stopped with it. If it hasn't run since, give --savepoint {name} instead")
+                return
+            why = f"--next-in: {name}: {'; '.join(nothing_to_do_lines(resolved))}"
+        raise UsageError(
+            f"{why}. The plan is checked on a savepoint of the job before the job stops: take one in this folder first"
+        )
 
     def wait(self) -> str:
         """Returns it once it is complete; raises an error if it isn't in time."""
         end = time.monotonic() + self._patience / 1000
-        while True:
-            new = {name: at for name, at in self._complete().items() if name not in self._before}
-            if fitting := [(at, name) for name, at in new.items() if self._fits(name)]:
-                return max(fitting)[1]
-            if time.monotonic() > end:
-                raise UsageError(self._nothing())
+        passed_over = set(self._before)
+        while time.monotonic() <= end:
+            # A store that doesn't answer may do so the next time.
+            with suppress(PassingError):
+                for entry in self._folder.entries():
+                    if entry.shown in passed_over or not entry.child(METADATA).is_file():
+                        continue
+                    try:
+                        why_not = self._why_not(entry.shown)
+                    except DamagedError:
+                        # Some filesystems show a file while it is written.
+                        continue
+                    if why_not is None:
+                        return entry.shown
+                    say(f"note: {entry.shown} isn't taken: {why_not}")
+                    passed_over.add(entry.shown)
             time.sleep(_LOOK if self._folder.is_local else _LOOK_AT_STORE)
+        raise UsageError(
+            f"--next-in: the job was not stopped with a savepoint in {self._folder.shown} within "
+            f"{format_duration(self._patience)}. If it was stopped, give its savepoint (--savepoint)"
+        )
 
-    def _complete(self) -> dict[str, int]:
-        """The savepoints in the folder, and when each was completed."""
-        found = ((entry, entry.child(METADATA)) for entry in self._folder.entries())
-        return {entry.shown: file.modified_at() for entry, file in found if file.is_file()}
+    def _why_not(self, savepoint: str) -> str | None:
+        """Why a complete savepoint isn't the one that is waited for; None if it is."""
+        if (missing := self._why_not_of_job(savepoint)) is not None:
+            return missing
+        metadata = Savepoint.open(savepoint).metadata
+        if not is_savepoint(metadata):
+            return "it is a checkpoint"
+        if not self._plan.rehearse and not stops_job(metadata):
+            return "the job was not stopped with it"
+        return None
 
-    def _fits(self, savepoint: str) -> bool:
-        """Whether it is whole, and not of another job: several jobs may have their savepoints in one folder."""
+    def _why_not_of_job(self, savepoint: str) -> str | None:
+        """What of the plan's operators it lacks: other jobs may have their savepoints in the folder too."""
         try:
             opened = Savepoint.open(savepoint)
             for wanted in self._plan.operators:
                 opened.operator(wanted.operator)
-        except (DamagedError, UsageError):
-            # Some filesystems show a file while it is written.
-            return False
-        return True
-
-    def _nothing(self) -> str:
-        newest = self.newest_before()
-        there = "" if newest is None else f". To use the newest one before that, give --savepoint {newest}"
-        waited = format_duration(self._patience)
-        return f"--next-in: no savepoint of the job was completed in {self._folder.shown} within {waited}{there}"
-
-
-def begun_on(plan: MigrationPlan, folder: Location) -> str | None:
-    """The savepoint in the folder on which a run of this plan has begun that was stopped, or has published."""
-    for run in runs_of(plan.home, plan.job):
-        if run.plan is None or (run.state in ENDED and run.state is not RunState.PUBLISHED):
-            continue
-        if plan.rehearse and run.state is RunState.VERIFIED:
-            continue
-        source = run.plan.source
-        wanted = plan.model_copy(update={"source": source})
-        if Location.of(source).parent.path == folder.path and run.plan.is_asked_for_again_by(wanted):
-            return source
-    return None
+        except (DamagedError, PassingError):
+            raise
+        except StateferryError as error:
+            return str(error)
+        return None

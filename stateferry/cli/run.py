@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stateferry.runs.runs import Run
     from stateferry.steps.pipeline import Pipeline
 
+_THE_SAME = "when the same command is given again"
 _DESCRIPTION = """\
 Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. The new savepoint is
 published only if the validation is green. If a run was stopped, the same command continues it. After success, the same
@@ -54,8 +55,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--next-in",
         metavar="FOLDER",
-        help="instead of --savepoint: the savepoint that Flink completes next in this folder. Give this command first, "
-        "and stop the job when it says so: then Spark's start is no part of the outage",
+        help="instead of --savepoint: the savepoint with which the job is stopped next, in this folder. Give this "
+        "command first, and stop the job when it says so: then Spark's start is no part of the outage",
     )
     parser.add_argument(
         "--wait", metavar="DURATION", default="10m", help="how long --next-in waits for it (default: %(default)s)"
@@ -77,9 +78,9 @@ def _run_on_next(options: argparse.Namespace) -> int:
     """Runs on the savepoint that Flink completes next in a folder, and does first what needs no savepoint."""
     from stateferry.cli import engine
     from stateferry.cli.lent_workers import opened_before
-    from stateferry.cli.next_savepoint import NextSavepoint, begun_on
+    from stateferry.cli.next_savepoint import NextSavepoint, check_none_has_begun
     from stateferry.exit_codes import if_interrupted
-    from stateferry.runs.plan_check import open_source, resolve
+    from stateferry.runs.lease import LeaseHeldError
     from stateferry.runs.publications import Control
     from stateferry.savepoint.storage import Location
 
@@ -91,29 +92,28 @@ def _run_on_next(options: argparse.Namespace) -> int:
     if plan_values_of_options(options).get("job") is None:
         raise UsageError("--next-in needs --job: there is no savepoint yet after which the job could be named")
     plan = plan_of_options(options)
-    if (begun := begun_on(plan, folder)) is not None:
-        options.source = begun
-        return _run(options, engine.local_workers)
+    if plan.rescales_only:
+        raise UsageError("--next-in needs --operator: by it a savepoint of the job is told from those of others")
+    check_none_has_begun(plan)
     coming = NextSavepoint(folder, plan, options.wait)
+    coming.check_plan()
     _check_target(None, plan)
-    with Control(plan.catalog_uri):
-        pass
-    if (before := coming.newest_before()) is not None:
-        like = plan.model_copy(update={"source": before})
-        resolved = resolve(like, open_source(like))
-        if resolved.nothing_to_do:
-            return _say_nothing_to_do(resolved)
-        say(f"the plan fits the job's newest savepoint, {before}")
+    with Control(plan.catalog_uri) as control:
+        if why := control.why_not_free(plan.job, ""):
+            raise LeaseHeldError(why)
     with if_interrupted("no run has begun"), opened_before(engine.local_workers) as lent:
         _import_ahead()
-        say(f"Spark has started: now stop the job with a savepoint in {folder.shown}")
+        act = "take a savepoint of the job" if plan.rehearse else "stop the job with a savepoint"
+        say(f"Spark has started: now {act} in {folder.shown}")
         options.source = coming.wait()
-        return _run(options, lent)
+        again = f"with --savepoint {options.source} instead of --next-in"
+        return _run(options, lent, again)
 
 
-def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
+def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _THE_SAME) -> int:
     from stateferry.durations import now_ms
     from stateferry.runs.apart import check_apart
+    from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
     from stateferry.runs.rejecting import check_may_continue
@@ -128,17 +128,19 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
             check_may_continue(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
             if control.are_tables_pending(before.plan.job, before.plan.run_id):
-                return _carry_out(before, None, control, open_workers)
+                return _carry_out(before, None, control, open_workers, again)
             say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
             return 0
         if before is not None and before.state is RunState.PUBLISHED:
             before = None
         if before is not None and _only_publishes(before):
             _check_target(before, before.plan)
-            return _carry_out(before, None, control, open_workers)
+            return _carry_out(before, None, control, open_workers, again)
         resolved = resolve(before.plan if before else plan, open_source(plan))
         if resolved.nothing_to_do:
-            return _say_nothing_to_do(resolved)
+            for line in nothing_to_do_lines(resolved):
+                say(line)
+            return 0
         try:
             _check_target(before, resolved.plan)
         except UsageError:
@@ -150,15 +152,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
         _check_age(resolved, control)
         run = before or Run.create(plan, now_ms())
         check_may_continue(run, control)
-        return _carry_out(run, resolved, control, open_workers)
-
-
-def _say_nothing_to_do(resolved: ResolvedPlan) -> int:
-    from stateferry.runs.option_notes import nothing_to_do_lines
-
-    for line in nothing_to_do_lines(resolved):
-        say(line)
-    return 0
+        return _carry_out(run, resolved, control, open_workers, again)
 
 
 def _stands(run: Run, control: Control) -> bool:
@@ -201,13 +195,13 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
         check_age(resolved.plan.job, resolved.plan.source, resolved.source.metadata.checkpoint_id, standing)
 
 
-def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control, open_workers: OpenWorkers) -> int:
+def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control, open_workers: OpenWorkers, again: str) -> int:
     from stateferry.cli.progress import KeptProgress
     from stateferry.exit_codes import if_interrupted
     from stateferry.runs.facts import Step
     from stateferry.runs.temporary_folders import TemporaryFolders
 
-    goes_on = f"run {run.plan.run_id} continues where it stopped when the same command is given again"
+    goes_on = f"run {run.plan.run_id} continues where it stopped {again}"
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         only = ", without a migration" if run.plan.rescales_only else ""

@@ -60,10 +60,12 @@ def flink_work(run: Run) -> FlinkWork:
 
 
 def _subtasks(run: Run) -> tuple[int, int]:
-    """Of the job before and after, as far as that is known: those of the operator that has the most."""
+    """Of the migrated operators before and after, as far as that is known; of several, the most."""
     layout, wanted = run.facts_if_sound(SourceLayout), run.plan.parallelism
-    before = max((parallelism for parallelism, _ in layout.operators.values()), default=1) if layout is not None else 1
-    return before, max(wanted.values(), default=before) if isinstance(wanted, dict) else wanted or before
+    before = {} if layout is None else {name: parallelism for name, (parallelism, _) in layout.operators.items()}
+    after = before | wanted if isinstance(wanted, dict) else dict.fromkeys(before, wanted) if wanted else before
+    names = [one.operator for one in run.plan.operators if one.operator in before] or list(before)
+    return max((before[name] for name in names), default=1) or 1, max((after[name] for name in names), default=1) or 1
 
 
 def assumed(seen: Iterable[Spent], work: FlinkWork) -> dict[str, Estimate]:

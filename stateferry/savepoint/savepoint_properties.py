@@ -6,6 +6,8 @@ from stateferry.savepoint.metadata import Metadata
 
 _CHECKPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.CheckpointType"
 _SAVEPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.SavepointType"
+# The names that Flink gives a savepoint with which a job is stopped: without and with a drain.
+_STOPPED_WITH = (b"Suspend Savepoint", b"Terminate Savepoint")
 
 # As Flink 1.20 and 2.3 write them for a canonical savepoint of a job that goes on.
 CANONICAL_SAVEPOINT = (
@@ -34,6 +36,11 @@ def canonical_properties(metadata: Metadata) -> bytes:
     """The properties of a canonical savepoint that is made of the snapshot: its own, unless it has native state."""
     native = any(task.native_keyed is not None for operator in metadata.operators for task in operator.subtasks)
     return CANONICAL_SAVEPOINT if native and metadata.properties else metadata.properties
+
+
+def stops_job(metadata: Metadata) -> bool:
+    """Whether the job was stopped with the savepoint; false if it doesn't say."""
+    return any(name in metadata.properties for name in _STOPPED_WITH)
 
 
 def is_savepoint(metadata: Metadata) -> bool:

@@ -50,7 +50,11 @@ def unfinished_uploads(folder: Location) -> Iterator[UnfinishedUpload]:
     with _asking(folder.shown):
         client = botocore.session.get_session().create_client("s3", region_name=region, endpoint_url=endpoint)
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{prefix}/")
-        found = [upload for page in pages for upload in page.get("Uploads", ())]
+        try:
+            found = [upload for page in pages for upload in page.get("Uploads", ())]
+        except client.exceptions.NoSuchBucket:
+            # That of an earlier target may be gone.
+            found = []
     for upload in found:
         key = upload["Key"]
         shown = folder.child(key.removeprefix(f"{prefix}/")).shown

@@ -1,69 +1,86 @@
-"""`stateferry run --next-in`: what may wait before the job stops, and which savepoint is the next one."""
+"""`stateferry run --next-in`: what is told before the job stops, and which savepoint is the next one."""
 
 from __future__ import annotations
 
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stateferry.cli import engine, main
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.exit_codes import INTERRUPTED, USAGE
+from stateferry.exit_codes import INTERRUPTED, REJECTED, USAGE
+from stateferry.runs.publications import Control
 from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.metadata import build_metadata, parse_metadata
+from stateferry.savepoint.savepoint_properties import CANONICAL_SAVEPOINT, stops_job
+from stateferry.savepoint.storage import Location
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import without_spark
 
 DAY = 24 * 3600 * 1000
 STATES = ("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState")
 OPTIONS = (*STATES, "--flag-state", "isMigratedState", "--ttl", "30d")
+STOPPED = CANONICAL_SAVEPOINT.replace(b"t\x00\tSavepoint", b"t\x00\x11Suspend Savepoint")
+
+
+def demo(savepoint: Path, properties: bytes = CANONICAL_SAVEPOINT) -> Path:
+    write_demo_savepoint(str(savepoint), DemoState(20, 3, 0.5, 30 * DAY, 1_750_000_000_000, 2, 128, 1))
+    file = savepoint / METADATA
+    metadata = parse_metadata(file.read_bytes(), str(file))
+    file.write_bytes(build_metadata(replace(metadata, properties=properties)))
+    return savepoint
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of the job's savepoints, with one of yesterday."""
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    made = tmp_path / "savepoints"
-    made.mkdir()
-    demo(made / "savepoint-old")
-    return made
+    (tmp_path / "savepoints").mkdir()
+    demo(tmp_path / "savepoints" / "savepoint-old")
+    return tmp_path / "savepoints"
 
 
-def demo(savepoint: Path) -> None:
-    write_demo_savepoint(str(savepoint), DemoState(20, 3, 0.5, 30 * DAY, 1_750_000_000_000, 2, 128, 1))
+class Flink:
+    """Takes savepoints when the workers are there, as a person has it do; `happened` is what did, in order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.happened = folder, list[str]()
+        self.does: Callable[[], object] = lambda: self.take("savepoint-new", STOPPED)
+        self.thread = threading.Thread(target=self._do)
+
+    @contextmanager
+    def opened(self, *_: object) -> Iterator[InProcess]:
+        self.happened.append("the workers are there")
+        self.thread.start()
+        yield InProcess()
+
+    def _do(self) -> None:
+        time.sleep(0.3)
+        self.does()
+
+    def take(self, name: str, properties: bytes) -> None:
+        """The file `_metadata` is seen before it is whole."""
+        written = demo(self.folder.parent / f"{name}-being-written", properties)
+        shutil.copytree(written, self.folder / name, ignore=shutil.ignore_patterns(METADATA))
+        (self.folder / name / METADATA).write_bytes((written / METADATA).read_bytes()[:99])
+        time.sleep(0.3)
+        self.happened.append(f"{name} is complete")
+        shutil.copy(written / METADATA, self.folder / name / METADATA)
 
 
 @pytest.fixture
-def stop(monkeypatch: pytest.MonkeyPatch, folder: Path, tmp_path: Path) -> Iterator[list[str]]:
-    """Flink takes the savepoint when the workers are there, as a person has it do; gives what happened, in order."""
-    happened: list[str] = []
-    demo(tmp_path / "being-written")
-
-    def taken() -> None:
-        time.sleep(0.3)
-        target = folder / "savepoint-new"
-        shutil.copytree(tmp_path / "being-written", target, ignore=shutil.ignore_patterns(METADATA))
-        (target / METADATA).write_bytes(b"")
-        time.sleep(0.3)
-        happened.append("the savepoint is complete")
-        shutil.copy(tmp_path / "being-written" / METADATA, target / METADATA)
-
-    flink = threading.Thread(target=taken)
-
-    @contextmanager
-    def opened(*_: object) -> Iterator[InProcess]:
-        happened.append("the workers are there")
-        flink.start()
-        yield InProcess()
-
-    monkeypatch.setattr(engine, "local_workers", opened)
-    yield happened
-    if flink.ident is not None:
-        flink.join()
+def flink(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Flink]:
+    flink = Flink(folder)
+    monkeypatch.setattr(engine, "local_workers", flink.opened)
+    yield flink
+    if flink.thread.ident is not None:
+        flink.thread.join()
 
 
 def run(folder: Path, *more: str) -> int:
@@ -71,22 +88,54 @@ def run(folder: Path, *more: str) -> int:
     return main(["run", "--next-in", str(folder), "--target", target, "--job", "orders", *OPTIONS, *more])
 
 
-def test_the_savepoint_that_is_completed_next_is_migrated(
-    folder: Path, stop: list[str], capsys: pytest.CaptureFixture[str]
+def test_the_savepoint_with_which_the_job_is_stopped_is_migrated(
+    folder: Path, flink: Flink, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder) == 0
-    assert stop == ["the workers are there", "the savepoint is complete"]
+    assert flink.happened == ["the workers are there", "savepoint-new is complete"]
     said = capsys.readouterr().out
+    assert f"the plan fits {folder}/savepoint-old" in said
     assert f"now stop the job with a savepoint in {folder}" in said
     assert f"{folder}/savepoint-new -> " in said
-    # The same command again waits for nothing.
-    assert run(folder) == 0
-    assert "nothing to do" in capsys.readouterr().out
+    # The same command again doesn't stop the job once more.
+    assert run(folder) == USAGE
+    assert "target" in capsys.readouterr().err
 
 
-def test_a_stopped_run_goes_on_with_the_savepoint_that_it_has_begun_with(
-    folder: Path, stop: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_savepoints_of_a_job_that_goes_on_and_those_of_other_jobs_are_left_alone(
+    folder: Path, flink: Flink, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def does() -> None:
+        flink.take("savepoint-running", CANONICAL_SAVEPOINT)
+        another = folder.parent / "another"
+        shutil.copytree(folder / "savepoint-old", another)
+        data = (another / METADATA).read_bytes()
+        metadata = parse_metadata(data, "")
+        others = tuple(replace(one, id=bytes(16), uid=None, name="another") for one in metadata.operators)
+        (another / METADATA).write_bytes(build_metadata(replace(metadata, operators=others, properties=STOPPED)))
+        another.rename(folder / "savepoint-another")
+        # This version doesn't know it.
+        shutil.copytree(folder / "savepoint-old", folder.parent / "future")
+        future = bytearray(data)
+        future[4:8] = (99).to_bytes(4, "big")
+        (folder.parent / "future" / METADATA).write_bytes(future)
+        (folder.parent / "future").rename(folder / "savepoint-future")
+        time.sleep(0.5)
+        flink.take("savepoint-new", STOPPED)
+
+    flink.does = does
+    assert run(folder) == 0
+    said = capsys.readouterr().out
+    assert f"note: {folder}/savepoint-running isn't taken: the job was not stopped with it" in said
+    assert f"note: {folder}/savepoint-another isn't taken: no operator has the id, uid or name 'main'" in said
+    assert f"note: {folder}/savepoint-future isn't taken: " in said
+    assert f"{folder}/savepoint-new -> " in said
+
+
+def test_a_run_that_isnt_over_is_continued_by_its_savepoint_alone(
+    folder: Path, flink: Flink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody but a person knows whether the job has run since."""
     with monkeypatch.context() as patch:
 
         def interrupted(*_: object) -> None:
@@ -94,34 +143,35 @@ def test_a_stopped_run_goes_on_with_the_savepoint_that_it_has_begun_with(
 
         patch.setattr("stateferry.steps.pipeline.Pipeline.rescale", interrupted)
         assert run(folder) == INTERRUPTED
-    assert "continues where it stopped when the same command is given again" in capsys.readouterr().err
-    # Nobody takes another savepoint of a job that has been stopped.
+    its = f"{folder}/savepoint-new"
+    assert f"continues where it stopped with --savepoint {its} instead of --next-in" in capsys.readouterr().err
     without_spark(monkeypatch)
-    assert run(folder, "--wait", "0s") == 0
-    assert f"{folder}/savepoint-new -> " in capsys.readouterr().out
+    assert run(folder) == USAGE
+    assert f"continue the run: give --savepoint {its} instead of --next-in" in capsys.readouterr().err
+    target = str(folder.parent / "target")
+    assert main(["run", "--savepoint", its, "--target", target, "--job", "orders", *OPTIONS]) == 0
     assert (folder.parent / "target" / METADATA).exists()
 
 
-def test_a_rehearsal_waits_for_a_savepoint_of_its_own(
-    folder: Path, stop: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_command_that_was_killed_before_it_has_found_the_savepoint_says_how_to_go_on(
+    folder: Path, flink: Flink, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    demo(folder / "savepoint-stopped", STOPPED)
+    flink.does = lambda: None
+    assert run(folder, "--wait", "1s") == USAGE
+    said = capsys.readouterr()
+    assert f"If it hasn't run since, give --savepoint {folder}/savepoint-stopped instead" in said.out
+    assert f"the job was not stopped with a savepoint in {folder} within 1s" in said.err
+
+
+def test_each_rehearsal_waits_for_a_savepoint_of_its_own(
+    folder: Path, flink: Flink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flink.does = lambda: flink.take("savepoint-new", CANONICAL_SAVEPOINT)
     assert run(folder, "--rehearse") == 0
+    assert "now take a savepoint of the job" in capsys.readouterr().out
     without_spark(monkeypatch)
-    capsys.readouterr()
     assert run(folder, "--rehearse", "--wait", "1s") == USAGE
-    within = f"no savepoint of the job was completed in {folder} within 1s"
-    assert (
-        f"{within}. To use the newest one before that, give --savepoint {folder}/savepoint-" in capsys.readouterr().err
-    )
-
-
-def test_a_savepoint_of_another_job_is_left_alone(
-    folder: Path, stop: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(folder, "--operator", "another", "--wait", "2s") == USAGE
-    # Neither is the earlier one of use.
-    assert capsys.readouterr().err.endswith(f"no savepoint of the job was completed in {folder} within 2s\n")
-    assert len(stop) == 2
 
 
 @pytest.mark.parametrize(
@@ -132,37 +182,52 @@ def test_a_savepoint_of_another_job_is_left_alone(
         # That it doesn't fit is seen from the job's earlier savepoint.
         (("--parallelism", "200"), "parallelism"),
         (("--legacy-state", "anotherState", "--new-state", "another"), "anotherState"),
+        (("--legacy-state", "anotherState"), "anotherState of main is already migrated"),
+        (("--operator", "mian"), "no operator has the id, uid or name 'mian'"),
+        (("--next-in", "/no/folder"), "/no/folder is no folder with savepoints of the job"),
     ],
 )
 def test_a_mistake_is_told_before_the_job_is_stopped(
-    folder: Path, stop: list[str], more: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, flink: Flink, more: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, *more) == USAGE
     assert why in capsys.readouterr().err
-    assert stop == []
+    assert flink.happened == []
 
 
-def test_a_job_that_is_migrated_already_isnt_stopped(
-    folder: Path, stop: list[str], capsys: pytest.CaptureFixture[str]
+def test_what_stands_in_the_way_is_told_before_the_job_is_stopped(
+    folder: Path, flink: Flink, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(folder, "--legacy-state", "anotherState") == 0
-    assert "nothing to do: anotherState of main is already migrated" in capsys.readouterr().out
-    assert stop == []
-
-
-def test_a_target_that_is_taken_is_told_before_the_job_is_stopped(
-    folder: Path, stop: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+    with Control(f"sqlite:///{folder.parent}/home/catalog.db") as control:
+        held = control.acquire("orders", "another run")
+        assert run(folder) == REJECTED
+        assert "another run" in capsys.readouterr().err
+        control.release(held)
     (folder.parent / "target").mkdir()
     (folder.parent / "target" / "something").touch()
     assert run(folder) == USAGE
     assert "target" in capsys.readouterr().err
-    assert stop == []
+    shutil.rmtree(folder / "savepoint-old")
+    assert run(folder, "--target", "/t") == USAGE
+    assert f"{folder} has no savepoint yet. The plan is checked on a savepoint of the job" in capsys.readouterr().err
+    assert flink.happened == []
 
 
-def test_a_job_needs_a_name(folder: Path, stop: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--next-in", str(folder), "--target", str(folder.parent / "target"), *OPTIONS]) == USAGE
+def test_whose_savepoint_it_is_must_be_known(folder: Path, flink: Flink, capsys: pytest.CaptureFixture[str]) -> None:
+    of_folder = ["run", "--next-in", str(folder), "--target", str(folder.parent / "target")]
+    assert main([*of_folder, *OPTIONS]) == USAGE
     assert "--next-in needs --job" in capsys.readouterr().err
-    assert main(["run", "--next-in", str(folder / "no"), "--job", "orders", "--target", "/t", *OPTIONS]) == USAGE
-    assert f"there is no folder {folder}/no" in capsys.readouterr().err
-    assert stop == []
+    assert main([*of_folder, "--job", "orders", "--parallelism", "4"]) == USAGE
+    assert "--next-in needs --operator" in capsys.readouterr().err
+    assert flink.happened == []
+
+
+@pytest.mark.parametrize("properties", [STOPPED, STOPPED.replace(b"\x11Suspend", b"\x13Terminate")])
+def test_flink_says_whether_a_job_was_stopped_with_a_savepoint(tmp_path: Path, properties: bytes) -> None:
+    def metadata(properties: bytes) -> bool:
+        file = Location.of(str(demo(tmp_path / "one", properties))).child(METADATA)
+        return stops_job(parse_metadata(file.read(), file.shown))
+
+    assert metadata(properties)
+    shutil.rmtree(tmp_path / "one")
+    assert not metadata(CANONICAL_SAVEPOINT)

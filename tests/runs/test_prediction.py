@@ -205,6 +205,8 @@ def test_a_step_that_no_run_has_timed_is_assumed_and_said_to_be(tmp_path: Path) 
         ({"compression": "none"}, 2 + 5.0),
         ({"output_format": "native"}, 2.0),
         ({"compression": "auto", "parallelism": 4}, 2 + 0.4),
+        ({"compression": "auto", "parallelism": {"sink": 1}}, 2 + 0.8),
+        ({"compression": "auto", "parallelism": {"main": 8}}, 2 + 0.2),
     ],
 )
 def test_the_start_of_the_new_job_is_assumed_by_what_flink_restores(

@@ -182,26 +182,31 @@ def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
     assert sum(progress.ended for progress in heard) == 2
 
 
+def tenfold(number: int) -> int:
+    return number * 10
+
+
 def test_what_a_head_start_has_done_is_not_done_again_but_counts(spark: SparkSession) -> None:
     heard: list[Progress] = []
     tens: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
     work = [0, 1, 2]
     known: list[dict[int, int]] = [{}, {1: 70}, {0: 50, 1: 60, 2: 70}]
     for done in known:
-        head_start = HeadStart("rest", work, abs)
+        head_start = HeadStart("rest", work, tenfold)
         head_start._facts, head_start.seconds = done, 50.0
         workers = SparkWorkers(spark.sparkContext, heard.append, head_start)
         assert workers.do("another step", work, lambda number: number * 10, tens) == [0, 10, 20]
         began, began_ahead = workers.begin("another step"), workers.begin("rest")
         assert time.monotonic() - began_ahead > 50
         assert began - began_ahead == pytest.approx(50, abs=5)
-        answers = workers.do("rest", work, lambda number: number * 10, tens)
+        answers = workers.do("rest", work, tenfold, tens)
         assert answers == [done.get(number, number * 10) for number in range(3)]
         last = heard[-1]
         assert (last.done, last.total, last.amount, last.ended) == (3, 3, sum(answers) // 10, True)
         assert last.seconds > 50
         # Other work of the same step has no head start.
-        assert workers.do("rest", [3, 4, 5], lambda number: number * 10, tens) == [30, 40, 50]
+        assert workers.do("rest", [3, 4, 5], tenfold, tens) == [30, 40, 50]
+        assert workers.do("rest", work, lambda number: number * 20, tens) == [0, 20, 40]
 
 
 def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSession, plan: Path) -> None:
@@ -232,7 +237,7 @@ def test_what_goes_wrong_ahead_of_spark_is_said_by_the_step(spark: SparkSession,
     head_start = HeadStart("snapshot", work, take)
     head_start.start()
     head_start._thread.join()
-    assert len(head_start.facts_of(work)) < len(work)
+    assert len(head_start.facts_of(work, take)) < len(work)
     with pytest.raises(DamagedError, match=file.name):
         snapshot.run(SparkWorkers(spark.sparkContext, head_start=head_start), resolved)
 

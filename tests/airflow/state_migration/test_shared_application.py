@@ -270,6 +270,19 @@ def test_a_catalog_with_a_password_is_in_no_command() -> None:
     without = "postgresql://ferry@db/catalog"
     assert shared_application_task._naming(without) == ["--catalog", without]
     assert shared_application_task._naming("postgresql://ferry:secret@db/catalog") == []
+    assert shared_application_task._naming("postgresql://ferry@db/catalog?password=secret") == []
+
+
+def test_a_role_that_may_not_read_the_row_keeps_no_savepoint_from_being_taken(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: SharedApplication) -> bool:
+        raise StateferryError("permission denied for table stateferry_application")
+
+    monkeypatch.setattr(SharedApplication, "is_ready", refused)
+    context: Any = {"ti": TaskInstance(said(run), {"application": "running"})}
+    wait_until_ready(context, "folder", logging.getLogger())
+    assert "can't be asked: permission denied" in caplog.text
 
 
 @pytest.mark.parametrize(("which", "task"), [("folder", "application"), ("rehearsal", "rehearsal.application")])
