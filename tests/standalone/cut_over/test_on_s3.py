@@ -19,7 +19,7 @@ from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
 from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
 from tests.support.s3_server import S3Server
 
-pytestmark = [pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,6 @@ def environment(store: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     store.set_up(monkeypatch)
 
 
-@pytest.mark.full
 def test_flink_restores_from_the_store_what_was_made_from_its_savepoint_there(
     flink: FlinkCluster, store: S3Server, tmp_path: Path
 ) -> None:
