@@ -14,9 +14,14 @@ from tests.docker.images.buildah import Store
 from tests.docker.images.containers import Image
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-BASE = "docker.io/library/python:3.11.11-slim-bookworm"
 SPARK, AIRFLOW = "stateferry-spark:0.1.0", "stateferry-airflow:0.1.0"
 _PROGRAMS = {"buildah": "buildah", "bwrap": "bubblewrap", "debootstrap": "debootstrap", "ip": "iproute2"}
+
+
+def base_tag() -> str:
+    """The image that the first Dockerfile begins with, by its whole name."""
+    lines = (REPOSITORY / "docker" / "spark.Dockerfile").read_text().splitlines()
+    return "docker.io/library/" + next(line.split()[1] for line in lines if line.startswith("FROM "))
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +32,7 @@ def store() -> Store:
     if os.geteuid() != 0:
         pytest.skip("the images are not built: that needs root")
     store = Store(REPOSITORY / ".cache" / "images")
-    store.base(BASE)
+    store.base(base_tag())
     for name in ("spark", "airflow"):
         store.build(REPOSITORY / "docker" / f"{name}.Dockerfile", REPOSITORY, f"stateferry-{name}:0.1.0")
     return store
@@ -42,7 +47,7 @@ def images(store: Store) -> Iterator[dict[str, Image]]:
 
 @pytest.fixture(scope="session")
 def base(store: Store) -> Iterator[Path]:
-    with store.mounted(BASE) as root:
+    with store.mounted(base_tag()) as root:
         yield root
 
 

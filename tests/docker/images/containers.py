@@ -1,14 +1,14 @@
 """Runs an image's processes as a container engine would, without one: bubblewrap gives them the image as their root.
 
 A container has process ids, a host name and mounts of its own, the image's user and environment, and a root file
-system that can't be written.
-The hosts of a pod share a network that nothing else can reach and that leads nowhere.
+system that can't be written. The hosts of a pod share a network that nothing else can reach and that leads nowhere.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +19,10 @@ from typing import Any, TypeVar
 
 # What engines leave to root. Another user has none of them.
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
+_APART = (
+    *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent", "--new-session"),
+    *("--clearenv", "--cap-drop", "ALL"),
+)
 _PREFIX = f"stateferry-{os.getpid()}-"
 _NETWORK = "10.0.0"
 _SWITCH = "switch"
@@ -94,9 +98,11 @@ class Pod:
         """Runs until the pod ends, and writes a log."""
         return self._start(container.host, self._command(container, command))
 
-    def start_process(self, host: str, *command: str) -> subprocess.Popen[bytes]:
-        """A program of this machine, as this user."""
-        return self._start(host, [*_on(host), *command])
+    def start_process(self, host: str, *command: str, user: str = "root") -> subprocess.Popen[bytes]:
+        """A program of this machine, which ends with this process at the latest."""
+        known = pwd.getpwnam(user)
+        words = [*_as_user(known.pw_uid, known.pw_gid), "setpriv", "--pdeathsig", "KILL", *command]
+        return self._start(host, [*_on(host), *words])
 
     def log(self, host: str) -> Path:
         return self.folder / f"{host}.log"
@@ -130,36 +136,19 @@ class Pod:
             # As engines do. The root is that of a working container, not the image itself.
             (image.root / inside[1:]).mkdir(parents=True, exist_ok=True)
             sandbox += ["--bind", there, inside]
-        sandbox += [
-            "--remount-ro",
-            "/",
-            "--unshare-pid",
-            "--unshare-ipc",
-            "--unshare-uts",
-            "--hostname",
-            container.host,
-        ]
-        sandbox += [
-            "--as-pid-1",
-            "--die-with-parent",
-            "--new-session",
-            "--chdir",
-            config["WorkingDir"],
-            "--cap-drop",
-            "ALL",
-        ]
+        sandbox += ["--remount-ro", "/", *_APART, "--hostname", container.host, "--chdir", config["WorkingDir"]]
         for capability in _CAPABILITIES:
             sandbox += ["--cap-add", f"CAP_{capability}"]
-        sandbox += ["--clearenv"]
         for name, value in {**image.environment, **container.environment}.items():
             sandbox += ["--setenv", name, value]
-        words = [*sandbox, *as_user(container.user or image.user), *config["Entrypoint"], *(command or config["Cmd"])]
+        user = container.user or image.user
+        words = [*sandbox, *_as_user(user, user), *config["Entrypoint"], *(command or config["Cmd"])]
         return [*_on(container.host), *map(str, words)]
 
 
-def as_user(user: str | int, group: str | int | None = None) -> list[str]:
-    """What starts a command as this user, who has no more rights."""
-    return ["setpriv", f"--reuid={user}", f"--regid={user if group is None else group}", "--clear-groups"]
+def _as_user(user: str | int, group: str | int) -> list[str]:
+    """What starts a command as this user."""
+    return ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.docker.images.containers import Pod, as_user
+from tests.docker.images.containers import Pod
 
 _USER = "nobody"
 _OWNER = "postgres"
@@ -29,8 +28,7 @@ def start_postgres(pod: Pod, host: str, programs: Path, folder: Path, variables:
     with (folder / "data" / "pg_hba.conf").open("a") as logins:
         logins.write("host all all all scram-sha-256\n")
     server = [f"{programs}/postgres", "-D", f"{folder}/data", "-h", "*", "-k", str(folder), "-c", "fsync=off"]
-    user = pwd.getpwnam(_USER)
-    pod.start_process(host, *as_user(user.pw_uid, user.pw_gid), *server)
+    pod.start_process(host, *server, user=_USER)
     end = time.monotonic() + 60
     while subprocess.run([programs / "pg_isready", "--host", folder], capture_output=True, check=False).returncode:
         if time.monotonic() > end:
