@@ -19,9 +19,9 @@ _PROGRAMS = {"buildah": "buildah", "bwrap": "bubblewrap", "debootstrap": "deboot
 
 
 def base_tag() -> str:
-    """The image that the first Dockerfile begins with, by its whole name."""
+    """The image that the first Dockerfile begins with, as one of this machine."""
     lines = (REPOSITORY / "docker" / "spark.Dockerfile").read_text().splitlines()
-    return "docker.io/library/" + next(line.split()[1] for line in lines if line.startswith("FROM "))
+    return "localhost/" + next(line.split()[1] for line in lines if line.startswith("FROM "))
 
 
 @pytest.fixture(scope="session")
