@@ -1,14 +1,13 @@
 """What is assumed of the parts that only a cut-over has, as long as none of the job's cut-overs was timed.
 
-Each part waits as long before its work as the steps that were timed. For the work there are figures that were measured
-elsewhere (docs/outage.md), so the ranges are wide.
+Each part waits before its work as long as the quickest step that was timed. For the work there are figures that were
+measured elsewhere (docs/outage.md), so the ranges are wide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
 
 from stateferry.runs.differences import SourceLayout
 from stateferry.runs.estimates import Estimate, Spent
@@ -16,9 +15,9 @@ from stateferry.runs.facts import CutOverFacts, JobStarted, RescaleFacts, Savepo
 from stateferry.runs.runs import Run
 
 # Seconds of work.
-_CUT_OVER, _TABLES = 1.0, 2.0
+_CUT_OVER, _TABLES = 0.3, 1.0
 # Of Flink's work without state: to stop a job with a savepoint, and to start one, up to its first checkpoint.
-_STOP, _START = 1.0, 2.0
+_STOP, _START = 1.0, 1.5
 # Microseconds of a subtask for an entry: for a canonical savepoint, and for the restore of one with plain key groups,
 # or with framed ones. A native savepoint is opened without reading its entries.
 _TAKE, _RESTORE_PLAIN, _RESTORE_FRAMED = 0.5, 10.0, 1.6
@@ -70,7 +69,7 @@ def _subtasks(run: Run) -> tuple[int, int]:
 
 def assumed(seen: Iterable[Spent], work: FlinkWork) -> dict[str, Estimate]:
     """Estimates of what only a cut-over has, for this work of Flink, after such times of steps."""
-    wait = median([max(one.wall - one.work, 0.0) for one in seen] or [0.0])
+    wait = min((max(one.wall - one.work, 0.0) for one in seen), default=0.0)
     # The first checkpoint of a job begins at any moment of its interval.
     first = work.interval / 2
     return {
@@ -82,7 +81,7 @@ def assumed(seen: Iterable[Spent], work: FlinkWork) -> dict[str, Estimate]:
 
 
 def _of_flink(wait: float, work: float, around: float = 0.0) -> Estimate:
-    """Flink need not wait for Spark's start, as steps may."""
+    """A step may wait for Spark's start, and Flink does not."""
     return _estimate(wait + work + around, work / _FASTER, wait + work * _SLOWER + 2 * around)
 
 

@@ -50,9 +50,9 @@ def test_each_part_of_a_cut_over_is_told_beside_what_was_predicted(
     assert said["times"] == {
         "take_savepoint": {"seconds": 3.0, "predicted": 2.0},
         "snapshot": {"seconds": 1.0, "predicted": 1.0},
-        "start_job": {"seconds": 4.0, "predicted": 2.0},
+        "start_job": {"seconds": 4.0, "predicted": 1.5},
     }
-    told = "took: take_savepoint 3.0 s (predicted 2.0), snapshot 1.0 s (predicted 1.0), start_job 4.0 s (predicted 2.0)"
+    told = "took: take_savepoint 3.0 s (predicted 2.0), snapshot 1.0 s (predicted 1.0), start_job 4.0 s (predicted 1.5)"
     assert told in capsys.readouterr().out
 
 

@@ -132,8 +132,8 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
     with pytest.raises(TaskAwaitingInput):
         Decide(task_id="decide").execute(context(rehearsal, request_, occasion))
     ((subject, body),) = questions
-    # 5 s and 6 s for the steps that were timed; savepoint and publication are assumed to take 1 s, the start 2 s.
-    assert subject == "Cut over job main? Ready: it will stand still for about 15 s"
+    # 5 s and 6 s for the steps that were timed, and a little that is assumed.
+    assert subject == "Cut over job main? Ready: it will stand still for about 14 s"
     assert "**Nothing stands still: job `orders` runs**, and is stopped only after a yes." in body
     assert "snapshot, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
     assert "| snapshot | 5 | " in body
