@@ -87,9 +87,11 @@ class _CutOver:
         self._job = start(cluster, self._jar, LEGACY_JOB, before)
         self._job.wait_until_running(AT_MOST)
         self._job.wait_for_checkpoints(patience=AT_MOST)
-        self._cpu_before = self._flinks_cpu_seconds()
         if way.is_early:
+            # As of a rehearsal: the plan is checked on it.
+            self._job.savepoint()
             self._begin(cluster.savepoints).wait_for_word("Spark has started")
+        self._cpu_before = self._flinks_cpu_seconds()
 
     @property
     def cpu_seconds(self) -> float:
