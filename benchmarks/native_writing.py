@@ -1,15 +1,17 @@
-"""Measures writing rows as RocksDB's own files."""
+"""Measures writing rows as RocksDB's own files, and in turn with it how fast the disk takes the same files."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measuring import Rate, Scale, Subject, timed
+from benchmarks.measuring import Rate, Scale, Subject, Timing, timed
 from stateferry.key_groups import KeyGroupRange
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.header import (
@@ -69,13 +71,40 @@ def write(folder: Path, groups: list[Buffer], *, is_compressed: bool) -> int:
     return sum(len(data) for data in groups) // _ROW
 
 
-def _clear(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+class _SameFiles:
+    """Writes the files of a round once more, as plainly as can be, before the next round begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seconds: list[float] = []
+        self._cpu_seconds: list[float] = []
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+
+    def write(self) -> None:
+        """Writes the files that are there, notes how long it took, and removes them."""
+        if contents := [path.read_bytes() for path in self._folder.iterdir()]:
+            self._clear()
+            cpu, clock = time.process_time(), time.perf_counter()
+            for number, content in enumerate(contents):
+                with (self._folder / f"{number}").open("wb", buffering=0) as file:
+                    file.write(content)
+                    os.fsync(file.fileno())
+            self._seconds.append(time.perf_counter() - clock)
+            self._cpu_seconds.append(time.process_time() - cpu)
+        self._clear()
+
+    def timing(self, count: int) -> Timing:
+        """How long it took for files with so many entries."""
+        return Timing(count, tuple(self._seconds), tuple(self._cpu_seconds))
+
+    def _clear(self) -> None:
+        shutil.rmtree(self._folder)
+        self._folder.mkdir()
 
 
 def measure(scale: Scale) -> Iterator[Rate]:
-    """One rate for each variant."""
+    """One rate for each variant, and one for the disk."""
     folder = scale.folder / "native"
     count = max(scale.entries // _ENTRIES_PER_KEY, 1) * _ENTRIES_PER_KEY
     for what, shuffled, is_compressed, goal in (
@@ -84,13 +113,10 @@ def measure(scale: Scale) -> Iterator[Rate]:
         ("each key's entries shuffled, snappy", True, True, None),
     ):
         groups = rows(count, shuffled=shuffled)
-        timing = timed(
-            count,
-            partial(write, folder, groups, is_compressed=is_compressed),
-            scale.rounds,
-            before=partial(_clear, folder),
-        )
-        yield Rate(what, "entries", timing, goal)
+        same = _SameFiles(folder)
+        work = partial(write, folder, groups, is_compressed=is_compressed)
+        yield Rate(what, "entries", timed(count, work, scale.rounds, before=same.write), goal)
+        yield Rate("the same files, by the system alone", "entries", same.timing(count))
 
 
 SUBJECT = Subject("Rows of a MapState<String,Long>, 46 bytes each, into RocksDB's own files, on disk", measure)

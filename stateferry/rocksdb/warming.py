@@ -56,7 +56,7 @@ class _Nowhere:
     def write(self, data: Bytes | bytes) -> None:
         self.position += len(data)
 
-    def finish(self) -> None:
+    def end(self) -> None:
         pass
 
     def close(self) -> None:

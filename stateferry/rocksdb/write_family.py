@@ -202,7 +202,7 @@ class _Temporary:
         self._file.write(memoryview(data))  # type: ignore[arg-type]
         self.position += len(data)
 
-    def finish(self) -> None:
+    def end(self) -> None:
         self._file.close()
 
     def close(self) -> None:

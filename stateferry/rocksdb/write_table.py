@@ -43,7 +43,7 @@ class Sink(Protocol):
 
     def write(self, data: Bytes | bytes) -> None: ...
 
-    def finish(self) -> None: ...
+    def end(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -199,7 +199,7 @@ class TableWriter:
         footer = bytes([_CRC32C]) + handles + bytes(40 - len(handles))
         self._sink.write(footer + struct.pack("<IQ", _VERSION, _MAGIC))
         size = self._sink.position
-        self._sink.finish()
+        self._sink.end()
         return LiveFile(self.number, self._level, size, self._smallest + _VALUE_TAG, largest + _VALUE_TAG)
 
     def _end_block(self) -> None:

@@ -102,6 +102,10 @@ class NativeFileWriter:
 
     def _next_file(self, stays_draft: bool) -> tuple[int, WriteBehind]:
         number, self._next = self._next, self._next + 1
+        # While a file is written, no more than one before it is on its way to disk.
+        on_their_way = [written.stream for written in self._files.values() if written.stream.is_on_its_way]
+        for stream in on_their_way[:-1]:
+            stream.finish()
         return number, self._create(f"{number:06}.sst", stays_draft=stays_draft)
 
     def _stored(self, file: LiveFile) -> StoredFile:
@@ -109,7 +113,9 @@ class NativeFileWriter:
         return StoredFile(place.shown, file.size, place.open)
 
     def _keep(self, file: LiveFile) -> None:
-        self._files[file.name].stream.take_name()
+        stream = self._files[file.name].stream
+        stream.finish()
+        stream.take_name()
 
     def _remove(self, file: LiveFile) -> None:
         # It is a draft, which only this attempt to write the database knows.
@@ -147,6 +153,7 @@ class NativeFileWriter:
         self._write(_META, build_header(self._header))
         size = sum(written.stream.position for written in self._files.values())
         for written in self._files.values():
+            written.stream.finish()
             self._digests[written.location.name] = written.stream.position, digest_of(written.hasher)
         return NativeHandle(
             self._range,
@@ -162,7 +169,7 @@ class NativeFileWriter:
     def _write(self, name: str, data: bytes) -> None:
         stream = self._create(name)
         stream.write(data)
-        stream.finish()
+        stream.end()
 
     def _file(self, name: str) -> NamedFile:
         written = self._files[name]

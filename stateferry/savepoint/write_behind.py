@@ -40,12 +40,12 @@ class WriteBehind:
         self._stays_draft = stays_draft
         self._written = location.draft() if location.is_local else _temporary() if stays_draft else location
         self._has_name = False
-        self._finished = False
+        self._ended = self._finished = False
         self._stream: Any = self._written.create()
         # A second descriptor of the file, which another thread can sync and drop from the page cache.
         self._descriptor: int | None = os.open(self._written.path, os.O_RDONLY) if _is_possible(location) else None
         self._disk = ThreadPoolExecutor(1, "write-behind")
-        self._pending: Future[None] | None = None
+        self._pending: list[Future[None]] = []
         self._since_portion = self.position = 0
 
     def write(self, data: Buffer | bytes) -> None:
@@ -59,25 +59,39 @@ class WriteBehind:
             # At most one portion is on its way to disk while the next one is filled.
             self._wait()
             self._stream.flush()
-            self._pending = self._disk.submit(_to_disk, self._written.path, self._descriptor, self.position)
+            self._pending = [self._disk.submit(_to_disk, self._written.path, self._descriptor, self.position)]
             self._since_portion = 0
 
     def _wait(self) -> None:
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending.result()
+        pending, self._pending = self._pending, []
+        for one in pending:
+            one.result()
 
     @property
     def place(self) -> Location:
         """Where the bytes are now."""
         return self._location if self._has_name else self._written
 
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether all bytes were written and `finish` has not been called yet."""
+        return self._ended and not self._finished
+
+    def end(self) -> None:
+        """Says that no more bytes follow. What isn't on disk starts on its way there; `finish` waits for it."""
+        if not self._ended:
+            self._stream.close()
+            self._ended = True
+            if self._written.is_local:
+                self._pending.append(self._disk.submit(self._written.sync_file))
+
     def finish(self) -> None:
         """Completes the file; it is on disk when this returns."""
-        self._wait()
-        self._stream.close()
+        if self._finished:
+            return
+        self.end()
         try:
-            self._written.sync_file()
+            self._wait()
         except (OSError, StateferryError):
             if not self._is_needless():
                 raise
@@ -112,7 +126,7 @@ class WriteBehind:
     def close(self) -> None:
         """Closes the file. A draft that didn't get its name is removed."""
         try:
-            if self._finished or self._written.is_local:
+            if self._ended or self._written.is_local:
                 self._stream.close()
             else:
                 self._stream.abandon()

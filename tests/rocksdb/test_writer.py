@@ -31,6 +31,7 @@ from stateferry.savepoint.metadata import NativeHandle, RelativeFile
 from stateferry.savepoint.native_file import NativeFile, stored_files
 from stateferry.savepoint.native_writer import NativeFileWriter
 from stateferry.savepoint.storage import Location
+from stateferry.savepoint.write_behind import WriteBehind
 from stateferry.serializers.snapshots import simple_snapshot
 from stateferry.serializers.types import Scalar
 from stateferry.validation.plain_rocksdb import EVERYTHING, PlainDatabase
@@ -176,6 +177,30 @@ def test_files_end_at_their_size_and_do_not_overlap(tmp_path: Path, monkeypatch:
     sizes = [file.stream.size for file in handle.private if file.name.endswith(".sst")]
     assert len(sizes) > 3
     assert all(size > 1 << 20 for size in sizes[:-1])
+
+
+def test_while_a_file_is_written_only_one_before_it_is_on_its_way_to_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams: list[WriteBehind] = []
+    on_their_way: list[int] = []
+
+    class Watched(WriteBehind):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            on_their_way.append(sum(stream.is_on_its_way for stream in streams))
+            super().__init__(*arguments, **options)
+            streams.append(self)
+
+    monkeypatch.setattr(native_writer, "WriteBehind", Watched)
+    monkeypatch.setattr(write_table, "FILE", 1 << 12)
+    chance = random.Random(1)
+    given = [(group, 0, [(bytes([group]), chance.randbytes(5_000))]) for group in range(6)]
+    handle = written(tmp_path / "db", given, KeyGroupRange(0, 5))
+    check(tmp_path / "db", handle, given)
+    # Six tables, and then the MANIFEST and two small files.
+    assert on_their_way[:6] == [0, 1, 1, 1, 1, 1]
+    assert len(streams) == 9
+    assert not any(stream.is_on_its_way for stream in streams)
 
 
 def test_files_of_many_small_key_groups_end_at_their_size_as_well(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -85,6 +86,42 @@ def test_a_draft_that_is_gone_is_no_matter_if_the_whole_file_stands(tmp_path: Pa
                 stream.finish()
         stream.close()
         path.unlink(missing_ok=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_has_ended_gets_its_name_when_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync, synced = Event(), []
+
+    def sync(descriptor: int) -> None:
+        assert may_sync.wait(60)
+        synced.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    path = tmp_path / "file"
+    stream = WriteBehind(Location.of(str(path)))
+    stream.write(b"ab")
+    stream.end()
+    assert (stream.is_on_its_way, stream.place.read(), path.exists(), synced) == (True, b"ab", False, [])
+    may_sync.set()
+    stream.finish()
+    assert (stream.is_on_its_way, path.read_bytes(), synced) == (False, b"ab", [2])
+    stream.close()
+
+
+def test_a_disk_that_fails_at_the_end_is_told_to_who_finishes_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    stream = WriteBehind(Location.of(str(tmp_path / "file")))
+    stream.end()
+    with pytest.raises(StateferryError, match="No space left"):
+        stream.finish()
+    stream.close()
     assert list(tmp_path.iterdir()) == []
 
 
