@@ -78,7 +78,6 @@ class _SameFiles:
         self._folder = folder
         self._seconds: list[float] = []
         self._cpu_seconds: list[float] = []
-        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
 
     def write(self) -> None:
@@ -105,7 +104,7 @@ class _SameFiles:
 
 def measure(scale: Scale) -> Iterator[Rate]:
     """One rate for each variant, and one for the disk."""
-    folder = scale.folder / "native"
+    folder = scale.folder / "native-writing"
     count = max(scale.entries // _ENTRIES_PER_KEY, 1) * _ENTRIES_PER_KEY
     for what, shuffled, is_compressed, goal in (
         ("in order, snappy", False, True, _GOAL),
@@ -117,6 +116,7 @@ def measure(scale: Scale) -> Iterator[Rate]:
         work = partial(write, folder, groups, is_compressed=is_compressed)
         yield Rate(what, "entries", timed(count, work, scale.rounds, before=same.write), goal)
         yield Rate("the same files, by the system alone", "entries", same.timing(count))
+        shutil.rmtree(folder)
 
 
 SUBJECT = Subject("Rows of a MapState<String,Long>, 46 bytes each, into RocksDB's own files, on disk", measure)
