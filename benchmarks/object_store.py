@@ -24,7 +24,8 @@ from benchmarks.executing import ALL_CORES, execute
 from benchmarks.measuring import Duration, Scale, Subject, expect
 from benchmarks.pipeline import Bench, entries_in, run_command
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
-from tests.support.s3_server import S3Server, free_port
+from local_airflow.settings import free_port
+from tests.support.s3_server import S3Server
 
 _MILLISECONDS, _MEGABYTES = 30, 200
 _TIMES = 1.5

@@ -49,8 +49,9 @@ class FlinkSavepointOperator(FlinkOperator):
             savepoint = task.take_savepoint(order, timeout=self.timeout, poll_interval=self.poll_interval)
             return task.savepoint_taken(savepoint, started)
         found = self.hook.run(lambda rest: find_or_trigger(rest, order))
-        if isinstance(found, Pending):
+        if found.job_id is not None:
             task.show(found.job_id)
+        if isinstance(found, Pending):
             self._defer(found, started)
         return task.savepoint_taken(found, started)
 

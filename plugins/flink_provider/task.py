@@ -82,8 +82,6 @@ class FlinkTask:
 
         This may take seconds, because Flink tells about a savepoint from a cache.
         """
-        if savepoint.job_id is not None:
-            self.show(savepoint.job_id)
         seconds = {"seconds": round(time.time() - started, 3)}
         result = {"savepoint": savepoint.location, "job_id": savepoint.job_id} | seconds
         result |= self.hook.run(lambda rest: facts(rest, savepoint))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.s3_server import free_port
+from local_airflow.settings import free_port
 
 pytestmark = pytest.mark.slow
 _CONTENT = bytes(range(256)) * 20_000

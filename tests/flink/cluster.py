@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,11 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from local_airflow.settings import LOOPBACK, free_port
 from tests.flink import jars
 from tests.support.fetched_jars import java_tool
 from tests.support.s3_server import S3Server
+from tests.support.servers import listens, with_us
 
-_HOST = "127.0.0.1"
 PATIENCE = 90.0
 _POLL = 0.1
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
@@ -67,10 +67,10 @@ class FlinkCluster:
         self.folder = folder
         self.savepoints = folder / "savepoints"
         self.checkpoints = folder / "checkpoints"
-        self.port = _free_port()
-        self.rest_url = f"http://{_HOST}:{self.port}"
+        self.port = free_port()
+        self.rest_url = f"http://{LOOPBACK}:{self.port}"
         self._slots = slots
-        self._zookeeper_port = _free_port() if high_availability else None
+        self._zookeeper_port = free_port() if high_availability else None
         self._settings = dict(settings or {})
         self._jvm = tuple(jvm)
         self._store = store
@@ -184,13 +184,13 @@ class FlinkCluster:
     def _configuration(self) -> dict[str, str]:
         checkpoints = self.checkpoints.as_uri()
         configuration = {
-            "jobmanager.rpc.address": _HOST,
-            "jobmanager.rpc.port": str(_free_port()),
-            "jobmanager.bind-host": _HOST,
-            "taskmanager.host": _HOST,
-            "taskmanager.bind-host": _HOST,
-            "rest.address": _HOST,
-            "rest.bind-address": _HOST,
+            "jobmanager.rpc.address": LOOPBACK,
+            "jobmanager.rpc.port": str(free_port()),
+            "jobmanager.bind-host": LOOPBACK,
+            "taskmanager.host": LOOPBACK,
+            "taskmanager.bind-host": LOOPBACK,
+            "rest.address": LOOPBACK,
+            "rest.bind-address": LOOPBACK,
             "rest.port": str(self.port),
             "web.upload.dir": str(self.folder / "uploads"),
             "io.tmp.dirs": str(self.folder / "tmp"),
@@ -219,7 +219,7 @@ class FlinkCluster:
         if self._zookeeper_port is not None:
             configuration |= {
                 "high-availability.type": "zookeeper",
-                "high-availability.zookeeper.quorum": f"{_HOST}:{self._zookeeper_port}",
+                "high-availability.zookeeper.quorum": f"{LOOPBACK}:{self._zookeeper_port}",
                 "high-availability.storageDir": (self.folder / "ha").as_uri(),
                 "high-availability.zookeeper.client.session-timeout": "5000",
             }
@@ -234,9 +234,9 @@ class FlinkCluster:
 
     def _start_zookeeper(self, port: int) -> None:
         file = self.folder / "conf" / "zoo.cfg"
-        file.write_text(f"clientPort={port}\nclientPortAddress={_HOST}\ndataDir={self.folder / 'zookeeper'}\n")
+        file.write_text(f"clientPort={port}\nclientPortAddress={LOOPBACK}\ndataDir={self.folder / 'zookeeper'}\n")
         self._launch("zookeeper", 128, _ZOOKEEPER, "--zkConfigFile", file, "--peerId", 1)
-        self.wait_until("ZooKeeper listens", lambda: _listens(port))
+        self.wait_until("ZooKeeper listens", lambda: listens(port))
 
     def _launch(self, name: str, heap_mb: int, main: str, *arguments: object) -> None:
         if name in self._running:
@@ -245,7 +245,7 @@ class FlinkCluster:
         options = [f"-Xmx{heap_mb}m", *self._jvm, *jars.OPENED]
         options += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-Dzookeeper.admin.enableServer=false"]
         options += ["-Dorg.slf4j.simpleLogger.showDateTime=true"]
-        command = [*_with_us(), java_tool("java"), *options, "-cp", f"{flink}/*", main, *map(str, arguments)]
+        command = [*with_us(), java_tool("java"), *options, "-cp", f"{flink}/*", main, *map(str, arguments)]
         credentials = {} if self._store is None else self._store.environment
         with self._log(name).open("ab") as log:
             # In its own folder: Flink looks for plugins beside where it is.
@@ -283,22 +283,6 @@ class FlinkCluster:
             with error:
                 raise ClusterError(f"{method} {path}: {error.code}: {error.read().decode()}") from None
         return json.loads(text) if text else None
-
-
-def _with_us() -> list[str]:
-    """What makes a process end when the one that started it does, however that ends: Linux knows how."""
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-
-
-def _free_port() -> int:
-    with socket.create_server((_HOST, 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex((_HOST, port)) == 0
 
 
 def _main() -> None:

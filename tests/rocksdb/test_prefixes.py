@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stateferry.rocksdb import scan as scans
 from stateferry.rocksdb.database import Database
-from stateferry.rocksdb.files import read_pieces
+from stateferry.rocksdb.files import Bytes, StoredFile, read_pieces
 from stateferry.rocksdb.prefixes import Prefixes
 from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored
 
@@ -19,12 +20,13 @@ GROUPS = 4
 
 
 def rows(opened: Database, only: Prefixes | None) -> Iterator[tuple[bytes, bytes]]:
-    out, positions = np.zeros(1 << 14, np.uint8), np.zeros((3, 64), np.int64)
+    out = np.zeros(1 << 14, np.uint8)
+    positions = (np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64))
     with opened.scan("state", 1, 0, GROUPS, 300, only=only) as scan:
         needed = 1
         while needed:
-            found = scan.read(GROUPS, out, 0, tuple(positions))  # type: ignore[arg-type]
-            starts, key_ends, ends = positions[:, : found.rows]
+            found = scan.read(GROUPS, out, 0, positions)
+            starts, key_ends, ends = (places[: found.rows] for places in positions)
             chosen = np.ones(found.rows, np.bool_) if only is None else only.rows_of(out, starts, key_ends)
             for start, key_end, end in zip(starts[chosen], key_ends[chosen], ends[chosen], strict=True):
                 yield out[start + 4 : key_end].tobytes(), out[key_end + 4 : end].tobytes()
@@ -74,10 +76,10 @@ def test_blocks_without_a_wanted_key_are_not_read(monkeypatch: pytest.MonkeyPatc
     opened = Database(stored(database([[entries]], [1], compression=0)), "it")
     read = 0
 
-    def counting(file: object, stored_file: object, pieces: list[tuple[int, int]], slack: int) -> object:
+    def counting(file: Any, stored_file: StoredFile, pieces: Sequence[tuple[int, int]], slack: int) -> Bytes:
         nonlocal read
         read += sum(size for _, size in pieces)
-        return read_pieces(file, stored_file, pieces, slack)  # type: ignore[arg-type]
+        return read_pieces(file, stored_file, pieces, slack)
 
     monkeypatch.setattr(scans, "read_pieces", counting)
     assert [one for one, _ in rows(opened, Prefixes.of([b"\0key-0007", b"\0key-0500"]))] == [

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -13,9 +11,10 @@ from typing import Self
 
 import pytest
 
+from local_airflow.settings import LOOPBACK, free_port
 from tests.support.fetched_jars import Jars, java_tool
+from tests.support.servers import listens, with_us
 
-_HOST = "127.0.0.1"
 _MAIN = "org.gaul.s3proxy.Main"
 _PATIENCE = 60.0
 # The server keeps objects on disk: it needs no drivers for other stores.
@@ -43,7 +42,7 @@ class S3Server:
     def __init__(self, folder: Path, port: int = 0) -> None:
         self._folder = folder
         self.port = port or free_port()
-        self.url = f"http://{_HOST}:{self.port}"
+        self.url = f"http://{LOOPBACK}:{self.port}"
         self.log = folder / "s3.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -67,7 +66,7 @@ class S3Server:
         for name, value in self.environment.items():
             monkeypatch.setenv(name, value)
 
-    def prepared(self, address: str = _HOST) -> list[str]:
+    def prepared(self, address: str = LOOPBACK) -> list[str]:
         """Writes its settings, and returns the command by which it starts and listens on the address."""
         (self._folder / "objects" / self.bucket).mkdir(parents=True)
         (self._folder / "logback.xml").write_text(_LOG)
@@ -88,7 +87,7 @@ class S3Server:
         return [*java, _MAIN, "--properties", str(self._folder / "s3.properties")]
 
     def __enter__(self) -> Self:
-        command = [*_with_us(), *self.prepared()]
+        command = [*with_us(), *self.prepared()]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
@@ -100,7 +99,7 @@ class S3Server:
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         end = time.monotonic() + _PATIENCE
-        while not _listens(self.port):
+        while not listens(self.port):
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"S3Proxy doesn't listen:\n{self.log.read_text(errors='replace')[-4000:]}")
             time.sleep(0.05)
@@ -114,19 +113,3 @@ class S3Server:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
-
-
-def _with_us() -> list[str]:
-    """What makes a process end when the one that started it does, however that ends: Linux knows how."""
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-
-
-def free_port() -> int:
-    with socket.create_server((_HOST, 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex((_HOST, port)) == 0

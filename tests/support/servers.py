@@ -1,0 +1,18 @@
+"""What tests need to start a server as a process of its own."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+
+from local_airflow.settings import LOOPBACK
+
+
+def with_us() -> list[str]:
+    """What makes a process end when the one that started it does, however that ends: Linux knows how."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((LOOPBACK, port)) == 0
