@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import socket
 import sqlite3
 from pathlib import Path
 
@@ -21,14 +20,13 @@ from stateferry.runs.publications import Control
 from stateferry.tables.commits import TableHome
 from tests.support.in_process import do_step
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.support.servers import free_port
 
 
 @pytest.fixture
 def nobody_listens() -> str:
     """The address of a Postgres that has ended."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    return f"postgresql+psycopg://me:secret@127.0.0.1:{port}/catalog"
+    return f"postgresql+psycopg://me:secret@127.0.0.1:{free_port()}/catalog"
 
 
 def test_a_postgres_that_is_away_may_come_back(nobody_listens: str, tmp_path: Path) -> None:

@@ -22,11 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from local_airflow.settings import LOOPBACK, free_port
 from tests.flink import jars
 from tests.support.fetched_jars import java_tool
 from tests.support.s3_server import S3Server
-from tests.support.servers import listens, with_us
+from tests.support.servers import LOOPBACK, free_port, listens, with_us
 
 PATIENCE = 90.0
 _POLL = 0.1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from stateferry.savepoint.streams import open_stream
 from stateferry.survey import survey
 from tests.support.rewriting import rewrite
 from tests.support.samples import UID, files_of, write_sample
+from tests.support.servers import free_port
 
 NAMES = ["plain", "with space", "per%20cent", "50%", "Größe 日本", "a+b#c?d"]
 
@@ -196,10 +196,8 @@ def test_what_a_driver_says_is_said_in_short(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_a_store_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    # Nothing listens there any more.
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    # Nothing listens there.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with pytest.raises(PassingError, match=r"^s3://unanswered/x can't be reached: .*bucket 'unanswered'") as caught:

@@ -11,9 +11,8 @@ from typing import Self
 
 import pytest
 
-from local_airflow.settings import LOOPBACK, free_port
 from tests.support.fetched_jars import Jars, java_tool
-from tests.support.servers import listens, with_us
+from tests.support.servers import LOOPBACK, free_port, listens, with_us
 
 _MAIN = "org.gaul.s3proxy.Main"
 _PATIENCE = 60.0

@@ -5,12 +5,18 @@ from __future__ import annotations
 import shutil
 import socket
 
-from local_airflow.settings import LOOPBACK
+LOOPBACK = "127.0.0.1"
 
 
 def with_us() -> list[str]:
     """What makes a process end when the one that started it does, however that ends: Linux knows how."""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def free_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 def listens(port: int) -> bool:

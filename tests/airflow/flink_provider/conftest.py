@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.airflow.flink_provider.tries import CONNECTION
 from tests.flink.cluster import ClusterError, FlinkCluster
 from tests.flink.proxy import Proxy
 from tests.flink.remote import RemoteJob
+from tests.support import servers
 
 
 @pytest.fixture(scope="session")
@@ -62,9 +62,7 @@ def sink(tmp_path: Path) -> Path:
 @pytest.fixture
 def free_port() -> int:
     """Nobody listens there."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+    return servers.free_port()
 
 
 @pytest.fixture(autouse=True)
