@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -22,53 +18,11 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.unfinished_uploads import unfinished_uploads
 from stateferry.savepoint.write_behind import WriteBehind
-from tests.support.in_process import without_spark
-from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.stores.area import BEGUN, STATES, Area
+from tests.support.legacy_states import NEW
 from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.slow
-STATES = ("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG)
-BEGUN = LegacyState(
-    blobs={f"cold {n}": ({f"entry {m}": m for m in range(n % 5)}, 0) for n in range(300)},
-    rows={"hot": {"a": (5, 0), "c": (7, 0)}},
-    flags={"hot": 0},
-)
-
-
-@dataclass(frozen=True)
-class Area:
-    """A part of the store, and a folder on disk, of one test's own."""
-
-    name: str
-    folder: Path
-
-    @property
-    def catalog(self) -> str:
-        return f"sqlite:///{self.folder / 'catalog.db'}"
-
-    def at(self, name: str) -> str:
-        return f"{self.name}/{name}"
-
-    def source(self, state: LegacyState = BEGUN, name: str = "source") -> str:
-        state.write(self.at(name))
-        return self.at(name)
-
-    def run(self, *more: str, target: str = "target") -> tuple[str, ...]:
-        return "run", "--savepoint", self.at("source"), "--target", self.at(target), *STATES, *more
-
-
-@pytest.fixture
-def area(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Area]:
-    area = Area(s3.uri(uuid.uuid4().hex), tmp_path)
-    monkeypatch.setenv("STATEFERRY_HOME", area.at("home"))
-    monkeypatch.setenv("STATEFERRY_CATALOG", area.catalog)
-    # A path that was taken for a local one would be made here.
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    without_spark(monkeypatch)
-    yield area
-    assert list(here.iterdir()) == []
 
 
 def rows_of(savepoint: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
