@@ -98,7 +98,7 @@ bench: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure kernels (and pl
 	$(BIN)/python -m benchmarks
 
 bench-large: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure whole runs, and the State Processor API, on 9 GB (needs 60 GB of disk), and outages
-	$(BIN)/python -m benchmarks pipeline outage outage_by_dag --keys 5000000 --rounds 1 --out benchmarks/results-large.md
+	$(BIN)/python -m benchmarks pipeline publishing outage outage_by_dag --keys 5000000 --rounds 1 --out benchmarks/results-large.md
 
 demo: check-jre environments ## Migrate a demo savepoint in Airflow, from snapshot to publication, and show the report
 	$(BIN)/python -m local_airflow demo

@@ -175,7 +175,7 @@ def measure(scale: Scale) -> Iterator[Comparison | Duration]:
     ours = _beside(Comparison("stateferry run --rehearse", tuple(night.execution for night in nights)), peer)
     wanted = _TIMES_PEER.get(scale.keys)
     yield peer
-    yield replace(ours, goal=_goal(ours, wanted)) if wanted else ours
+    yield replace(ours, goal=goal(ours, wanted)) if wanted else ours
     yield from _variants(bench, source, ours)
     yield from _by_byte(bench, source, ours)
     yield from _steps(nights)
@@ -186,7 +186,8 @@ def _beside(one: Comparison, other: Comparison) -> Comparison:
     return replace(one, speed=one.faster_than(other))
 
 
-def _goal(ours: Comparison, times: float) -> str:
+def goal(ours: Comparison, times: float) -> str:
+    """What is wanted of a comparison with the peer, and whether it is reached."""
     assert ours.speed is not None
     reached = ours.speed[0] >= times and ours.memory <= _MOST_MEMORY
     return f"≥ {times:g}, ≤ {_MOST_MEMORY / 1e9:g} GB {'reached' if reached else 'MISSED'}"

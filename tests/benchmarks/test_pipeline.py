@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import native_runs
+from benchmarks import native_runs, publishing
 from benchmarks.executing import FailedError, execute
 from benchmarks.measuring import Comparison, Execution, Scale, WrongResultError
 from benchmarks.other_values import Values
@@ -100,6 +100,26 @@ def test_the_peer_writes_every_entry(tmp_path: Path) -> None:
     assert bench.peer(bench.source("plain", bench.plain)).memory > 0
     with pytest.raises(WrongResultError):
         Bench(tmp_path, KEYS + 1).peer(tmp_path / "plain")
+
+
+@pytest.mark.full
+def test_the_time_until_the_publication_is_shorter_than_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: list[Execution] = []
+
+    def executed(*arguments: Any, **options: Any) -> Execution:
+        whole.append(execute(*arguments, **options))
+        return whole[-1]
+
+    monkeypatch.setattr(publishing, "execute", executed)
+    peer, *lines = publishing.measure(Scale(tmp_path, keys=KEYS, rounds=1))
+    assert peer.speed is None
+    for line, run in zip(lines, whole, strict=True):
+        assert 1 < line.seconds < run.seconds
+        assert line.cpu_seconds == run.cpu_seconds
+        assert line.speed is not None
+    assert not {"plain", "native", "published", "home-of-published"} & {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.full
