@@ -39,6 +39,10 @@ _STAYS = re.compile(
     r"|signature|unrecognized.?client|no.?such.?(bucket|key)|not.?found|does not exist",
     re.IGNORECASE,
 )
+# Whoever gives credentials for some hours renews them.
+_EXPIRED = re.compile(r"expired.?token|token.{0,20}expired", re.IGNORECASE)
+# S3 answers so to an expired token, too; the answer to a HEAD has no text that says more.
+_HEAD_REFUSED = re.compile(r"\(http status 400\) during Head", re.IGNORECASE)
 # If the answer to the end of an upload was lost, the driver asks again, and the store knows no such upload any more.
 _UPLOAD_LOST = re.compile(r"no.?such.?upload|\(http status 40[04]\) during CompleteMultipartUpload", re.IGNORECASE)
 # Hadoop's library gives this for every failure without a number of its own.
@@ -57,7 +61,7 @@ def may_pass(error: Exception) -> bool:
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
         return False
     text = str(error)
-    if _UPLOAD_LOST.search(text):
+    if any(known.search(text) for known in (_UPLOAD_LOST, _EXPIRED, _HEAD_REFUSED)):
         return True
     return _PASSES.search(text) is not None and _STAYS.search(text) is None
 
@@ -78,6 +82,8 @@ def told(error: Exception, place: str = "", what: str = "reached") -> Stateferry
     reason = in_short(error).removeprefix(f"{where}: ")
     if named and named != where:
         reason = f"{named}: {reason}"
+    if _HEAD_REFUSED.search(reason):
+        reason += " Its credentials may have expired"
     kind = PassingError if may_pass(error) else StateferryError
     return kind(f"{where} can't be {what}: {reason}" if where else reason)
 

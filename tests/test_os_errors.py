@@ -44,7 +44,7 @@ FULL, UNREADABLE = "/dev/full", "/proc/self/mem"
         (OSError("AWS Error UNKNOWN (HTTP status 429) during PutObject operation"), True),
         (OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body."), False),
         (OSError("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation"), False),
-        (OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation"), False),
+        (OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response body."), True),
         (
             OSError("AWS Error UNKNOWN (HTTP status 400) during CompleteMultipartUpload operation: Unable to parse"),
             True,
@@ -53,6 +53,8 @@ FULL, UNREADABLE = "/dev/full", "/proc/self/mem"
             OSError("AWS Error NO_SUCH_UPLOAD during CompleteMultipartUpload operation: The upload does not exist."),
             True,
         ),
+        (OSError("AWS Error UNKNOWN (HTTP status 400) during PutObject operation: Bad Request"), False),
+        (OSError("Unable to parse ExceptionName: ExpiredToken Message: The provided token has expired."), True),
         # As Arrow says of a file that is none of its kind: damage, however often it is read.
         (OSError("Couldn't deserialize thrift: TProtocolException: Invalid data"), False),
         (OSError("Unexpected end of stream: Page was smaller (5) than expected (9)"), False),
@@ -197,3 +199,8 @@ def test_each_has_its_exit_code(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert ends in said
+
+
+def test_expired_credentials_are_named_where_the_store_does_not_say_so() -> None:
+    error = OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response body.")
+    assert str(told(error, "s3://b/a")).endswith("No response body. Its credentials may have expired")

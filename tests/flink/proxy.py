@@ -18,7 +18,7 @@ class Proxy:
     """Passes on to `target`, a port of this machine, what arrives at `port`, and the answers `delay` seconds later.
 
     The answer to the next `lost` requests that begin as in `lost_requests` is lost together with its connection: the
-    server has done what was asked, the client doesn't know.
+    server has done what was asked, the client doesn't know. While it `is_away`, there are no connections.
     """
 
     def __init__(self, target: int) -> None:
@@ -29,6 +29,17 @@ class Proxy:
         self._server = socket.create_server((_HOST, 0))
         self.port: int = self._server.getsockname()[1]
         self._open: set[socket.socket] = set()
+        self._is_away = False
+
+    @property
+    def is_away(self) -> bool:
+        return self._is_away
+
+    @is_away.setter
+    def is_away(self, away: bool) -> None:
+        self._is_away = away
+        if away:
+            self._end_all()
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True, name="proxy").start()
@@ -40,6 +51,9 @@ class Proxy:
         # Closing alone leaves the thread in accept.
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        self._end_all()
+
+    def _end_all(self) -> None:
         for one in list(self._open):
             _end(one)
 
@@ -50,8 +64,10 @@ class Proxy:
             except OSError:
                 return
             try:
-                server = socket.create_connection((_HOST, self._target))
+                server = None if self._is_away else socket.create_connection((_HOST, self._target))
             except OSError:
+                server = None
+            if server is None:
                 client.close()
                 continue
             _Connection(self, client, server).start()
