@@ -15,6 +15,7 @@ PORT ?= 8080
 SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder
 KILLS ?= 300
 ALTERATIONS ?= 1000
+RUNS ?= 200
 SEED ?= $(shell date +%s)
 # Like Spark: take Java from JAVA_HOME if it is set, else from PATH.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
@@ -22,7 +23,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-images test-saboteur jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
+  test-samples test-images test-chaos test-saboteur jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -71,6 +72,10 @@ test-images: $(VENV)/.made ## The images of docker/, built without a container e
 
 test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
 	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s --all tests/steps/test_killed.py tests/spark/test_sigkill.py
+
+test-chaos: programs $(VENV)/.made check-java ## Runs on a store, a Postgres and a disk in trouble: RUNS=200 SEED=..., which is printed
+	@echo "SEED=$(SEED)"
+	STATEFERRY_CHAOS_RUNS=$(RUNS) STATEFERRY_CHAOS_SEED=$(SEED) $(BIN)/pytest --all -n 2 tests/chaos
 
 test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
 	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \

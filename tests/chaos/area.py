@@ -1,4 +1,7 @@
-"""A run of the demo's migration: where it keeps everything, what it leaves, and what must be true of that."""
+"""A run of the demo's migration: where it keeps everything, what it leaves, and what must be true of that.
+
+How many runs there are, and by which seed their trouble is drawn: `STATEFERRY_CHAOS_RUNS` and `STATEFERRY_CHAOS_SEED`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from stateferry.savepoint.storage import Location
 from stateferry.tables.commits import TableHome
 from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 
-RUNS = int(os.environ.get("STATEFERRY_CHAOS_RUNS", "8"))
+RUNS = int(os.environ.get("STATEFERRY_CHAOS_RUNS", "20"))
 SEED = int(os.environ.get("STATEFERRY_CHAOS_SEED", "1"))
 NOW = 1_700_000_000_000
 REPOSITORY = Path(__file__).parents[2]
@@ -29,6 +32,11 @@ REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 180
 TRIES_IN_TROUBLE = 3
 _SIZES = ["--keys", "8", "--entries", "2", "--migrated", "0.4", "--parallelism", "2", "--max-parallelism", "4"]
+
+
+def runs(share: float) -> range:
+    """The numbers of the runs that have one kind of trouble: a share of all, and at least one."""
+    return range(max(round(share * RUNS), 1))
 
 
 def new_name() -> str:

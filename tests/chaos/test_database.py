@@ -1,6 +1,6 @@
 """Runs whose catalog's Postgres goes away and comes back at moments drawn by a seed.
 
-How many, and by which seed: `STATEFERRY_CHAOS_RUNS` and `STATEFERRY_CHAOS_SEED`.
+How many, and by which seed: as `area.py` says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.chaos.area import RUNS, SEED, TRIES_IN_TROUBLE, Area, content_of, demo_savepoint, new_name
+from tests.chaos.area import SEED, TRIES_IN_TROUBLE, Area, content_of, demo_savepoint, new_name, runs
 from tests.flink.proxy import Proxy
 from tests.standalone.topology.processes import postgres, postgres_programs
 
@@ -94,7 +94,7 @@ def going_away(proxy: Proxy, drawn: random.Random) -> Iterator[None]:
         proxy.is_away = False
 
 
-@pytest.mark.parametrize("number", range(RUNS))
+@pytest.mark.parametrize("number", runs(0.25))
 def test_a_run_ends_as_if_the_database_had_stayed(
     number: int, database: Database, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """Runs on a store in trouble: each ends as an undisturbed one, or fails clearly and does so when it is given again.
 
-How many, and by which seed: `STATEFERRY_CHAOS_RUNS` and `STATEFERRY_CHAOS_SEED`.
+How many, and by which seed: as `area.py` says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stateferry.exit_codes import DAMAGED_OR_REFUSED, REJECTED
-from tests.chaos.area import RUNS, SEED, TRIES_IN_TROUBLE, Area, content_of, demo_savepoint, new_name
+from tests.chaos.area import SEED, TRIES_IN_TROUBLE, Area, content_of, demo_savepoint, new_name, runs
 from tests.chaos.trouble import Trouble
 from tests.chaos.troubled_store import TroubledStore
 from tests.support.s3_server import S3Server
@@ -53,7 +53,7 @@ def undisturbed(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -
         return Undisturbed(source, content_of(source), store.requests, area.result())
 
 
-@pytest.mark.parametrize("number", range(RUNS))
+@pytest.mark.parametrize("number", runs(0.5))
 def test_a_run_ends_as_if_undisturbed(
     number: int, s3_server: S3Server, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
