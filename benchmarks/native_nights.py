@@ -15,8 +15,9 @@ from benchmarks import state_processor
 from benchmarks.executing import execute, on_all_cores
 from benchmarks.measuring import Duration, Scale, Subject, expect, in_memory
 from benchmarks.pipeline import run_command
-from benchmarks.sections import ENTRIES_PER_KEY, NOW
+from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
+from stateferry.durations import MILLISECONDS_PER_UNIT
 from stateferry.runs.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
 from stateferry.runs.plan_check import open_source, planned, resolve
 from stateferry.runs.publications import Control
@@ -75,18 +76,18 @@ def _changed(subtask: Subtask, before: Path, after: Path, every: int, compacts: 
     return replace(subtask, native_keyed=replace(handle, shared=(), private=tuple(files)))
 
 
-def snapshots(scale: Scale) -> tuple[Path, Path]:
+def snapshots(scale: Scale, ttl: int | None = None) -> tuple[Path, Path]:
     """The snapshots of two nights."""
-    plain, ours, first, second = (scale.folder / name for name in ("plain", "ours", "first", "second"))
+    plain, ours, first, second, home = (scale.folder / name for name in ("plain", "ours", "first", "second", "home"))
     write_demo_savepoint(
-        str(plain), DemoState(scale.keys, ENTRIES_PER_KEY, 0, None, NOW, parallelism=2, max_parallelism=128, seed=1)
+        str(plain), DemoState(scale.keys, ENTRIES_PER_KEY, 0, ttl, NOW, parallelism=2, max_parallelism=128, seed=1)
     )
     command = [*run_command(plain, ours)[:2], "--savepoint", str(plain), "--target", str(ours), "--format", "native"]
-    execute(command, scale.folder / "log", environment={"STATEFERRY_HOME": str(scale.folder / "home-of-ours")})
+    execute(command, scale.folder / "log", environment={"STATEFERRY_HOME": str(home)})
     # The files that RocksDB writes say which database they are of.
     next_night(ours, first, _CHANGED_EVERY, compacts=True)
     next_night(first, second, _CHANGED_EVERY)
-    for folder in (plain, ours):
+    for folder in (plain, ours, home):
         shutil.rmtree(folder)
     return first, second
 
@@ -115,15 +116,15 @@ class Night:
     migrated: MigrateFacts
 
 
-def night(scale: Scale, source: Path, number: int) -> Night:
-    """Rehearses a migration of the source, without Spark."""
-    state = {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "no_flag": True}
+def night(scale: Scale, source: Path, number: int, ttl: int | None = None) -> Night:
+    """Rehearses a migration of the source, without Spark, a day after the night before."""
+    state = {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "no_flag": True, "ttl_ms": ttl}
     values = {
         "source": str(source),
         "target": str(scale.folder / "target"),
         "home": str(scale.folder / "home"),
         "run_id": f"night-{number}",
-        "now": NOW,
+        "now": NOW + number * MILLISECONDS_PER_UNIT["d"],
         "rehearse": True,
         "no_timers": True,
         "operators": [{"operator": OPERATOR, "states": [state]}],
@@ -145,23 +146,31 @@ def night(scale: Scale, source: Path, number: int) -> Night:
 
 
 def measure(scale: Scale) -> Iterator[Duration]:
-    """One duration for each step of each night."""
+    """One duration for each step of each night, and under time to live for the steps that read what has changed."""
+    yield from _measure(scale, None, IN_REHEARSAL)
+    yield from _measure(scale, TTL, (Step.SNAPSHOT, Step.MIGRATE))
+
+
+def _measure(scale: Scale, ttl: int | None, steps: Sequence[Step]) -> Iterator[Duration]:
     with on_all_cores():
-        first, second = snapshots(scale)
+        first, second = snapshots(scale, ttl)
     changed = sum(-(-keys // _CHANGED_EVERY) for keys in _keys_of_subtasks(second))
     nights: list[tuple[Night, Night]] = []
     for _ in range(1 + min(scale.rounds, _ROUNDS)):
-        nights.append((night(scale, first, 1), night(scale, second, 2)))
+        nights.append((night(scale, first, 1, ttl), night(scale, second, 2, ttl)))
         (counts,) = nights[-1][1].migrated.counts.values()
         expect(counts.keys_walked, changed, "keys that were read")
         expect(counts.rows_written, changed * ENTRIES_PER_KEY, "rows written")
         shutil.rmtree(scale.folder / "home")
+    for folder in (first, second):
+        shutil.rmtree(folder)
     befores, afters = zip(*nights[1:], strict=True)
-    for step in IN_REHEARSAL:
-        before = _duration(f"first night: {step}", befores, step)
+    under = "" if ttl is None else ", under time to live"
+    for step in steps:
+        before = _duration(f"first night{under}: {step}", befores, step)
         goal = before.median / _SHARE if step in (Step.SNAPSHOT, Step.MIGRATE) else None
         yield before
-        yield replace(_duration(f"second night, 1 % changed: {step}", afters, step), at_most=goal)
+        yield replace(_duration(f"second night, 1 % changed{under}: {step}", afters, step), at_most=goal)
 
 
 def _duration(what: str, nights: Sequence[Night], step: Step) -> Duration:

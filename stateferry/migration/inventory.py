@@ -17,13 +17,14 @@ import numpy as np
 from stateferry.digests import hasher_of
 from stateferry.migration.ages import Ages, Integers
 from stateferry.migration.aging_states import AgingState, aging_states
+from stateferry.migration.blob_times import BlobTimes
 from stateferry.migration.chosen import Order, RankCounts
 from stateferry.migration.counts import FlagCounts, InventoryCounts
 from stateferry.migration.heavy_key import HeavyKey, heavier
 from stateferry.migration.heavy_keys import KeysOfGroup, heavy_groups
 from stateferry.migration.key_hashes import members
 from stateferry.migration.rules import Contradiction, Rules, ToldTtl, null_under_ttl
-from stateferry.migration.sections import keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
+from stateferry.migration.sections import Blobs, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
 from stateferry.migration.who_wins import NO_KEYS, KeySets, kept_entries, kept_rows, key_sets_of
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
@@ -45,10 +46,10 @@ class Inventory:
     `entries` and `sizes` (in bytes) are by operator id, state and key group. `met` counts by operator and legacy state
     what a migration meets, `flag_signs` by operator, legacy state and possible flag what suggests a flag. `ages` are by
     operator, legacy state and state (the legacy state itself, the new state, the flag) under time to live; a state that
-    isn't migrated is in the place of its legacy state. `promised` are the greatest ages of entries that a cleanup in
-    full snapshots would have left out, had they expired; `unread` are states whose timestamps couldn't be read. `ranks`
-    count the keys by operator and legacy state for a lazy run. `heavy_keys` are by operator id. `read` has the digests
-    of the bytes.
+    isn't migrated is in the place of its legacy state. `blob_times` are by operator and legacy state. `promised` are
+    the greatest ages of entries that a cleanup in full snapshots would have left out, had they expired; `unread` are
+    states whose timestamps couldn't be read. `ranks` count the keys by operator and legacy state for a lazy run.
+    `heavy_keys` are by operator id. `read` has the digests of the bytes.
     """
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -57,6 +58,7 @@ class Inventory:
     flag_signs: dict[tuple[str, str, str], FlagCounts] = field(default_factory=dict)
     ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankCounts] = field(default_factory=dict)
+    blob_times: dict[tuple[str, str], BlobTimes] = field(default_factory=dict)
     promised: dict[tuple[str, str], int] = field(default_factory=dict)
     unread: set[tuple[str, str]] = field(default_factory=set)
     heavy_keys: dict[str, HeavyKey | None] = field(default_factory=dict)
@@ -74,6 +76,8 @@ class Inventory:
             self.ages.setdefault(aged, Ages()).add(ages)
         for state, ranks in other.ranks.items():
             self.ranks.setdefault(state, RankCounts()).add(ranks)
+        for state, times in other.blob_times.items():
+            self.blob_times.setdefault(state, BlobTimes()).add(times)
         for state, oldest in other.promised.items():
             self.promised[state] = max(oldest, self.promised.get(state, oldest))
         self.unread |= other.unread
@@ -88,7 +92,8 @@ class InventoryTask:
 
     `states` are all states of the operator by name. `possible_flags` are the names of the states that may be an unnamed
     flag, by legacy state. With an `order`, keys are counted by their ranks in it. `aging` are the states with time to
-    live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for.
+    live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for. With
+    `keeps_times` the timestamps of blobs are kept.
     """
 
     folder: Location
@@ -100,6 +105,7 @@ class InventoryTask:
     order: Order | None = None
     aging: Mapping[str, AgingState] = field(default_factory=dict)
     heavy_groups: frozenset[int] = frozenset()
+    keeps_times: bool = False
 
     def take(self) -> Inventory:
         """Reads the chunk and counts."""
@@ -137,7 +143,10 @@ class InventoryTask:
                 met = inventory.met.setdefault((self.operator, rules.legacy.name), InventoryCounts())
                 aged = partial(self._count_ages, inventory, rules, state.name)
                 if state.name == rules.legacy.name:
-                    _examine(section, rules, sets[rules.legacy.name], met, aged)
+                    blobs = _examine(section, rules, sets[rules.legacy.name], met, aged)
+                    if self.keeps_times and rules.ttl is not None:
+                        times = inventory.blob_times.setdefault((self.operator, rules.legacy.name), BlobTimes())
+                        _note_times(blobs, rules, times)
                     if self.order is not None:
                         _rank(section, rules, sets[rules.legacy.name], self.order, self._ranks(inventory, rules))
                 elif state.name == rules.new_name:
@@ -213,7 +222,7 @@ def _carried(operator: Operator) -> Iterator[StreamHandle]:
 
 def _examine(
     section: Section, rules: Rules, sets: KeySets, met: InventoryCounts, aged: Callable[[Integers, Integers], None]
-) -> None:
+) -> Blobs:
     """Counts what the conversion would meet, and where that would refuse something counts it instead."""
     blobs = parse_blobs(section, rules)
     aged(blobs.timestamps, blobs.counts)
@@ -221,6 +230,15 @@ def _examine(
     keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
     if rules.legacy.ttl and null_under_ttl(rules.map_type.value) is None:
         met.unrepresentable_nulls += int((keep & blobs.nulls()).sum())
+    return blobs
+
+
+def _note_times(blobs: Blobs, rules: Rules, times: BlobTimes) -> None:
+    """Keeps the blobs' timestamps, unless a null that can't be kept counts only as long as its blob is alive."""
+    if null_under_ttl(rules.map_type.value) is None and blobs.nulls().any():
+        times.give_up()
+    else:
+        times.note(blobs.timestamps, blobs.counts)
 
 
 def _rank(section: Section, rules: Rules, sets: KeySets, order: Order, ranks: RankCounts) -> None:

@@ -7,12 +7,16 @@ rows, compares the result with what is there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stateferry.errors import StateferryError
+from stateferry.migration.ages import Ages
+from stateferry.migration.blob_times import BlobTimes
 from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import CopiedFilesTask, Inventory, InventoryTask
+from stateferry.migration.rules import Rules
 from stateferry.savepoint.chunks import FilePart
 from stateferry.savepoint.metadata import NativeHandle
 from stateferry.savepoint.native_difference import EarlierPart, difference
@@ -93,6 +97,20 @@ def take_changes(task: ChangedKeysTask | CopiedFilesTask) -> InventoryChange | N
     return InventoryChange(task.take()) if isinstance(task, CopiedFilesTask) else task.take()
 
 
+def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> bool:
+    """Whether all that depends on the time follows from the timestamps of the blobs, which the inventory has.
+
+    It doesn't if another state has entries with timestamps. So it doesn't as soon as the job has begun to move keys:
+    then who wins between blob, flag and rows depends on the time, too.
+    """
+    entries: Counter[tuple[str, str]] = Counter()
+    for (operator, state, _), count in inventory.entries.items():
+        entries[operator, state] += count
+    aging = {(task.operator, name) for task in tasks for name, state in task.states.items() if state.ttl}
+    found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
+    return all(times.complete and len(times) == entries[state] for state, times in found.items())
+
+
 @dataclass(frozen=True, slots=True)
 class EarlierInventory:
     """An earlier inventory, as far as it can be brought forward: see `Inventory`."""
@@ -101,11 +119,14 @@ class EarlierInventory:
     sizes: Mapping[tuple[str, str, int], int]
     met: Mapping[tuple[str, str], InventoryCounts]
     sums: Mapping[tuple[str, int], RowSum]
+    blob_times: Mapping[tuple[str, str], BlobTimes]
 
-    def with_changes(self, change: InventoryChange, files: Mapping[str, str]) -> Inventory | None:
-        """Returns the inventory of the later snapshot; None if the two don't fit.
+    def with_changes(
+        self, change: InventoryChange, files: Mapping[str, str], tasks: Sequence[InventoryTask]
+    ) -> Inventory | None:
+        """Returns the inventory of the later snapshot; None if the two don't fit, or if it doesn't follow.
 
-        `files` are the names that its databases had in the earlier snapshot.
+        `files` are the names that its databases had in the earlier snapshot, `tasks` are those that would read all.
         """
         made = Inventory(read=change.found.read)
         for counts, before, found, gone in (
@@ -123,9 +144,31 @@ class EarlierInventory:
             met.add(counted)
             met.add(change.found.met.get(state, InventoryCounts()))
             met.take_off(change.gone.met.get(state, InventoryCounts()))
+        rules = {(task.operator, rules.legacy.name): rules for task in tasks for rules in task.rules}
+        aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
+        if not all(self._count_times(made, change, state, of_state) for state, of_state in aging.items()):
+            return None
+        if not follows_from_times(made, tasks):
+            return None
         # Each key group that was read then must have been looked at now.
         if {(files[file], key_group) for file, key_group in change.sums} != self.sums.keys():
             return None
         for (file, key_group), sum_ in change.sums.items():
             made.read.add(file, key_group, (self.sums[files[file], key_group] + sum_).text)
         return made
+
+    def _count_times(self, made: Inventory, change: InventoryChange, state: tuple[str, str], rules: Rules) -> bool:
+        """Counts the blobs of a state with time to live anew, by their timestamps; says whether that is possible."""
+        found, gone = (one.blob_times.get(state, BlobTimes()) for one in (change.found, change.gone))
+        if not (found.complete and gone.complete):
+            return False
+        times = self.blob_times.get(state, BlobTimes()).without(gone)
+        if times is None:
+            return False
+        times.add(found)
+        made.blob_times[state], met, ages = times, InventoryCounts(), Ages()
+        times.count(rules, met, ages)
+        made.ages[*state, state[1]] = ages
+        if len(times) or state in made.met:
+            made.met[state] = met
+        return True

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from stateferry.digests import digest_of, new_hasher
 from stateferry.errors import StateferryError
+from stateferry.migration.blob_times import BlobTimes
 from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import Inventory, InventoryTask
 from stateferry.migration.inventory_change import EarlierInventory
@@ -27,16 +28,18 @@ from stateferry.savepoint.metadata import Metadata, NativeHandle, Operator
 from stateferry.savepoint.native_difference import EarlierPart
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.row_sum import RowSum
+from stateferry.savepoint.storage import Location
 
 _OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from"}
 
 
 @dataclass(frozen=True, slots=True)
 class Counted(RunFacts):
-    """What the snapshot counted, as far as it doesn't depend on the time; it is kept if nothing does.
+    """What the snapshot counted; it is kept if the next night can go on from it.
 
     `entries` and `sizes` have a number for each key group, separated by spaces, and `met` has counts; all are by
-    `operator id/state`. `by` is the version that counted.
+    `operator id/state`. `by` is the version that counted. Counts that depend on the time are those of this run; what
+    they follow from is in the run's `blob_times`.
     """
 
     name: ClassVar[str] = "counted"
@@ -62,8 +65,8 @@ class Counted(RunFacts):
         met = {f"{operator}/{state}": counts for (operator, state), counts in inventory.met.items()}
         return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met)
 
-    def to_inventory(self, read: BytesRead) -> EarlierInventory:
-        """The inventory; `read` are the digests of the same snapshot."""
+    def to_inventory(self, read: BytesRead, times: Mapping[str, BlobTimes]) -> EarlierInventory:
+        """The inventory; `read` are the digests of the same snapshot, and `times` are by `operator id/state`."""
         entries, sizes = (
             {(*_parts(name), group): count for name, line in of.items() for group, count in enumerate(_counts(line))}
             for of in (self.entries, self.sizes)
@@ -74,19 +77,23 @@ class Counted(RunFacts):
             for part, digest in parts.items()
             if part >= 0 and (sum_ := RowSum.of_text(digest)) is not None
         }
-        return EarlierInventory(entries, sizes, {_parts(name): counts for name, counts in self.met.items()}, sums)
+        met = {_parts(name): counts for name, counts in self.met.items()}
+        return EarlierInventory(entries, sizes, met, sums, {_parts(name): one for name, one in times.items()})
 
 
 def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> bool:
     """Whether what these tasks count follows from the inventory before and the keys that have changed since.
 
-    Counts that depend on the time don't, nor does what is the largest of its kind.
+    Counts by age do, unless what has expired is kept. What is the largest of its kind doesn't.
     """
     return (
         plan.rehearse
         and not plan.lazy
+        and not plan.reverse
         and not any(
-            task.aging or task.heavy_groups or task.possible_flags or any(state.ttl for state in task.states.values())
+            task.heavy_groups
+            or task.possible_flags
+            or any(one.legacy.ttl and not one.drops_expired for one in task.rules)
             for task in tasks
         )
     )
@@ -96,13 +103,15 @@ def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> b
 class EarlierNight:
     """An earlier rehearsal: its source, the digests of what it read, and what it counted if that can be used.
 
-    To read everything it took, or would have taken, `seconds_per_byte` of state.
+    `times` is the file with the timestamps of its blobs. To read everything it took, or would have taken,
+    `seconds_per_byte` of state.
     """
 
     run_id: str
     source: Savepoint
     read: BytesRead
     counted: Counted | None
+    times: Location
     seconds_per_byte: float
 
     def parts(self, operator: Operator) -> dict[int, EarlierPart]:
@@ -151,7 +160,9 @@ def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
         return None
     seconds = (facts.seconds or 0.0) if facts.of_all is None else facts.of_all
     can_use = counted is not None and counted.by == _version()
-    return EarlierNight(run.plan.run_id, source, read, counted if can_use else None, seconds / max(facts.size, 1))
+    return EarlierNight(
+        run.plan.run_id, source, read, counted if can_use else None, run.blob_times, seconds / max(facts.size, 1)
+    )
 
 
 def _alike(one: MigrationPlan, other: MigrationPlan) -> bool:

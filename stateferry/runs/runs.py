@@ -6,6 +6,7 @@
 | state.json | the states that the run went through, each with time and reason |
 | state.lock | nothing; it is locked while state.json is written (on an object store the job's lease instead) |
 | steps/<name>.json | the facts of a finished step, and others of `facts.py`, each with the plan's fingerprint |
+| blob-times | the timestamps of legacy blobs with time to live, if the next night can go on from this run |
 | report.json | what the validation found |
 | report.html | the same and more as a page |
 | progress.json | how far the step at work has come |
@@ -86,6 +87,11 @@ class RunFolder:
     @property
     def state_lock(self) -> Location:
         return self.folder.child("state.lock")
+
+    @property
+    def blob_times(self) -> Location:
+        """The file with the timestamps of blobs, from which the next night goes on."""
+        return self.folder.child("blob-times")
 
     @property
     def report(self) -> Location:

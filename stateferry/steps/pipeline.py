@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stateferry.durations import now_ms
 from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError
+from stateferry.migration.blob_times import read_blob_times, write_blob_times
 from stateferry.migration.staging import with_absolute_files
 from stateferry.pages.run_page import run_page
 from stateferry.pages.run_view import RunView
@@ -69,6 +70,7 @@ from stateferry.steps.workers import Workers
 from stateferry.tables.account import AccountTask
 from stateferry.validation.check_result import Outcome
 from stateferry.validation.checks import StagedStates
+from stateferry.validation.judgement import Derived
 
 if TYPE_CHECKING:
     # This module needs the library of Iceberg, whose import takes as long as all others together. So it is imported
@@ -304,6 +306,8 @@ class Pipeline:
         if counts.since is not None:
             notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since.run_id}"]
         if counts.counted is not None:
+            if counts.times:
+                write_blob_times(self.run.blob_times, counts.times)
             self.run.keep(counts.counted)
         self.run.keep(layout_of(self.resolved.source.metadata))
         if (shown := shown_timers(self.resolved.source.metadata)) is not None:
@@ -410,7 +414,9 @@ class Pipeline:
 
             account_tasks = migrate.accounts(self.resolved)
         read, accounts = BytesRead(), StagedStates()
-        checks = validate.run(self.workers, self.resolved, self.run.staged.shown, account_tasks, read, accounts)
+        checks = validate.run(
+            self.workers, self.resolved, self.run.staged.shown, account_tasks, read, accounts, self._derived()
+        )
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
         staged, foreseen = Savepoint.open(self.run.staged.shown), predicted(self.run)
@@ -436,6 +442,18 @@ class Pipeline:
         if report.tables_pending:
             self.run.keep(tables.to_facts(accounts))
         return ValidateFacts(green=report.is_green)
+
+    def _derived(self) -> dict[str, Derived]:
+        """What the snapshot has not read but derived from an earlier night, by operator and legacy state."""
+        facts = self.run.facts(SnapshotFacts)
+        if facts is None or facts.of_all is None:
+            return {}
+        times = read_blob_times(self.run.blob_times) or {}
+        sums = {}
+        for name, of_state in times.items():
+            operator, _, state = name.partition("/")
+            sums[f"{self.resolved.source.operator(operator).label}/{state}"] = of_state.sum()
+        return {name: Derived(counts, sums.get(name)) for name, counts in facts.met.items()}
 
     def _reported_facts(self, steps: Iterable[Step]) -> dict[str, dict[str, Any]]:
         """The facts of these steps, as they are stored, without what isn't for people."""

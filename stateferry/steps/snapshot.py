@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stateferry.errors import StateferryError
 from stateferry.migration.ages import Ages
+from stateferry.migration.blob_times import BlobTimes, read_blob_times
 from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import (
     CopiedFilesTask,
@@ -19,7 +20,12 @@ from stateferry.migration.inventory import (
     take,
     total,
 )
-from stateferry.migration.inventory_change import ChangedKeysTask, InventoryChange, take_changes
+from stateferry.migration.inventory_change import (
+    ChangedKeysTask,
+    InventoryChange,
+    follows_from_times,
+    take_changes,
+)
 from stateferry.migration.rules import (
     Contradiction,
     ContradictionsError,
@@ -44,12 +50,18 @@ _CHANGED_BYTES: Measure[InventoryChange | None] = Measure("B", lambda one: one.f
 class CountedSource:
     """What the step counted.
 
-    `counted` is kept for the next night, if that can go on from it. `since` is the night from which this one went on.
+    `counted` is kept for the next night, if that can go on from it, with the timestamps of blobs (`times`). `since` is
+    the night from which this one went on.
     """
 
     inventory: Inventory
     counted: Counted | None
     since: EarlierNight | None = None
+
+    @property
+    def times(self) -> dict[str, BlobTimes]:
+        """The timestamps of blobs by `operator id/state`."""
+        return {f"{operator}/{state}": times for (operator, state), times in self.inventory.blob_times.items()}
 
 
 def run(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None = None) -> CountedSource:
@@ -87,7 +99,12 @@ def _since(
             return None
         change.add(one)
     files = {new: old for operator in resolved.source.keyed_operators() for new, old in night.files(operator).items()}
-    inventory = night.counted.to_inventory(night.read).with_changes(change, files)
+    tasks = _keyed(work)
+    has_ages = any(rules.legacy.ttl for task in tasks for rules in task.rules)
+    times = read_blob_times(night.times) if has_ages else {}
+    if times is None:
+        return None
+    inventory = night.counted.to_inventory(night.read, times).with_changes(change, files, tasks)
     if inventory is None:
         return None
     return CountedSource(inventory, _to_keep(resolved, work, inventory), night)
@@ -97,7 +114,7 @@ def _changed_keys_work(
     resolved: ResolvedPlan, work: Sequence[InventoryTask | CopiedFilesTask], night: EarlierNight
 ) -> list[ChangedKeysTask | CopiedFilesTask] | None:
     """The tasks that read only changed keys of keyed state; None if what they count isn't all that is to be known."""
-    keyed = [task for task in work if isinstance(task, InventoryTask)]
+    keyed = _keyed(work)
     if night.counted is None or not can_be_brought_forward(keyed, resolved.plan):
         return None
     parts = {operator.hex_id: night.parts(operator) for operator in resolved.source.keyed_operators()}
@@ -107,10 +124,14 @@ def _changed_keys_work(
 def _to_keep(
     resolved: ResolvedPlan, work: Sequence[InventoryTask | CopiedFilesTask], inventory: Inventory
 ) -> Counted | None:
-    keyed = [task for task in work if isinstance(task, InventoryTask)]
+    keyed = _keyed(work)
     if resolved.source.format != "native" or not can_be_brought_forward(keyed, resolved.plan):
         return None
-    return Counted.of(inventory, resolved.source.metadata)
+    return Counted.of(inventory, resolved.source.metadata) if follows_from_times(inventory, keyed) else None
+
+
+def _keyed(work: Sequence[InventoryTask | CopiedFilesTask]) -> list[InventoryTask]:
+    return [task for task in work if isinstance(task, InventoryTask)]
 
 
 def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
@@ -196,6 +217,8 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             parallelism=resolved.layout.of(operator).parallelism,
         )
     ]
+    if resolved.source.format == "native" and can_be_brought_forward(keyed, resolved.plan):
+        keyed = [replace(task, keeps_times=True) for task in keyed]
     return [*keyed, *copied_files_tasks(resolved.source)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stateferry.runs.facts import Step
 from stateferry.runs.plan_check import ResolvedPlan
@@ -12,6 +12,7 @@ from stateferry.tables.account import AccountTask, account_of_chunk, table_accou
 from stateferry.validation.check_result import Check
 from stateferry.validation.checks import CheckResult, CheckTask, StagedStates, do_check, open_staged, validate
 from stateferry.validation.conversion import Conversion
+from stateferry.validation.judgement import Derived
 
 _BYTES: Measure[CheckResult] = Measure("B", lambda result: result.size)
 
@@ -23,11 +24,13 @@ def run(
     tables: Sequence[AccountTask] = (),
     read: BytesRead | None = None,
     accounts: StagedStates | None = None,
+    derived: Mapping[str, Derived] | None = None,
 ) -> list[Check]:
     """The checks of the staged savepoint.
 
     `tables` are tasks that find out what the tables hold. The bytes of the source that were read are added to
-    `read`, the accounts of the new states in the staged savepoint to `accounts`.
+    `read`, the accounts of the new states in the staged savepoint to `accounts`. `derived` is what the snapshot didn't
+    read, by operator and legacy state.
     """
     opened = open_staged(staged)
     if isinstance(opened, Check):
@@ -54,4 +57,5 @@ def run(
         tables=table_accounts(workers.do(f"{Step.VALIDATE} tables", tables, account_of_chunk)),
         target_bytes=resolved.plan.chunk_bytes,
         accounts=accounts,
+        derived=derived,
     )

@@ -7,7 +7,7 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,7 @@ from stateferry.validation.carried_check import CarriedResult, CarriedTask, has_
 from stateferry.validation.check_result import Check, Outcome
 from stateferry.validation.content import Account
 from stateferry.validation.conversion import Conversion
-from stateferry.validation.judgement import OperatorJudge, Samples, TableAccount, Tally
+from stateferry.validation.judgement import Derived, OperatorJudge, Samples, TableAccount, Tally
 from stateferry.validation.keyed_check import KeyedResult, KeyedTask, Probe, Side
 from stateferry.validation.metadata_check import (
     Difference,
@@ -173,10 +173,12 @@ def validate(
     tables: Sequence[TableAccount] = (),
     target_bytes: int = TARGET_BYTES,
     accounts: StagedStates | None = None,
+    derived: Mapping[str, Derived] | None = None,
 ) -> list[Check]:
     """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check.
 
     The accounts of the new states in the staged savepoint are put into `accounts`, of a lazy run those of all keys.
+    `derived` is what the snapshot didn't read, by operator and legacy state.
     """
     tallies = tally_up(
         source, staged, conversion, do(plan_checks(source, staged, conversion, target_bytes=target_bytes))
@@ -191,7 +193,7 @@ def validate(
             if not rules.reverse
         }
     samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
-    return judge(source, staged, conversion, tallies, samples, tables)
+    return judge(source, staged, conversion, tallies, samples, tables, derived)
 
 
 def tally_up(
@@ -219,6 +221,7 @@ def judge(
     tallies: dict[str, Tally],
     samples: Samples,
     tables: Sequence[TableAccount] = (),
+    derived: Mapping[str, Derived] | None = None,
 ) -> list[Check]:
     """The checks that follow from the results."""
     checks = [_of_differences("_metadata", list(compare_metadata(source.metadata, staged.metadata, conversion.layout)))]
@@ -226,7 +229,9 @@ def judge(
         tally = tallies[pair.old.hex_id]
         own, label = conversion.of(source, pair.old), pair.old.label
         seed, checks_keys = seed_of(source), pair.checks_keys(conversion)
-        of_operator = OperatorJudge(pair.old.hex_id, label, own, checks_keys, seed, tally, samples, tables)
+        of_operator = OperatorJudge(
+            pair.old.hex_id, label, own, checks_keys, seed, tally, samples, tables, derived or {}
+        )
         keyed = has_keyed_state(pair.old) or has_keyed_state(pair.new)
         carried = has_carried_state(pair.old) or has_carried_state(pair.new)
         if keyed:

@@ -15,6 +15,7 @@ import numpy as np
 
 from stateferry.counts import Counts
 from stateferry.errors import DamagedError
+from stateferry.migration.blob_times import blob_sum
 from stateferry.migration.chosen import Chosen
 from stateferry.migration.rules import Contradiction, Rules, ToldTtl, null_under_ttl
 from stateferry.savepoint.group_sections import GroupSections
@@ -54,12 +55,14 @@ EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL, LEFT, MOVED, SET = (
 class SourceCounts(Counts):
     """What the source has for one new state.
 
-    The entries of `nulls_that_cannot_be_kept` are alive, and neither superseded nor of flagged keys. `leftover_blobs`
-    are those that a source still has whose rows become blobs. The last seven are counted in a lazy run.
+    `blob_sum` is that of `blob_times.py` over the blobs of a legacy state with time to live. The entries of
+    `nulls_that_cannot_be_kept` are alive, and neither superseded nor of flagged keys. `leftover_blobs` are those that a
+    source still has whose rows become blobs. The last seven are counted in a lazy run.
     """
 
     blob_entries: int = 0
     blob_entries_expired: int = 0
+    blob_sum: int = 0
     blob_entries_superseded: int = 0
     blob_entries_of_flagged_keys: int = 0
     rows: int = 0
@@ -184,6 +187,8 @@ class ExpectedEntries:
         self._sample(rules, rules.legacy.name, section, blobs.keys)
         counts.blob_entries += len(blobs.entries)
         counts.blob_entries_expired += int(blobs.counts[~live].sum())
+        if rules.legacy.ttl:
+            counts.blob_sum += blob_sum(blobs.stamps, blobs.counts)
         counts.nulls_that_cannot_be_kept += int(nulls.sum())
         if claims is not None:
             claims.blobs.append(blobs.keys[live])

@@ -10,7 +10,9 @@ import numpy as np
 
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.hashing.java_hash import unstable_reason
+from stateferry.migration.blob_times import SUMS
 from stateferry.migration.chosen import Chosen
+from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.rules import Contradiction, Rules, ToldTtl
 from stateferry.quantities import noun
 from stateferry.serializers.types import FlinkType, RowType, children, type_name
@@ -117,10 +119,22 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """What a snapshot says of a legacy state of which it has read only what had changed since an earlier night.
+
+    `blob_sum` is that of the timestamps by which it counted blobs; None without time to live.
+    """
+
+    counts: InventoryCounts
+    blob_sum: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorJudge:
     """Makes the checks of one operator from what its tasks found.
 
-    `hex_id` and `label` name the operator. `seed` chose the keys that were read a second time.
+    `hex_id` and `label` name the operator. `seed` chose the keys that were read a second time. `derived` are by
+    operator and legacy state.
     """
 
     hex_id: str
@@ -131,6 +145,7 @@ class OperatorJudge:
     tally: Tally
     samples: Samples
     tables: Sequence[TableAccount] = ()
+    derived: Mapping[str, Derived] = field(default_factory=dict)
 
     def checks(self) -> Iterator[Check]:
         """The checks of keyed state."""
@@ -204,6 +219,23 @@ class OperatorJudge:
         yield self._counted(f"{name}: no null that can't be kept", nulls, state)
         plain = self.tally.plain.get(state, PlainTally())
         yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+        if (derived := self.derived.get(f"{self.label}/{rules.legacy.name}")) is not None:
+            yield self._as_derived(derived, f"{self.label}/{rules.legacy.name}: as the snapshot derived it", counts)
+
+    @staticmethod
+    def _as_derived(derived: Derived, name: str, counts: SourceCounts) -> Check:
+        """Compares what the snapshot says, which has not read everything, with what is there."""
+        met = derived.counts
+        says = (met.blob_entries, met.blob_entries_expired, met.rows_read, met.rows_expired)
+        is_there = (counts.blob_entries, counts.blob_entries_expired, counts.rows, counts.rows_expired)
+        expected, actual = (
+            f"{entries} blob entries, {old} of them expired; {rows} rows, {old_rows} of them expired"
+            for entries, old, rows, old_rows in (says, is_there)
+        )
+        if derived.blob_sum is not None:
+            expected += f"; timestamps with the sum {derived.blob_sum:x}"
+            actual += f"; timestamps with the sum {counts.blob_sum % SUMS:x}"
+        return Check(name, Outcome.PASSED if expected == actual else Outcome.FAILED, expected, actual)
 
     def _divided(self, rules: Rules, chosen: Chosen, counts: SourceCounts) -> Iterator[Check]:
         """The checks of what a lazy run leaves, and of the flags that it sets."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stateferry.durations import now_ms
 from stateferry.runs.facts import SnapshotFacts
 from stateferry.runs.runs import Run
 from stateferry.savepoint import native_difference
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
-from tests.flink.scenarios import SCENARIOS
+from tests.flink.scenarios import SCENARIOS, legacy
 from tests.flink.test_pipeline import whole
 from tests.steps.test_nights_since import facts_of, run, run_on_everything, totals, walked, went_on
 
@@ -35,6 +37,29 @@ def test_a_job_that_was_started_again_has_the_files_it_had(
     assert facts_of(since) == facts_of(everything)
     assert (went_on(since), walked(since)) == (True, 0)
     assert totals(since)["keys_unchanged"] == totals(everything)["keys_new"] > 100
+
+
+def test_under_time_to_live_ages_follow_from_timestamps_that_flink_wrote(
+    flink: Callable[[str], FlinkHarness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours pass between the two nights, so what had all been alive has all expired."""
+    settings = {"execution.checkpointing.incremental": "true"}
+    of_blobs = legacy("Map{0-9}<String,Long>", migrated=0.0, ttl="config")
+    job = replace(of_blobs, rounds=3, backend="rocksdb", inline_threshold=0, settings=settings)
+    first = flink("2.3.0").make_in_place(job, format_="CHECKPOINT").path
+    second = flink("2.3.0").carry(first, job, format_="CHECKPOINT")
+    hour = 3_600_000
+    run(first, tmp_path, 1, now=now_ms(), state={"ttl_ms": hour}, no_timers=False)
+    later: dict[str, Any] = {"now": now_ms() + 2 * hour, "state": {"ttl_ms": hour}, "no_timers": False}
+    report, since = run(second, tmp_path, 2, **later)
+    everything = run_on_everything(second, tmp_path, 2, monkeypatch, **later)
+    assert report.is_green
+    assert facts_of(since) == facts_of(everything)
+    assert went_on(since)
+    facts = since.facts(SnapshotFacts)
+    assert facts is not None
+    (met,) = facts.met.values()
+    assert met.blobs_expired == met.blobs > 100
 
 
 def test_a_job_has_gone_on_since_the_night_before(

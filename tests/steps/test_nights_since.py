@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from stateferry.durations import now_ms
 from stateferry.errors import RejectedError
+from stateferry.migration.blob_times import BlobTimes
 from stateferry.runs import source_check
 from stateferry.runs.earlier_night import Counted
 from stateferry.runs.facts import MigrateFacts, SnapshotFacts
@@ -86,7 +87,7 @@ def rows_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 def facts_of(run: Run) -> tuple[Any, ...]:
     snapshot, counted = run.facts(SnapshotFacts), run.facts(Counted)
     assert snapshot is not None
-    return snapshot.states, snapshot.met, snapshot.read, counted
+    return snapshot.states, snapshot.met, snapshot.ages, snapshot.read, counted
 
 
 def went_on(run: Run) -> bool:
@@ -138,7 +139,7 @@ def changed(state: LegacyState, chosen: random.Random, count: int) -> LegacyStat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_parallelism", [128, 300])
-@pytest.mark.parametrize("ttl", [False, True])
+@pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
 def test_each_night_finds_what_a_first_night_would(
     ttl: bool, max_parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,8 +155,8 @@ def test_each_night_finds_what_a_first_night_would(
         assert report.is_green
         assert facts_of(since) == facts_of(everything)
         assert totals(since) == totals(everything)
-        # Counts of what has expired depend on the time.
-        assert went_on(since) is (night > 0 and not ttl)
+        # Who wins between blobs and rows depends on the time.
+        assert went_on(since) is (night > 0 and not (ttl and state.rows))
         state = changed(state, chosen, 6)
         database.flush(state)
         if night % 2:
@@ -211,7 +212,7 @@ def test_the_tables_need_no_second_reading_under_time_to_live(ttl: bool, tmp_pat
     state = {"ttl_ms": 10**9} if ttl else {}
     run(first, tmp_path, 1, state=state)
     _, since = run(second, tmp_path, 2, state=state)
-    assert (went_on(since), walked(since)) == (not ttl, 4)
+    assert (went_on(since), walked(since)) == (True, 4)
 
 
 def test_who_wins_may_depend_on_the_time(tmp_path: Path) -> None:
@@ -220,7 +221,94 @@ def test_who_wins_may_depend_on_the_time(tmp_path: Path) -> None:
     state = {"ttl_ms": 10**9}
     run(first, tmp_path, 1, state=state)
     report, since = run(second, tmp_path, 2, state=state)
-    assert (report.is_green, walked(since)) == (True, KEYS)
+    assert (report.is_green, went_on(since), walked(since)) == (True, False, KEYS)
+
+
+TTL = 20
+
+
+def aging(chosen: random.Random, keys: Sequence[str]) -> dict[str, tuple[dict[str, int], int]]:
+    """Blobs of which some expire on each of the next nights, some have expired, and some are in the future."""
+    sizes = {key: chosen.randrange(4) for key in keys}
+    return {
+        key: ({f"u{entry}": entry for entry in range(size)}, NOW - TTL + chosen.randrange(-4, 40))
+        for key, size in sizes.items()
+    }
+
+
+@pytest.mark.slow
+def test_ages_follow_from_what_has_changed_whatever_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_difference, "_MOST_CHANGED", 10.0)
+    chosen, database = random.Random(1), NightlyDatabase(tmp_path / "job")
+    keys = [f"key-{number}" for number in range(KEYS)]
+    state = LegacyState(aging(chosen, keys), ttl=True)
+    expired = set()
+    for night in range(5):
+        database.flush(state)
+        source = database.checkpoint(night)
+        # It goes back once, as a night may be made up for.
+        hours: dict[str, Any] = {"now": NOW + [0, 3, 9, 1, 12][night], "state": {"ttl_ms": TTL}}
+        report, since = run(source, tmp_path, night, **hours)
+        everything = run_on_everything(source, tmp_path, night, monkeypatch, **hours)
+        assert report.is_green
+        assert facts_of(since) == facts_of(everything)
+        assert totals(since) == totals(everything)
+        assert went_on(since) is (night > 0)
+        facts = since.facts(SnapshotFacts)
+        assert facts is not None
+        (met,) = facts.met.values()
+        expired.add(met.blob_entries_expired)
+        assert min(met.blobs_expired, met.empty_maps, met.timestamps_in_the_future) > 0
+        blobs = {key: blob for key, blob in state.blobs.items() if chosen.randrange(50)}
+        state = state.with_changes(blobs=blobs | aging(chosen, [*chosen.sample(keys, 6), f"new-{night}"]))
+    assert len(expired) == 5
+
+
+def test_a_null_counts_only_as_long_as_its_blob_is_alive(tmp_path: Path) -> None:
+    database = NightlyDatabase(tmp_path / "job")
+    blobs = dict(first_state().blobs) | {"key-7": ({"u0": None}, NOW)}
+    database.flush(first_state(ttl=True).with_changes(blobs=blobs))
+    for night in (1, 2):
+        source = database.checkpoint(night)
+        report, since = run(source, tmp_path, night, state={"ttl_ms": 10**9}, drop_unrepresentable_nulls=True)
+    assert (report.is_green, went_on(since)) == (True, False)
+
+
+def damaged(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-200] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [damaged, Path.unlink])
+def test_without_the_timestamps_of_the_night_before_everything_is_read(
+    harm: Callable[[Path], None], tmp_path: Path
+) -> None:
+    _, (first, second) = nights(tmp_path, ttl=True)
+    _, before = run(first, tmp_path, 1, state={"ttl_ms": 10**9})
+    harm(Path(before.blob_times.path))
+    report, since = run(second, tmp_path, 2, state={"ttl_ms": 10**9})
+    assert (report.is_green, went_on(since), walked(since)) == (True, False, 4)
+
+
+def test_a_wrong_timestamp_is_found_by_the_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (first, second) = nights(tmp_path, ttl=True)
+    run(first, tmp_path, 1, state={"ttl_ms": 10**9})
+
+    def a_millisecond_late(times: BlobTimes, gone: BlobTimes) -> BlobTimes:
+        timestamps, entries = times.joined()
+        timestamps[0] += 1
+        found = without(BlobTimes([(timestamps, entries)]), gone)
+        assert found is not None
+        return found
+
+    without = BlobTimes.without
+    monkeypatch.setattr(BlobTimes, "without", a_millisecond_late)
+    with pytest.raises(RejectedError, match="failed its checks"):
+        run(second, tmp_path, 2, state={"ttl_ms": 10**9})
+    failed = Run.find(str(tmp_path / "home"), "nights", "nights-2")
+    (check,) = Report.read(failed.report).failed
+    assert check.name == f"main/{LEGACY}: as the snapshot derived it"
 
 
 def replaced(database: NightlyDatabase) -> None:
