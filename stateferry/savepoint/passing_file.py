@@ -116,3 +116,5 @@ class PassingOutput:
         if not self._file.closed:
             with self._file:
                 self.flush()
+            # A large state has many files, and who wrote them may keep these until the last one.
+            self._portion.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -117,3 +118,18 @@ def test_writing_goes_on_after_half_a_portion(tmp_path: Path, monkeypatch: pytes
     output.write(content)
     output.close()
     assert (tmp_path / "file").read_bytes() == content
+
+
+def test_files_that_were_written_take_no_memory(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        written = [PassingOutput(str(tmp_path / f"{number}")) for number in range(8)]
+        for output in written:
+            output.write(b"content")
+            output.close()
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"content"}
+    for output in written:
+        output.close()
