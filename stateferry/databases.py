@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Engine, event, make_url
+from sqlalchemy import URL, Engine, event, make_url
 from sqlalchemy.exc import (
     ArgumentError,
     DatabaseError,
@@ -29,6 +29,24 @@ _STAYS = re.compile(
 )
 # Postgres gives this as if the statement were wrong.
 _DENIED = re.compile(r"permission denied|must be owner", re.IGNORECASE)
+
+# What Postgres's own client library waits, in seconds (the last one in milliseconds), until it takes a connection on
+# which nothing arrives for lost. By its defaults it may wait for hours.
+_SILENCE = {
+    "connect_timeout": "30",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+_OF_POSTGRES = ("postgresql", "postgresql+psycopg", "postgresql+psycopg2")
+
+
+def noticing_silence(url: URL) -> URL:
+    """Returns the address with the times after which a silent Postgres is given up; what it says itself stays."""
+    if url.drivername not in _OF_POSTGRES:
+        return url
+    return url.set(query={**_SILENCE, **url.query})
 
 
 @contextmanager
@@ -68,12 +86,15 @@ def _told(error: DBAPIError, uri: str) -> StateferryError | None:
         return None
     reason = text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
     if is_denied or _STAYS.search(text):
-        return StateferryError(f"the catalog {_shown(uri)} can't be used: {reason}")
-    return PassingError(f"the catalog {_shown(uri)} can't be reached: {reason}")
+        return StateferryError(f"the catalog {shown(uri)} can't be used: {reason}")
+    return PassingError(f"the catalog {shown(uri)} can't be reached: {reason}")
 
 
-def _shown(uri: str) -> str:
+def shown(uri: str | URL) -> str:
+    """The address without its password, and without what `noticing_silence` has added."""
     try:
-        return make_url(uri).render_as_string(hide_password=True)
+        url = make_url(uri)
     except ArgumentError:
         return "(its address can't be read)"
+    given = {name: value for name, value in url.query.items() if _SILENCE.get(name) != value}
+    return url.set(query=given).render_as_string(hide_password=True)

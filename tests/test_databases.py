@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 from sqlalchemy.exc import ProgrammingError
 
 from stateferry import databases
@@ -35,6 +36,14 @@ def test_a_postgres_that_is_away_may_come_back(nobody_listens: str, tmp_path: Pa
     assert "secret" not in str(caught.value)
     with pytest.raises(PassingError, match="can't be reached"):
         TableHome(nobody_listens, str(tmp_path)).catalog()
+
+
+def test_an_address_may_say_itself_how_long_to_wait() -> None:
+    given = databases.noticing_silence(make_url("postgresql://me:secret@db/catalog?connect_timeout=5"))
+    assert (given.query["connect_timeout"], given.query["tcp_user_timeout"]) == ("5", "60000")
+    assert databases.shown(given) == "postgresql://me:***@db/catalog?connect_timeout=5"
+    other = make_url("postgresql+pg8000://db/catalog")
+    assert databases.noticing_silence(other) is other
 
 
 def test_a_locked_catalog_may_be_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

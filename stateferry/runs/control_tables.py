@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from stateferry.databases import tell
+from stateferry.databases import noticing_silence, shown, tell
 from stateferry.durations import now_ms
 from stateferry.errors import MissingHereError, UsageError
 from stateferry.formats import FIRST, FORMAT, check_format
@@ -189,7 +189,7 @@ def _engine(catalog_uri: str, begin: str) -> Engine:
     url = _url(catalog_uri)
     try:
         if url.get_backend_name() != "sqlite":
-            return tell(create_engine(url, poolclass=NullPool))
+            return tell(create_engine(noticing_silence(url), poolclass=NullPool))
         return _sqlite_engine(url, begin)
     except NoSuchModuleError as error:
         raise _no_address(error) from None
@@ -244,7 +244,7 @@ def _check_format(connection: Connection) -> int:
     if not inspect(connection).has_table(format_version.name):
         return FIRST
     recorded = connection.execute(select(func.max(format_version.c.format))).scalar_one()
-    return check_format(recorded, f"the catalog {connection.engine.url.render_as_string(hide_password=True)}")
+    return check_format(recorded, f"the catalog {shown(connection.engine.url)}")
 
 
 def upsert_nothing(connection: Connection, table: Table, **values: object) -> Insert:

@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
-from sqlalchemy import Engine, inspect
+from sqlalchemy import Engine, inspect, make_url
 
 from stateferry import databases
 from stateferry.errors import StateferryError
@@ -86,7 +86,8 @@ class TableHome:
 
     @property
     def _properties(self) -> dict[str, str]:
-        return {"uri": self.catalog_uri, "warehouse": self.folder, **s3_properties(self.warehouse)}
+        address = databases.noticing_silence(make_url(self.catalog_uri)).render_as_string(hide_password=False)
+        return {"uri": address, "warehouse": self.folder, **s3_properties(self.warehouse)}
 
     @property
     def folder(self) -> str:

@@ -5,7 +5,9 @@ How many, and by which seed: as `area.py` says.
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from stateferry.runs.control_tables import engine_for
+from stateferry.tables.commits import TableHome
 from tests.chaos.area import SEED, TRIES_IN_TROUBLE, Area, content_of, demo_savepoint, new_name, runs
 from tests.flink.proxy import Proxy
 from tests.standalone.topology.processes import postgres, postgres_programs
@@ -92,6 +96,23 @@ def going_away(proxy: Proxy, drawn: random.Random) -> Iterator[None]:
         ended.set()
         cutting.join()
         proxy.is_away = False
+
+
+def test_a_connection_on_which_nothing_arrives_is_given_up_after_a_minute(database: Database) -> None:
+    """Instead of after hours, as the system would."""
+    engines = (
+        engine_for(database.catalog(name := database.new())),
+        TableHome(database.catalog(name), "w").catalog().engine,
+    )
+    for engine in engines:
+        with engine.connect() as connection:
+            number = connection.connection.driver_connection.fileno()  # type: ignore[union-attr]
+            with socket.socket(fileno=os.dup(number)) as end:
+                assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+                assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                times = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                assert [end.getsockopt(socket.IPPROTO_TCP, time) for time in times] == [30, 10, 3]
+        engine.dispose()
 
 
 @pytest.mark.parametrize("number", runs(0.25))
