@@ -120,7 +120,11 @@ class SparkCluster:
         return None if said is None else int(said["aliveworkers"])
 
     def _said(self) -> dict[str, Any] | None:
-        with suppress(OSError), urllib.request.urlopen(f"http://{LOOPBACK}:{self.page}/json/", timeout=20) as answer:
+        # Until the master is ready, its page says so instead of this.
+        with (
+            suppress(OSError, json.JSONDecodeError),
+            urllib.request.urlopen(f"http://{LOOPBACK}:{self.page}/json/", timeout=20) as answer,
+        ):
             said: dict[str, Any] = json.load(answer)
             return said
         return None
