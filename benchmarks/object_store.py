@@ -38,6 +38,7 @@ class Passed:
     """What went through a pipe."""
 
     requests: int
+    in_sequence: int
     to_server: int
     to_client: int
 
@@ -116,7 +117,8 @@ def measure(scale: Scale) -> Iterator[Duration]:
     yield Duration("on a local disk", (on_disk.seconds,))
     megabytes = f"{passed.to_client / 1e6:,.0f} MB received, {passed.to_server / 1e6:,.0f} MB sent"
     yield Duration("the bytes of the run on the store, alone", (alone,), None, megabytes)
-    note = f"{passed.requests:,} requests, {on_store.cpu_seconds:.0f} processor seconds"
+    requests = f"{passed.requests:,} requests, {passed.in_sequence:,} of them one after the other"
+    note = f"{requests}, {on_store.cpu_seconds:.0f} processor seconds"
     yield Duration("on the store", (on_store.seconds,), most, note)
 
 

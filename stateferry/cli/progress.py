@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
@@ -65,15 +66,23 @@ class KeptProgress:
     def __init__(self, run: Run, file: TextIO) -> None:
         self._run, self._lines = run, ProgressLines(file)
         self._last = 0.0
+        # The work doesn't wait for a store.
+        self._writer = None if run.folder.is_local else ThreadPoolExecutor(1, "progress")
 
     def __call__(self, progress: Progress) -> None:
         self._lines(progress)
         now = time.monotonic()
         if progress.ended or now - self._last >= _SECONDS_BETWEEN:
             self._last = now
-            # Readers do without it.
-            with suppress(OSError, StateferryError):
-                _live(progress).keep(self._run.progress)
+            if self._writer is None:
+                self._keep(_live(progress))
+            else:
+                self._writer.submit(self._keep, _live(progress))
+
+    def _keep(self, progress: LiveProgress) -> None:
+        # Readers do without it.
+        with suppress(OSError, StateferryError):
+            progress.keep(self._run.progress)
 
 
 def _live(progress: Progress) -> LiveProgress:

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.runs.run_states import RunState
 
     found = _found(options)
-    report = Report.read(found.report) if found.report.exists() else None
+    report = Report.read(found.report) if found.report.is_file() else None
     if options.html is not None:
         _write_html(found, options.html)
     elif report is None:

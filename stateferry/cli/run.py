@@ -253,8 +253,9 @@ def _show_failed_report(run: Run) -> None:
     from stateferry.runs.report import Report
     from stateferry.runs.report_text import show_report
 
-    if run.report.exists():
-        report = Report.read(run.report)
+    content = run.report.read_if_there()
+    if content is not None:
+        report = Report.of_json(content, run.report.shown)
         if not report.is_green:
             show_report(report, sys.stdout)
 
@@ -273,4 +274,4 @@ def _say_times(run: Run) -> None:
     from stateferry.runs.prediction import part_times
     from stateferry.runs.report_text import time_line
 
-    say(time_line(part_times(run)))
+    say(time_line(part_times(run.looked_at())))

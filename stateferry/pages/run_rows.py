@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from stateferry.errors import StateferryError
@@ -12,13 +11,12 @@ from stateferry.pages.run_view import RunView
 from stateferry.runs.facts import Began
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, check_home, run_stamps
-from stateferry.savepoint.storage import Location
+from stateferry.savepoint.storage import Location, side_by_side
 
 # Pages of so many readers show the same look at the folders.
 _FRESH_SECONDS = 2.0
 # The runs on an object store are listed less often.
 _REMOTE_SECONDS = 30.0
-_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +67,9 @@ class RunRows:
 
     def _read(self) -> None:
         check_home(self._home)
-        is_local = Location.of(self._home).is_local
-        # An object store takes long for each answer.
-        with ThreadPoolExecutor(1 if is_local else _AT_ONCE, "run-rows") as threads:
-            looks = threads.map(lambda one: (one[0].path, self._look(*one)), run_stamps(self._home))
-            self._kept = kept = dict(looks)
+        home = Location.of(self._home)
+        looks = side_by_side(home, lambda one: (one[0].path, self._look(*one)), run_stamps(self._home))
+        self._kept = kept = dict(looks)
         rows = (one.row for one in kept.values())
         self._rows = tuple(sorted(rows, key=lambda row: (row.planned_at, row.run_id), reverse=True))
         self._read_at = time.monotonic()

@@ -79,11 +79,12 @@ class RunView:
         def facts(kind: type[Facts]) -> Facts | None:
             return attempt(lambda: run.facts(kind), None)
 
+        run = attempt(run.looked_at, run)
         return cls(
             plan=run.plan,
             folder=run.folder.shown,
             changes=attempt(run.changes, ()),
-            report=attempt(lambda: Report.read(run.report) if run.report.exists() else None, None),
+            report=attempt(lambda: _report(run), None),
             snapshot=facts(SnapshotFacts),
             migrate=facts(MigrateFacts),
             rescale=facts(RescaleFacts),
@@ -128,11 +129,17 @@ class RunView:
         return tuple(row for row in rows if row[1] is not None or row[2] is not None)
 
 
+def _report(run: Run) -> Report | None:
+    content = run.content(run.report)
+    return None if content is None else Report.of_json(content, run.report.shown)
+
+
 def _movements(run: Run) -> tuple[dict[str, Any], ...]:
-    if not run.rescale_plan.exists():
+    text = run.content(run.rescale_plan)
+    if text is None:
         return ()
     try:
-        content = json.loads(run.rescale_plan.read())
+        content = json.loads(text)
     except ValueError as error:
         raise StateferryError(f"{run.rescale_plan.shown}: expected JSON, found something else: {error}") from None
     return tuple(one for one in content if isinstance(one, dict)) if isinstance(content, list) else ()

@@ -15,6 +15,7 @@ from stateferry.quantities import noun, percent
 from stateferry.runs.facts import MigrateFacts
 from stateferry.runs.plan import MigrationPlan
 from stateferry.runs.runs import Run, runs_of
+from stateferry.savepoint.storage import Location, side_by_side
 
 _NEWEST = 6
 MOST_NIGHTS = 60
@@ -104,12 +105,12 @@ def nights_of(home: str, job: str, until: str | None = None) -> dict[str, tuple[
     ids = [summary.plan.run_id if summary.plan is not None else None for summary in summaries]
     nights: dict[str, list[Night]] = {}
     is_lazy, brought = False, 0
-    for summary in summaries[ids.index(until) if until in ids else 0 :]:
-        facts = None if summary.plan is None else Run(summary.plan, summary.folder).facts_if_sound(MigrateFacts)
-        if summary.plan is None or facts is None:
+    runs = (Run(one.plan, one.folder) for one in summaries[ids.index(until) if until in ids else 0 :] if one.plan)
+    for run, facts in side_by_side(Location.of(home), _with_facts, runs):
+        if facts is None:
             continue
-        is_lazy, brought = is_lazy or summary.plan.lazy, brought + 1
-        for state, night in _nights(summary.plan, facts):
+        is_lazy, brought = is_lazy or run.plan.lazy, brought + 1
+        for state, night in _nights(run.plan, facts):
             nights.setdefault(state, []).append(night)
         if brought == MOST_NIGHTS:
             break
@@ -118,6 +119,10 @@ def nights_of(home: str, job: str, until: str | None = None) -> dict[str, tuple[
         for state, of_state in sorted(nights.items())
         if is_lazy or any(night.by_job and night.left for night in of_state)
     }
+
+
+def _with_facts(run: Run) -> tuple[Run, MigrateFacts | None]:
+    return run, run.facts_if_sound(MigrateFacts)
 
 
 def _nights(plan: MigrationPlan, facts: MigrateFacts) -> Iterator[tuple[str, Night]]:

@@ -381,9 +381,9 @@ def target_content(target: str, *, claimed: bool, published_metadata: bytes | No
     run has published or will publish.
     """
     folder = Location.of(target)
-    if folder.is_file():
-        raise UsageError(f"target {folder.shown} is a file; a savepoint is a folder: choose another target")
     names = [entry.name for entry in folder.entries()]
+    if not names and folder.is_file():
+        raise UsageError(f"target {folder.shown} is a file; a savepoint is a folder: choose another target")
     foreign = sorted(name for name in names if name != METADATA and not is_state_file(name))
     if foreign:
         raise UsageError(f"target {folder.shown} is not empty, it holds {foreign[0]}: choose another target")

@@ -25,6 +25,7 @@ from stateferry.runs.facts import (
 )
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, runs_of
+from stateferry.savepoint.storage import Location, side_by_side
 
 PARTS: tuple[type[TimedFacts], ...] = (*OUTAGE, *AFTERWARDS)
 PART_NAMES = (START, *(part.name for part in PARTS))
@@ -207,9 +208,14 @@ def _sized(run: Run) -> Iterable[Run]:
 
 
 def _sized_runs(home: str, job: str, *, rescales_only: bool) -> Iterable[Run]:
-    for summary in runs_of(home, job):
-        # A migration converts each entry, which takes longer than to rescale alone.
-        if summary.plan is not None and summary.plan.rescales_only == rescales_only:
-            found = Run(summary.plan, summary.folder)
-            if size_of(found):
-                yield found
+    # A migration converts each entry, which takes longer than to rescale alone.
+    runs = (
+        Run(one.plan, one.folder)
+        for one in runs_of(home, job)
+        if one.plan is not None and one.plan.rescales_only == rescales_only
+    )
+    return filter(size_of, side_by_side(Location.of(home), _with_times, runs))
+
+
+def _with_times(run: Run) -> Run:
+    return run.read_ahead(run.state_file, kinds=(*PARTS, Began))

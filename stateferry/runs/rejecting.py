@@ -9,7 +9,7 @@ from __future__ import annotations
 from stateferry.durations import moment
 from stateferry.runs.processes import Process
 from stateferry.runs.publications import Control, RunEndedError
-from stateferry.runs.run_states import RunState
+from stateferry.runs.run_states import RunState, StateChange
 from stateferry.runs.runs import Run
 
 
@@ -33,8 +33,8 @@ def approve(run: Run, control: Control, now: int, reason: str) -> None:
     run.enter(RunState.APPROVED, now, reason)
 
 
-def check_may_continue(run: Run, control: Control) -> None:
-    """Raises an error if the run was rejected or rolled back."""
+def check_may_continue(run: Run, control: Control) -> StateChange:
+    """Raises an error if the run was rejected or rolled back; else returns its last change."""
     _say_in_folder(run, control)
     last = run.changes()[-1]
     when = moment(last.at)
@@ -51,6 +51,7 @@ def check_may_continue(run: Run, control: Control) -> None:
         raise RunEndedError(
             f"{name} was rolled back at {when}. It does not continue and is not published again. {again}"
         )
+    return last
 
 
 def _say_in_folder(run: Run, control: Control) -> None:

@@ -26,8 +26,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -48,11 +47,10 @@ from stateferry.runs.run_states import (
     check_reason,
 )
 from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.storage import Location
+from stateferry.savepoint.storage import Location, side_by_side
 
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
 _PLAN, _FORMAT = "plan.json", "format.json"
-_AT_ONCE = 16
 
 Facts = TypeVar("Facts", bound=RunFacts)
 
@@ -145,7 +143,11 @@ class RunFolder:
 
     def file_of(self, kind: type[RunFacts]) -> Location:
         """The file of these facts."""
-        return self.folder.child("steps").child(f"{kind.name}.json")
+        return self._steps.child(f"{kind.name}.json")
+
+    @property
+    def _steps(self) -> Location:
+        return self.folder.child("steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,10 @@ class Run(RunFolder):
 
     plan: MigrationPlan
     folder: Location
-    # The facts that this object has kept, as they are stored: an object store takes long to give them back.
-    _kept: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # The content of files by their names, which an object store takes long to give back: those that this object has
+    # written, or read ahead. `_facts` are all files of facts that there were then.
+    _known: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    _facts: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def create(cls, plan: MigrationPlan, now: int) -> Run:
@@ -167,8 +171,9 @@ class Run(RunFolder):
         folder = run_folder(plan.home, plan.job, plan.run_id)
         run = cls(plan, folder)
         file = run.plan_file
-        if file.exists():
-            run = cls._opened(folder)
+        content = file.read_if_there()
+        if content is not None:
+            run = cls(plan_of_json(content, file.shown), folder)
             if plan.like(run.plan) != run.plan:
                 raise PlanError(
                     f"run {plan.run_id} of job {plan.job} exists already, with another plan ({file.shown}): "
@@ -194,7 +199,7 @@ class Run(RunFolder):
     @classmethod
     def if_there(cls, folder: Location) -> Run | None:
         """The run in this folder; None if there is none yet."""
-        return cls.open(folder) if folder.child(_PLAN).exists() else None
+        return cls.open(folder) if folder.child(_PLAN).is_file() else None
 
     @classmethod
     def _opened(cls, folder: Location) -> Run:
@@ -216,9 +221,8 @@ class Run(RunFolder):
 
     def changes(self) -> tuple[StateChange, ...]:
         """The states that the run went through, the present one last."""
-        file = self.state_file
-        content = file.read_if_there()
-        return () if content is None else changes_of_json(content, file.shown)
+        content = self.content(self.state_file)
+        return () if content is None else changes_of_json(content, self.state_file.shown)
 
     @property
     def state(self) -> RunState:
@@ -244,6 +248,7 @@ class Run(RunFolder):
     def _change(self, change: StateChange, *, check: bool) -> None:
         # The lock keeps two processes that do this at once from losing each other's change.
         with private_files(), self._locked():
+            self._known.pop(self.state_file.shown, None)
             changes = self.changes()
             last = changes[-1] if changes else None
             if last is not None and (last.state, last.reason) == (change.state, change.reason):
@@ -270,31 +275,62 @@ class Run(RunFolder):
 
     def stored(self, kind: type[RunFacts]) -> dict[str, Any] | None:
         """The facts of this kind as they are stored."""
-        if kind.name in self._kept:
-            return self._kept[kind.name]
-        content = _read_object(self.file_of(kind)) or {}
+        file = self.file_of(kind)
+        content = _object(file, self.content(file)) or {}
         if content.get("plan") != self.plan.fingerprint or not isinstance(content.get("facts"), dict):
             return None
         facts: dict[str, Any] = content["facts"]
         return facts
 
-    def keep(self, facts: RunFacts) -> None:
+    def keep(self, *facts: RunFacts) -> None:
         """Stores the facts, in place of those of the same kind.
 
         A step's facts mark it as done; all files that it wrote must be on disk before.
         """
+        list(side_by_side(self.folder, self._keep, facts))
+
+    def _keep(self, facts: RunFacts) -> None:
         content = {"step": facts.name, "plan": self.plan.fingerprint, "facts": facts.to_json()}
         text = f"{json.dumps(content, indent=2, allow_nan=False)}\n"
-        self._kept.pop(facts.name, None)
-        _write(self.file_of(type(facts)), text)
+        file = self.file_of(type(facts))
+        self._known.pop(file.shown, None)
+        _write(file, text)
         if not self.folder.is_local:
-            self._kept[facts.name] = json.loads(text)["facts"]
+            self._known[file.shown] = text.encode()
 
     def forget(self, *kinds: type[RunFacts]) -> None:
         """Removes the facts of these kinds, so a step with such facts is done again."""
         for kind in kinds:
-            self._kept.pop(kind.name, None)
-            self.file_of(kind).remove()
+            file = self.file_of(kind)
+            if self._known.pop(file.shown, None) is not None or self._may_have(file):
+                file.remove()
+
+    def read_ahead(self, *others: Location, kinds: Collection[type[RunFacts]] | None = None) -> Run:
+        """The same run, after it has read its facts, or those of some kinds, and other files of the folder.
+
+        On an object store these are read side by side. What others write later, the returned object doesn't notice.
+        """
+        if self.folder.is_local:
+            return self
+        listed = self._steps.entries()
+        names = None if kinds is None else {self.file_of(kind).name for kind in kinds}
+        files = [*others, *(file for file in listed if names is None or file.name in names)]
+        contents = zip(files, side_by_side(self.folder, Location.read_if_there, files), strict=True)
+        known = {file.shown: content for file, content in contents if content is not None}
+        return Run(self.plan, self.folder, known, frozenset(file.shown for file in listed))
+
+    def looked_at(self) -> Run:
+        """The run as it is now, for one look at it: on an object store its files are read side by side."""
+        return self.read_ahead(self.state_file, self.report, self.rescale_plan)
+
+    def content(self, file: Location) -> bytes | None:
+        """The content of a file in the folder; None if it is missing."""
+        if file.shown in self._known:
+            return self._known[file.shown]
+        return file.read_if_there() if self._may_have(file) else None
+
+    def _may_have(self, file: Location) -> bool:
+        return self._facts is None or file.shown in self._facts or file.parent != self._steps
 
     def has_done(self, step: Step) -> bool:
         """Whether the step is done, for this plan."""
@@ -345,12 +381,7 @@ def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
     check_home(home)
     jobs = [_runs(home).child(folder_name(job))] if job is not None else _runs(home).folders()
     folders = [folder for of_job in jobs for folder in of_job.folders()]
-    if _runs(home).is_local:
-        runs = list(map(_summary, folders))
-    else:
-        # A store takes long for each answer, and there may be years of nights.
-        with ThreadPoolExecutor(_AT_ONCE, "runs") as threads:
-            runs = list(threads.map(_summary, folders))
+    runs = side_by_side(_runs(home), _summary, folders)
     return sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
 
 
@@ -412,15 +443,18 @@ def _summary(folder: Location) -> RunSummary:
 
 
 def _write(file: Location, text: str) -> None:
-    # Airflow's processes have another umask.
-    with private_files():
+    # Airflow's processes have another umask. To a store it is nothing, and threads must not change it.
+    with private_files() if file.is_local else nullcontext():
         file.parent.make_folder()
         file.write_atomically(text.encode())
 
 
 def _read_object(file: Location) -> dict[str, Any] | None:
     """The JSON object in the file; None if there is no file."""
-    text = file.read_if_there()
+    return _object(file, file.read_if_there())
+
+
+def _object(file: Location, text: bytes | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:

@@ -33,32 +33,32 @@ class TargetMetadata:
         """Whether the `_metadata` is stored."""
         return self.run.target_metadata.exists()
 
-    def roll_forward(self) -> None:
-        """Writes `_metadata` into the target, if it isn't there yet.
+    def roll_forward(self, kept: bytes | None = None) -> None:
+        """Writes `_metadata` into the target, if it isn't there yet; `kept` is what is stored, if it was read already.
 
         Two processes may do this at once, because both write the same bytes.
         """
         target = Location.of(self.run.plan.target)
         metadata = target.child(METADATA)
-        if not metadata.exists():
+        if not metadata.is_file():
             try:
-                self._publish(target)
+                self._publish(target, self.read() if kept is None else kept)
             except (OSError, StateferryError):
-                if not metadata.exists():
+                if not metadata.is_file():
                     raise
         # `_metadata` is in place now, so its drafts are useless, even to a process that still writes one.
         for draft in filter(is_draft_of_metadata, drafts(target)):
             draft.remove()
 
-    def _publish(self, target: Location) -> None:
+    def _publish(self, target: Location, content: bytes) -> None:
         claim = self.run.facts(Claim)
         access = None if claim is None else claim.access
         if access is None:
             with usual_files():
-                target.child(METADATA).write_atomically(self.read())
+                target.child(METADATA).write_atomically(content)
         else:
             access.open(target, self.run.plan.home)
-            target.child(METADATA).write_atomically(self.read(), access.metadata.give_to)
+            target.child(METADATA).write_atomically(content, access.metadata.give_to)
 
 
 def published_run(home: str, publication: Publication) -> Run | None:

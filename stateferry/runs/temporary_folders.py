@@ -7,6 +7,7 @@ objects with `folder` and `process`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,23 +24,18 @@ class TemporaryFolders:
 
     def take_over(self) -> None:
         """Removes the folders that ended processes left on this machine, and adds this process's folder to the list."""
-        left = self.left_behind()
+        listed = self._listed()
+        left = _left_behind(listed)
         for folder in left:
             remove_temporary_folder(folder)
         me = {"folder": temporary_folder(), "process": str(Process.this())}
         # Entries of other machines stay: only those machines know whether the folder still exists.
-        others = [one for one in self._listed() if one["folder"] not in left and not _is_gone(one) and one != me]
+        others = [one for one in listed if one["folder"] not in left and not _is_gone(one) and one != me]
         self.file.write_atomically(f"{json.dumps([*others, me], indent=2)}\n".encode())
 
     def left_behind(self) -> list[str]:
         """Folders that still exist although their processes, and the processes that these started, have ended."""
-        return [
-            one["folder"]
-            for one in self._listed()
-            if Process.parse(one["process"]).is_over
-            and is_temporary_folder(one["folder"])
-            and not is_in_use(one["folder"])
-        ]
+        return _left_behind(self._listed())
 
     def _listed(self) -> list[dict[str, str]]:
         try:
@@ -48,6 +44,14 @@ class TemporaryFolders:
             # A damaged list only means that old folders aren't removed.
             return []
         return [one for one in listed if _is_entry(one)] if isinstance(listed, list) else []
+
+
+def _left_behind(listed: Iterable[dict[str, str]]) -> list[str]:
+    return [
+        one["folder"]
+        for one in listed
+        if Process.parse(one["process"]).is_over and is_temporary_folder(one["folder"]) and not is_in_use(one["folder"])
+    ]
 
 
 def _is_entry(one: Any) -> bool:

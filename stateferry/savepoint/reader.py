@@ -55,13 +55,14 @@ class Savepoint:
         location = Location.of(name)
         folder = location.parent if location.name == METADATA and not location.is_folder() else location
         file = folder.child(METADATA)
-        if not file.is_file():
+        content = file.read_if_there()
+        if content is None:
             if not folder.exists():
                 raise UsageError(f"there is no savepoint at {folder.shown}: no such folder")
             raise DamagedError(
                 "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
             )
-        return cls(folder, metadata_of(folder, file.read(), files_from=files_from))
+        return cls(folder, metadata_of(folder, content, files_from=files_from))
 
     @property
     def format(self) -> str:

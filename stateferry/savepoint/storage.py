@@ -10,10 +10,12 @@ import contextlib
 import fcntl
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from pyarrow import fs
@@ -24,6 +26,10 @@ from stateferry.savepoint.remote_file import RemoteInput, RemoteOutput
 from stateferry.savepoint.stores import reaching, store_of
 
 _OBJECT_STORES = (fs.S3FileSystem, fs.GcsFileSystem, fs.AzureFileSystem)
+_AT_ONCE = 16
+
+Item = TypeVar("Item")
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,13 @@ class Location:
             return self.filesystem.get_file_info(self.path)
 
     def is_file(self) -> bool:
-        return bool(self._info().type == fs.FileType.File)
+        if not isinstance(self.filesystem, _OBJECT_STORES):
+            return bool(self._info().type == fs.FileType.File)
+        # One request. To find out whether there is a folder of this name takes another one.
+        file = self.open_if_there()
+        if file is not None:
+            file.close()
+        return file is not None
 
     def is_folder(self) -> bool:
         return bool(self._info().type == fs.FileType.Directory)
@@ -137,12 +149,12 @@ class Location:
 
     def open(self) -> Any:
         """Opens the file for reading; it can seek. A missing file counts as damage of the savepoint."""
-        file = self._opened()
+        file = self.open_if_there()
         if file is None:
             raise DamagedError("a file", "none", file=self.shown)
         return file
 
-    def _opened(self) -> Any:
+    def open_if_there(self) -> Any:
         """Opens the file for reading; None if it is missing. A store isn't asked before whether it has the file."""
         if self.is_local and not self.is_file():
             return None
@@ -160,7 +172,7 @@ class Location:
 
     def read_if_there(self) -> bytes | None:
         """Returns the content of the file; None if it is missing."""
-        file = self._opened()
+        file = self.open_if_there()
         if file is None:
             return None
         with reaching(self.shown, "read"), file:
@@ -248,10 +260,31 @@ class Location:
     def remove(self) -> None:
         """Removes the file, or the folder with all that is in it."""
         with reaching(self.shown, "removed"):
-            if self.is_folder():
+            found = self._info().type
+            if found == fs.FileType.Directory:
                 self.filesystem.delete_dir(self.path)
-            elif self.exists():
+            elif found != fs.FileType.NotFound:
                 self.filesystem.delete_file(self.path)
+
+
+def side_by_side(place: Location, do: Callable[[Item], Done], items: Iterable[Item]) -> Generator[Done, None, None]:
+    """Yields what `do` gives for each item, in order; on a store, which takes long to answer, it does several at once.
+
+    It does few more than those that are asked for.
+    """
+    if place.is_local:
+        yield from map(do, items)
+        return
+    threads, begun = ThreadPoolExecutor(_AT_ONCE, "side-by-side"), deque[Future[Done]]()
+    try:
+        for item in items:
+            begun.append(threads.submit(do, item))
+            if len(begun) >= _AT_ONCE:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _located(name: str) -> Location:

@@ -70,17 +70,6 @@ def s3_endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
-def s3_properties(uri: str) -> dict[str, str]:
-    """Returns what pyiceberg must be told of an S3 store; nothing of other places. It finds credentials by itself."""
-    if "://" not in uri or uri.startswith("file:"):
-        return {}
-    filesystem, _ = store_of(uri)
-    if not isinstance(filesystem, fs.S3FileSystem):
-        return {}
-    endpoint = s3_endpoint()
-    return {"s3.region": filesystem.region} | ({"s3.endpoint": endpoint} if endpoint else {})
-
-
 def canonical_uri(uri: str) -> str:
     """Returns the URI with the one scheme of its store that is used here: `s3a://` and `s3://` are the same place."""
     scheme, rest = uri.split("://", 1)

@@ -32,10 +32,9 @@ def open_stream(folder: Location, handle: StreamHandle) -> tuple[Any, str, int]:
         case FileSegment(uri, start, size):
             return _segment(_elsewhere(uri), name, start, size), name, size
         case RelativeFile(path, size):
-            location = folder.child(path)
+            file = folder.child(path).open()
         case AbsoluteFile(uri, size):
-            location = _elsewhere(uri)
-    file = location.open()
+            file = _elsewhere(uri)
     found = int(file.size())
     if found != size:
         file.close()
@@ -49,9 +48,10 @@ def expect(file: Any, start: int, end: int) -> None:
         file.expect(start, end)
 
 
-def _elsewhere(uri: str) -> Location:
+def _elsewhere(uri: str) -> Any:
     location = Location.of(uri)
-    if not location.is_file():
+    file = location.open_if_there()
+    if file is None:
         raise DamagedError(
             "a file at the absolute address that _metadata has",
             "none: if the files were moved, say where they are (--files-from OLD=NEW; in Spark filesFrom); if "
@@ -59,11 +59,10 @@ def _elsewhere(uri: str) -> Location:
             "have the job retain more checkpoints, or take a savepoint",
             file=location.shown,
         )
-    return location
+    return file
 
 
-def _segment(location: Location, name: str, start: int, size: int) -> OpenSegment:
-    file = location.open()
+def _segment(file: Any, name: str, start: int, size: int) -> OpenSegment:
     found = int(file.size())
     if found < start + size:
         file.close()

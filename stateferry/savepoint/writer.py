@@ -158,9 +158,10 @@ class SavepointWriter:
     def __init__(self, target: str, digests: Digests | None = None) -> None:
         self._digests = digests
         self.folder = Location.of(target)
-        if self.folder.is_file():
+        entries = self.folder.entries()
+        if not entries and self.folder.is_file():
             raise UsageError(f"{self.folder.shown} is a file: expected a folder for the savepoint")
-        for entry in self.folder.entries():
+        for entry in entries:
             if entry.name == METADATA:
                 raise UsageError(f"{self.folder.shown} already holds a savepoint: choose a new folder")
             if not is_state_file(entry.name):

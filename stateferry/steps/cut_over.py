@@ -86,5 +86,5 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     already = standing is not None and standing.record == record
     replaces = standing.sequence if standing is not None and not already else None
     published = standing if already and standing else control.publish(lease, record, replaces=replaces)
-    target_metadata.roll_forward()
+    target_metadata.roll_forward(metadata)
     return published

@@ -51,7 +51,7 @@ from stateferry.runs.prediction import predicted
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rejecting import check_may_continue
 from stateferry.runs.report import FileDigest, Report
-from stateferry.runs.run_states import RunState
+from stateferry.runs.run_states import RunState, check_change
 from stateferry.runs.runs import Run
 from stateferry.runs.space import check_room, estimate
 from stateferry.runs.target_access import TargetAccess
@@ -100,6 +100,8 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self._renewal = LeaseRenewal(self.control, self.lease)
+        # Only the holder of the lease changes the facts of steps.
+        self.run = self.run.read_ahead()
 
     @property
     def resolved(self) -> ResolvedPlan:
@@ -175,7 +177,7 @@ class Pipeline:
     def _write_page(self) -> None:
         """Writes the report as a page. Nothing depends on the page, so a run doesn't fail without it."""
         try:
-            if self.run.report.exists():
+            if self.run.report.is_file():
                 self.run.report_page.write_atomically(run_page(RunView.of(self.run, nights=True)).encode())
         except Exception as error:  # noqa: BLE001 whatever is wrong with the page, the migration goes on
             self.say(f"note: the page {self.run.report_page.shown} could not be written: {error}")
@@ -283,8 +285,7 @@ class Pipeline:
         It is called before any work that leads to the state.
         """
         self._renewal.check()
-        check_may_continue(self.run, self.control)
-        self.run.check(state)
+        check_change(check_may_continue(self.run, self.control), state)
 
     @property
     def files(self) -> Location:
@@ -305,14 +306,12 @@ class Pipeline:
         notes = option_notes(self.resolved, inventory, ages)
         if counts.since is not None:
             notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since.run_id}"]
-        if counts.counted is not None:
-            if counts.times:
-                write_blob_times(self.run.blob_times, counts.times)
-            self.run.keep(counts.counted)
-        self.run.keep(layout_of(self.resolved.source.metadata))
-        if (shown := shown_timers(self.resolved.source.metadata)) is not None:
-            self.run.keep(shown)
-        self.run.keep(SourceSizes(key_groups.sizes_of(self.resolved.source, inventory)))
+        if counts.counted is not None and counts.times:
+            write_blob_times(self.run.blob_times, counts.times)
+        sizes = SourceSizes(key_groups.sizes_of(self.resolved.source, inventory))
+        metadata = self.resolved.source.metadata
+        kept = (counts.counted, layout_of(metadata), shown_timers(metadata), sizes)
+        self.run.keep(*(one for one in kept if one is not None))
         for note in notes:
             self.say(f"note: {note}")
         choices = choose(self.run.plan, inventory.ranks, rate) if self.run.plan.lazy else None
@@ -493,8 +492,7 @@ class Pipeline:
         What fails here changes nothing of the publication. The run keeps the reason, and the next try goes on.
         """
         run_id = self.run.plan.run_id
-        check_may_continue(self.run, self.control)
-        if self.run.state is not RunState.PUBLISHED:
+        if check_may_continue(self.run, self.control).state is not RunState.PUBLISHED:
             raise RejectedError(f"run {run_id}: {Step.TABLES} comes after {Step.CUT_OVER}: do that first")
         with self._at_work():
             self.check_may_become(RunState.PUBLISHED)

@@ -7,7 +7,7 @@ Rows are read if other tools have written files, for other key groups, and if on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,10 +51,11 @@ def account_of_chunk(task: AccountTask) -> TableAccount:
     """Makes the account of one chunk."""
     made = TableAccount(task.operator, task.rules.new_name, Account.of(task.max_parallelism))
     try:
-        changed = _changed_file(task.files)
+        digests = entry_digests(task.files.ledger)
+        changed = _changed_file(task.files, digests)
         if changed:
             made.problems.append(f"file {changed} has other bytes than were written")
-        elif not _by_ledger(task, made.account):
+        elif not _by_ledger(task, digests, made.account):
             made.rows_read = _by_rows(task, made.account)
     except (OSError, pa.ArrowException, StateferryError) as error:
         # A file that can't be reached now, or not from here, is not known to be wrong.
@@ -75,8 +76,7 @@ def table_accounts(chunks: Iterable[TableAccount]) -> list[TableAccount]:
     return list(found.values())
 
 
-def _changed_file(files: ChunkFiles) -> str | None:
-    digests = entry_digests(files.ledger)
+def _changed_file(files: ChunkFiles, digests: Mapping[str, str]) -> str | None:
     return next((name for name in files.entries if digests.get(_base(name)) not in (None, digest_of_file(name))), None)
 
 
@@ -84,13 +84,15 @@ def _base(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _by_ledger(task: AccountTask, account: Account) -> bool:
+def _by_ledger(task: AccountTask, digests: Mapping[str, str], account: Account) -> bool:
     """Adds the ledger's sums, if they are proof enough; returns whether they are."""
     rules, files = task.rules, task.files
     expires = rules.legacy.ttl and rules.drops_expired
     bounds = (names.OLDEST, names.NEWEST) if expires else ()
     wanted = [(name, pa.int64()) for name in (names.ENTRIES, names.CONTENT, *bounds)] + [(names.KEY_GROUP, pa.int32())]
-    if task.changes_key_groups or not _are_known(files) or not _have(files.ledger, [name for name, _ in wanted]):
+    if task.changes_key_groups or not _are_known(files, digests):
+        return False
+    if not _have(files.ledger, [name for name, _ in wanted]):
         return False
     schema = pa.schema([*ledger_columns(rules.legacy), *wanted])
     table = read_columns(files.ledger, schema)
@@ -110,9 +112,9 @@ def _by_ledger(task: AccountTask, account: Account) -> bool:
     return True
 
 
-def _are_known(files: ChunkFiles) -> bool:
+def _are_known(files: ChunkFiles, digests: Mapping[str, str]) -> bool:
     """Whether the files are exactly those that the ledger's files were written with."""
-    return {_base(name) for name in files.entries} == entry_digests(files.ledger).keys()
+    return {_base(name) for name in files.entries} == digests.keys()
 
 
 def _have(files: Sequence[str], columns: Sequence[str]) -> bool:

@@ -11,11 +11,13 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -27,13 +29,13 @@ from sqlalchemy import Engine, inspect, make_url
 
 from stateferry import databases
 from stateferry.errors import StateferryError
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.stores import s3_properties
+from stateferry.savepoint.storage import Location, side_by_side
 from stateferry.tables.schemas import BOUNDED, CHUNK
 from stateferry.tables.types import iceberg_schema, shape
 
 CATALOG = "stateferry"
 MAIN = "main"
+_REMOTE_IO = "stateferry.tables.remote_io.RemoteIO"
 
 _RUN_ID, _RUN, _CHECKPOINT, _LAYOUT = (f"stateferry.{name}" for name in ("run-id", "run", "checkpoint-id", "layout"))
 _TELLS_FERRIED = "stateferry.tells-ferried"
@@ -87,7 +89,8 @@ class TableHome:
     @property
     def _properties(self) -> dict[str, str]:
         address = databases.noticing_silence(make_url(self.catalog_uri)).render_as_string(hide_password=False)
-        return {"uri": address, "warehouse": self.folder, **s3_properties(self.warehouse)}
+        files = {} if Location.of(self.warehouse).is_local else {PY_IO_IMPL: _REMOTE_IO}
+        return {"uri": address, "warehouse": self.folder, **files}
 
     @property
     def folder(self) -> str:
@@ -245,8 +248,9 @@ def commit_run(
                 snapshot.delete_data_file(old)
             # `table_metadata` is computed at each access.
             metadata = transaction.table_metadata
-            for file in files:
-                snapshot.append_data_file(parquet_file_to_data_file(table.io, metadata, file))
+            described = partial(parquet_file_to_data_file, table.io, metadata)
+            for file in side_by_side(Location.of(table.location()), described, files):
+                snapshot.append_data_file(file)
     done = committed(table.refresh(), mark.run_id)
     if done is None:
         raise TableConflictError(f"table {_name(table)}: branch {branch} was removed while the run wrote to it")

@@ -139,7 +139,7 @@ class DataFile:
 
     def written(self) -> WrittenFile | None:
         """Returns what was written, or None if the file has no rows."""
-        return WrittenFile(self.name, self.rows, Location.of(self.name).size()) if self.rows else None
+        return WrittenFile(self.name, self.rows, self._stream.size) if self.rows else None
 
 
 def _has_nulls(column: pa.ChunkedArray) -> bool:
@@ -159,10 +159,12 @@ class _Digested:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._hasher = new_hasher()
+        self.size = 0
 
     def write(self, data: Any) -> int:
         self._hasher.update(data)
         self._stream.write(data)
+        self.size += len(data)
         return len(data)
 
     def digest(self) -> str:

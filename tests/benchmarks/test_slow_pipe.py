@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.slow_pipe import longest_chain
 from local_airflow.settings import free_port
 
 pytestmark = pytest.mark.slow
@@ -54,6 +55,12 @@ def test_requests_wait_and_bytes_are_limited_and_counted(server_port: int) -> No
     told = json.loads(out)
     # 0.2 s for each request, and 10 MB/s for what was sent.
     assert seconds > 2 * 0.2 + (2 * len(_CONTENT) - 1_000_000) / 10e6
-    assert told["requests"] == 2
+    assert (told["requests"], told["in_sequence"]) == (2, 2)
     assert 0 < told["to_client"] - 2 * len(_CONTENT) < 1000
     assert 0 < told["to_server"] < 1000
+
+
+def test_requests_side_by_side_are_no_longer_chain() -> None:
+    assert longest_chain([]) == 0
+    assert longest_chain([(0.0, 1.0), (0.1, 0.9), (0.2, 1.1)]) == 1
+    assert longest_chain([(0.0, 1.0), (1.0, 2.0), (0.5, 3.0), (2.5, 4.0)]) == 3
