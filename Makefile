@@ -73,7 +73,7 @@ test-images: $(VENV)/.made ## The images of docker/, built without a container e
 test-kill: $(VENV)/.made check-java ## Hundreds of real SIGKILLs at random moments: KILLS=300 SEED=..., which is printed
 	STATEFERRY_KILLS=$(KILLS) STATEFERRY_KILL_SEED=$(SEED) $(BIN)/pytest -s --all tests/steps/test_killed.py tests/spark/test_sigkill.py
 
-test-chaos: programs $(VENV)/.made check-java ## Runs on a store, a Postgres and a disk in trouble: RUNS=200 SEED=..., which is printed
+test-chaos: programs $(VENV)/.made check-java ## Runs with a store, a Postgres, a disk or a Spark cluster in trouble: RUNS=200 SEED=..., which is printed
 	@echo "SEED=$(SEED)"
 	STATEFERRY_CHAOS_RUNS=$(RUNS) STATEFERRY_CHAOS_SEED=$(SEED) $(BIN)/pytest --all -n 2 tests/chaos
 

@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).parents[2]
 # Longer than the drivers' own patience with a server that doesn't answer.
 PATIENCE = 180
 TRIES_IN_TROUBLE = 3
-_SIZES = ["--keys", "8", "--entries", "2", "--migrated", "0.4", "--parallelism", "2", "--max-parallelism", "4"]
+_LAYOUT = ["--migrated", "0.4", "--parallelism", "2", "--max-parallelism", "4"]
 
 
 def runs(share: float) -> range:
@@ -44,14 +44,15 @@ def new_name() -> str:
     return uuid.uuid4().hex
 
 
-def demo_savepoint(name: str) -> str:
+def demo_savepoint(name: str, keys: int = 8, entries: int = 2) -> str:
     command = [
         sys.executable,
         "-m",
         "stateferry.cli",
         "demo-savepoint",
         name,
-        *_SIZES,
+        *("--keys", str(keys), "--entries", str(entries)),
+        *_LAYOUT,
         "--ttl",
         "30d",
         "--now",
@@ -85,17 +86,23 @@ class Area:
 
     def run(self, **environment: str) -> Ended:
         """Gives the command in a process of its own, which must end in time."""
-        home = {"STATEFERRY_HOME": f"{self.folder}/home", "STATEFERRY_CATALOG": self.catalog}
         done = subprocess.run(
-            [sys.executable, "-m", "tests.chaos.command", *self.command],
+            self.given(),
             capture_output=True,
             text=True,
-            env=os.environ | home | environment,
+            env=self.environment | environment,
             cwd=REPOSITORY,
             timeout=PATIENCE,
             check=False,
         )
         return Ended(done.returncode, done.stderr)
+
+    def given(self, module: str = "tests.chaos.command") -> list[str]:
+        return [sys.executable, "-m", module, *self.command]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"STATEFERRY_HOME": f"{self.folder}/home", "STATEFERRY_CATALOG": self.catalog}
 
     def savepoint(self) -> dict[str, bytes]:
         own = self.folder.rpartition("/")[2].encode()

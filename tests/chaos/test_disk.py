@@ -65,7 +65,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     return Undisturbed(source, area.result(), sum(file.stat().st_blocks * 512 for file in own.rglob("*")))
 
 
-@pytest.mark.parametrize("number", runs(0.25))
+@pytest.mark.parametrize("number", runs(0.2))
 def test_a_run_on_a_disk_that_runs_full_goes_on_when_there_is_room(
     number: int, disk: Disk, undisturbed: Undisturbed
 ) -> None:

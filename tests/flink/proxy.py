@@ -1,4 +1,4 @@
-"""A network between a client and a cluster on loopback that can be slow, and can lose answers."""
+"""A network between a client and a cluster on loopback that can be slow or silent, and can lose answers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from typing import Self
 
 _HOST = "127.0.0.1"
 _CHUNK = 1 << 16
+_WHILE_SILENT = 0.05
 
 
 class Proxy:
     """Passes on to `target`, a port of this machine, what arrives at `port`, and the answers `delay` seconds later.
 
     The answer to the next `lost` requests that begin as in `lost_requests` is lost together with its connection: the
-    server has done what was asked, the client doesn't know. While it `is_away`, there are no connections.
+    server has done what was asked, the client doesn't know. While it `is_away`, there are no connections. While it
+    `is_silent`, nothing arrives, and nobody is told.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, address: tuple[str, int] = (_HOST, 0)) -> None:
         self.delay = 0.0
         self.lost_requests = b"POST "
         self.lost = 0
+        self.is_silent = False
         self._target = target
-        self._server = socket.create_server((_HOST, 0))
+        self._server = socket.create_server(address)
         self.port: int = self._server.getsockname()[1]
         self._open: set[socket.socket] = set()
         self._is_away = False
@@ -89,6 +92,8 @@ class _Connection:
     def _pass_on(self, source: socket.socket, target: socket.socket, arrived: Callable[[bytes], None]) -> None:
         try:
             while data := source.recv(_CHUNK):
+                while self._proxy.is_silent:
+                    time.sleep(_WHILE_SILENT)
                 arrived(data)
                 target.sendall(data)
         except OSError:

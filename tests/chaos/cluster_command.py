@@ -1,0 +1,22 @@
+"""`stateferry`, whose workers are those of the cluster that `PYSPARK_SUBMIT_ARGS` names."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+
+from spark_jobs.engine import submitted_workers
+from stateferry.cli import engine, main
+from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.steps.workers import Watch, Workers
+
+
+def _workers(
+    application: str, watch: Watch, comes_first: ResolvedPlan | None = None
+) -> AbstractContextManager[Workers]:
+    return submitted_workers(application, watch)
+
+
+if __name__ == "__main__":
+    engine.local_workers = _workers
+    sys.exit(main())
