@@ -9,19 +9,21 @@ fit on any disk whose file system knows holes.
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from benchmarks.executing import execute
-from benchmarks.measuring import Comparison, Scale, Subject, expect
+from benchmarks.measuring import Comparison, Scale, Subject, WrongResultError, expect
 from stateferry.demo import OPERATOR, DemoState, write_demo_savepoint
 from stateferry.key_groups import ranges
-from stateferry.runs.plan_check import open_source, planned, resolve
+from stateferry.runs.plan_check import ResolvedPlan, open_source, planned, resolve
 from stateferry.savepoint.header import build_header
 from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator, RelativeFile, Subtask, build_metadata
 from stateferry.savepoint.reader import Savepoint, operator_id
@@ -48,11 +50,19 @@ class PlannedError(Exception):
     """The tasks of a step are known, and nobody does them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """How many tasks a step has, and the bytes of the largest as it is sent."""
+
+    number: int
+    largest: int
+
+
 @dataclass(slots=True)
 class Nobody:
     """Workers that count the tasks that they get."""
 
-    tasks: int = 0
+    tasks: Tasks | None = None
     at_once: int = 1000
     temporary_folder: str | None = None
 
@@ -62,8 +72,10 @@ class Nobody:
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
-        self.tasks = len(work)
-        raise PlannedError
+        if work:
+            self.tasks = Tasks(len(work), max(len(pickle.dumps(one)) for one in work))
+            raise PlannedError
+        return []
 
 
 def write(folder: Path, cluster: Cluster, size: int, seed: int = 1) -> None:
@@ -103,28 +115,34 @@ def _header(folder: Path) -> bytes:
     return build_header(header)
 
 
-def plan(folder: Path) -> dict[str, int]:
-    """How many tasks snapshot and rescale of a run have that migrates every operator."""
+def resolved_run(folder: Path, **others: object) -> ResolvedPlan:
+    """A run that migrates every operator of the savepoint; `others` are more of its plan."""
     names = [operator.label for operator in Savepoint.open(str(folder)).metadata.operators]
     away = str(folder.parent / "away")
     values = {"job": "large", "run_id": "first", "now": 2, "source": str(folder), "target": away, "home": away}
     operators = [{"operator": name, "states": [STATE]} for name in names]
-    wanted = planned({**values, "catalog_uri": f"sqlite:///{away}.db", "operators": operators})
-    resolved = resolve(wanted, open_source(wanted))
+    wanted = planned({**values, "catalog_uri": f"sqlite:///{away}.db", "operators": operators, **others})
+    return resolve(wanted, open_source(wanted))
+
+
+def plan(folder: Path, **others: object) -> dict[str, Tasks]:
+    """The tasks of snapshot and rescale of such a run, or those that come first."""
+    resolved = resolved_run(folder, **others)
+    exchange, staged = resolved.source.folder.child("exchange"), str(folder.parent / "away")
     steps: dict[str, Callable[[Nobody], object]] = {
         "snapshot": lambda nobody: snapshot.run(nobody, resolved),
-        "rescale": lambda nobody: rescale.run(nobody, resolved, away, resolved.source.folder.child("exchange")),
+        "rescale": lambda nobody: rescale.run(nobody, resolved, staged, exchange),
     }
     return {name: _tasks(step) for name, step in steps.items()}
 
 
-def _tasks(step: Callable[[Nobody], object]) -> int:
+def _tasks(step: Callable[[Nobody], object]) -> Tasks:
     nobody = Nobody()
-    try:
+    with suppress(PlannedError):
         step(nobody)
-    except PlannedError:
-        return nobody.tasks
-    raise AssertionError("a step without tasks")
+    if nobody.tasks is None:
+        raise WrongResultError("a step without tasks")
+    return nobody.tasks
 
 
 def measure(
@@ -139,7 +157,7 @@ def measure(
         for _ in range(scale.rounds):
             executions.append(execute([sys.executable, "-m", "benchmarks.planning", str(folder)], log))
         tasks = json.loads(log.read_text().splitlines()[-1])
-        expect(tasks["rescale"], cluster.operators * cluster.subtasks, "as the tasks that write a file each")
+        expect(tasks["rescale"]["number"], cluster.operators * cluster.subtasks, "as the tasks that write a file each")
         most = max(one.memory for one in executions)
         seconds = min(one.seconds for one in executions)
         reached = seconds <= GOAL_SECONDS and most <= GOAL_MEMORY
@@ -148,7 +166,7 @@ def measure(
             if size == 10
             else ""
         )
-        yield Comparison(f"{size} TB: {tasks['snapshot']:,} chunks", tuple(executions), goal=goal)
+        yield Comparison(f"{size} TB: {tasks['snapshot']['number']:,} chunks", tuple(executions), goal=goal)
 
 
 SUBJECT = Subject(
@@ -157,4 +175,4 @@ SUBJECT = Subject(
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{json.dumps(plan(Path(sys.argv[1])))}\n")
+    sys.stdout.write(f"{json.dumps({step: asdict(tasks) for step, tasks in plan(Path(sys.argv[1])).items()})}\n")

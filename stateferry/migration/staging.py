@@ -110,7 +110,7 @@ class SentFile:
 def file_tasks(rewrites: Iterable[OperatorRewrite], folder: str) -> list[FileTask]:
     """Returns a task for each new keyed state file."""
     return [
-        FileTask(rewrite, folder, subtask, key_groups)
+        FileTask(rewrite.of_key_groups(key_groups), folder, subtask, key_groups)
         for rewrite in rewrites
         for subtask, key_groups in rewrite.ranges().items()
     ]

@@ -122,6 +122,23 @@ class OperatorRewrite:
         """Where the entries go: from the old to the new max parallelism."""
         return Destination(self.old.max_parallelism, self.new.max_parallelism)
 
+    def of_key_groups(self, key_groups: KeyGroupRange) -> OperatorRewrite:
+        """Returns what a task needs to read these key groups: the files that hold them, and no others.
+
+        The files of a large cluster take megabytes to describe, which would be sent with each task.
+        """
+        subtasks = tuple(
+            subtask
+            for subtask in self.old.subtasks
+            if subtask.keyed is not None and not subtask.keyed.range.intersection(key_groups).is_empty
+        )
+        return replace(
+            self,
+            source=Savepoint(self.source.folder, replace(self.source.metadata, operators=())),
+            old=replace(self.old, subtasks=subtasks),
+            new=replace(self.new, subtasks=()),
+        )
+
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle | NativeHandle]) -> Operator:
         """Copies all other state and returns the new operator; `keyed` has the new keyed files' handles by subtask."""
         subtasks = self._carry_over(writer)

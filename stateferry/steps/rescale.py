@@ -71,13 +71,11 @@ def stage(
     Operators whose key groups stay the same are copied, one task for each new file. Entries of the others go through
     files in `exchange`, which are removed afterwards.
     """
-    files = file_tasks(rewrites, folder)
-    stay = [task for task in files if not task.rewrite.destination.changes_key_groups]
-    staged = workers.do(Step.RESCALE, stay, FileTask.copy, _WRITTEN)
+    stay = file_tasks([one for one in rewrites if not one.destination.changes_key_groups], folder)
+    staged = list(workers.do(Step.RESCALE, stay, FileTask.copy, _WRITTEN))
     for number, rewrite in enumerate(rewrites):
         if rewrite.destination.changes_key_groups:
-            receivers = [task for task in files if task.rewrite is rewrite]
-            staged += _exchanged(workers, rewrite, receivers, exchange.child(f"{number}"), chunk_bytes)
+            staged += _exchanged(workers, rewrite, folder, exchange.child(f"{number}"), chunk_bytes)
     exchange.remove_if_empty()
     return Staged(assemble(source, rewrites, staged, folder), staged)
 
@@ -85,20 +83,19 @@ def stage(
 def _exchanged(
     workers: Workers,
     rewrite: OperatorRewrite,
-    receivers: Sequence[FileTask],
+    folder: str,
     exchange: Location,
     chunk_bytes: int,
 ) -> list[StagedFile]:
     exchange.make_folder()
     senders = _send_tasks(rewrite, exchange, chunk_bytes)
-    sent = workers.do(f"{Step.RESCALE}: send", senders, SendTask.send, _SENT)
+    counts = add_counts(file.counts for file in workers.do(f"{Step.RESCALE}: send", senders, SendTask.send, _SENT))
     receive = partial(FileTask.receive, files=[sender.file for sender in senders])
-    received = workers.do(Step.RESCALE, receivers, receive, _WRITTEN)
+    received = list(workers.do(Step.RESCALE, file_tasks([rewrite], folder), receive, _WRITTEN))
     for sender in senders:
         sender.file.remove()
     exchange.remove_if_empty()
     # Only senders count what they convert. The counts are added up, so they may be put on any one file.
-    counts = add_counts(file.counts for file in sent)
     return [replace(file, counts=counts if number == 0 else {}) for number, file in enumerate(received)]
 
 
@@ -110,11 +107,8 @@ def _send_tasks(rewrite: OperatorRewrite, exchange: Location, chunk_bytes: int) 
     """
     driver = uuid.uuid4().hex[:12]
     chunks = plan_chunks(rewrite.old, rewrite.source.placed(rewrite.old), target_bytes=chunk_bytes)
+    ranges = [KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)) for chunk in chunks]
     return [
-        SendTask(
-            rewrite,
-            KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)),
-            exchange.child(f"{number:06}-{driver}"),
-        )
-        for number, chunk in enumerate(chunks)
+        SendTask(rewrite.of_key_groups(key_groups), key_groups, exchange.child(f"{number:06}-{driver}"))
+        for number, key_groups in enumerate(ranges)
     ]
