@@ -27,11 +27,13 @@ def watched(
     amount: Callable[[], int] = lambda: 0,
     unit: str = "",
     done_before: int = 0,
+    tasks: int | None = None,
     seconds_before: float = 0.0,
 ) -> Answer:
     """Runs the job and returns its result; meanwhile calls `watch` with its progress.
 
-    The progress is the number of finished tasks of the job's last stage, plus `done_before`.
+    The progress is the number of finished tasks of the job's last stage, plus `done_before`. The job has `tasks`, or
+    all that are not done.
     """
     # Each call has its own group, because an earlier job of the same name would count as progress.
     group = f"stateferry-{step}-{next(_numbers)}"
@@ -59,7 +61,8 @@ def watched(
         ended.set()
         poller.join()
         sc.setJobGroup("", "")
-    watch(progress(total, ended=True))
+    done = total if tasks is None else done_before + tasks
+    watch(progress(done, ended=done == total))
     return answer
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +26,8 @@ Fact = TypeVar("Fact")
 
 # Seconds before each new try of a task whose error may pass.
 WAITS = (1.0, 4.0)
+# Of the tasks that Spark has at the same time, done or not: the bytes of their results, and how many they are.
+_MOST_BYTES, _FIRST_TASKS, _MOST_TASKS = 64 << 20, 2_000, 20_000
 
 
 class SparkWorkers:
@@ -45,42 +48,68 @@ class SparkWorkers:
 
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
-    ) -> list[Fact]:
-        """Runs one Spark task for each task that the head start has not done.
+    ) -> Iterator[Fact]:
+        """Runs one Spark task for each task that the head start has not done, as many at a time as `_Portions` says.
 
         The library's errors are raised here as they were raised in the task, and not as a failure of Spark.
         """
-        if not work:
-            return []
         ahead = self._ahead_of(step)
         done: dict[int, Fact] = ahead.facts_of(work, fn) if ahead else {}
-        rest = [(number, piece) for number, piece in enumerate(work) if number not in done]
+        seconds, began = (ahead.seconds if ahead else 0.0), time.monotonic()
         with losses_told():
             amount = self._sc.accumulator(sum(map(measure.of, done.values())) if measure else 0)
-            task = _Task(fn, measure, amount, _attempts(self._sc), wanted_umask())
+        task = _Task(fn, measure, amount, _attempts(self._sc), wanted_umask())
+        portions, number = _Portions(), 0
+        while number < len(work):
+            end = min(number + portions.next_size(self.at_once), len(work))
+            rest = [work[one] for one in range(number, end) if one not in done]
 
-            def job() -> list[tuple[int, Fact | _Failure]]:
+            def job(rest: Sequence[Work] = rest) -> list[bytes]:
                 return self._sc.parallelize(rest, len(rest)).map(task).collect() if rest else []
 
-            of_spark = watched(
-                self._sc,
-                step,
-                len(work),
-                job,
-                self._watch,
-                lambda: int(amount.value),
-                measure.unit if measure else "",
-                done_before=len(done),
-                seconds_before=ahead.seconds if ahead else 0.0,
-            )
-        facts: dict[int, Fact | _Failure] = {**done, **dict(of_spark)}
-        return [_without_failure(facts[number]) for number in range(len(work))]
+            with losses_told():
+                of_spark = watched(
+                    self._sc,
+                    step,
+                    len(work),
+                    job,
+                    self._watch,
+                    lambda: int(amount.value),
+                    measure.unit if measure else "",
+                    done_before=end - len(rest),
+                    tasks=len(rest),
+                    seconds_before=seconds + time.monotonic() - began,
+                )
+            portions.note(of_spark)
+            # Each is unpacked only when it is its turn, and forgotten then.
+            of_spark.reverse()
+            for one in range(number, end):
+                yield done[one] if one in done else _without_failure(pickle.loads(of_spark.pop()))
+            number = end
 
     def _ahead_of(self, step: str) -> HeadStart[Any, Any] | None:
         if self._head_start is None or self._head_start.step != step:
             return None
         self._head_start.end()
         return self._head_start
+
+
+@dataclass(slots=True)
+class _Portions:
+    """How many tasks a job of Spark gets: a driver has only the tasks and results of one job in its memory."""
+
+    tasks: int = 0
+    results: int = 0
+
+    def next_size(self, at_once: int) -> int:
+        """The number of tasks whose results are expected to have `_MOST_BYTES`; not so few that workers are idle."""
+        of_one = max(self.results // self.tasks, 1) if self.tasks else _MOST_BYTES // _FIRST_TASKS
+        return max(min(_MOST_BYTES // of_one, _MOST_TASKS), 4 * at_once)
+
+    def note(self, results: Sequence[bytes]) -> None:
+        """Learns from the results of a job."""
+        self.tasks += len(results)
+        self.results += sum(map(len, results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +139,7 @@ def _without_failure(fact: Fact | _Failure) -> Fact:
 
 @dataclass(frozen=True, slots=True)
 class _Task(Generic[Work, Fact]):
-    """The function that Spark calls with each task and its number."""
+    """The function that Spark calls with each task."""
 
     do: Callable[[Work], Fact]
     measure: Measure[Fact] | None
@@ -118,8 +147,11 @@ class _Task(Generic[Work, Fact]):
     attempts: int
     umask: int
 
-    def __call__(self, numbered: tuple[int, Work]) -> tuple[int, Fact | _Failure]:
-        number, work = numbered
+    def __call__(self, work: Work) -> bytes:
+        """The fact or the failure, pickled."""
+        return pickle.dumps(self._fact_or_failure(work))
+
+    def _fact_or_failure(self, work: Work) -> Fact | _Failure:
         try:
             with private_files(self.umask):
                 fact = self._done(work)
@@ -127,12 +159,12 @@ class _Task(Generic[Work, Fact]):
             # Another machine may reach what this one can't, as long as Spark tries the task again.
             if _attempt() < self.attempts:
                 raise
-            return number, _Failure.of(error)
+            return _Failure.of(error)
         except StateferryError as error:
-            return number, _Failure.of(error)
+            return _Failure.of(error)
         if self.measure is not None:
             self.amount.add(self.measure.of(fact))
-        return number, fact
+        return fact
 
     def _done(self, work: Work) -> Fact:
         """Does the work, and tries again after a passing error.

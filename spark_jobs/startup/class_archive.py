@@ -58,7 +58,7 @@ _SESSION = """
 from spark_jobs.session import session, wait_until_stopped
 from spark_jobs.workers import SparkWorkers
 with session("class archive") as sc:
-    SparkWorkers(sc).do("class archive", [-1, 1], abs)
+    list(SparkWorkers(sc).do("class archive", [-1, 1], abs))
     gateway = sc._gateway
 wait_until_stopped()
 gateway.shutdown()

@@ -99,7 +99,7 @@ def _states(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None
                     is_published=not plan.rehearse,
                     earlier=earlier,
                 )
-            written = workers.do(Step.MIGRATE, step.chunks, migrate_chunk, _ROWS)
+            written = list(workers.do(Step.MIGRATE, step.chunks, migrate_chunk, _ROWS))
             with reaching(plan.warehouse, "written"):
                 snapshots = commit_migrate(step, written)
             yield MigratedState(step.tables, snapshots, step.rebuild)
@@ -128,7 +128,7 @@ def plan_known_keys(resolved: ResolvedPlan) -> list[KnownKeys]:
 def check_known_keys(workers: Workers, resolved: ResolvedPlan, states: Sequence[KnownKeys]) -> None:
     """Raises an error if too many keys that the last run knew have vanished, as the step itself does."""
     for one in states:
-        found = workers.do("known keys", one.tasks, KnownKeysTask.count)
+        found = list(workers.do("known keys", one.tasks, KnownKeysTask.count))
         known, vanished = sum(keys.known for keys in found), sum(keys.vanished for keys in found)
         check_vanished(one.tables, known, vanished, resolved.plan.vanish_threshold)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from stateferry.runs.facts import Step
 from stateferry.runs.plan_check import ResolvedPlan
@@ -42,12 +42,11 @@ def run(
         resolved.dropping,
     )
 
-    def on_workers(tasks: Sequence[CheckTask]) -> list[CheckResult]:
-        results = workers.do(Step.VALIDATE, tasks, do_check, _BYTES)
-        for one in results:
+    def on_workers(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
+        for one in workers.do(Step.VALIDATE, tasks, do_check, _BYTES):
             if read is not None and one.read is not None:
                 read.take(one.read)
-        return results
+            yield one
 
     return validate(
         resolved.source,

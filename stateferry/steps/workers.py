@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -65,10 +65,12 @@ class Workers(Protocol):
 
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
-    ) -> list[Fact]:
-        """Calls `fn` with each task and returns the results in the order of the tasks.
+    ) -> Iterable[Fact]:
+        """Calls `fn` with each task and yields the results in the order of the tasks.
 
-        The library's errors are raised as `fn` raised them. Tasks, results and `fn` are pickled on the way.
+        Whoever asks takes all results, because the work is done while they are taken: a driver doesn't keep the results
+        of a hundred thousand tasks. The library's errors are raised as `fn` raised them. Tasks, results and `fn` are
+        pickled on the way.
         """
 
 

@@ -101,13 +101,13 @@ from stateferry.errors import PassingError
 from tests.spark.test_lost import lost
 with session("lost") as sc:
     workers = SparkWorkers(sc)
-    print(workers.do("once", [1, 2], lost))
+    print(list(workers.do("once", [1, 2], lost)))
     try:
-        workers.do("always", [-1], lost)
+        list(workers.do("always", [-1], lost))
     except PassingError as error:
         print(error)
     # The session has lost nothing else.
-    print(workers.do("after", [3], abs))
+    print(list(workers.do("after", [3], abs)))
 wait_until_stopped()
 """
 

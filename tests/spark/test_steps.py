@@ -164,7 +164,7 @@ def test_the_librarys_errors_come_back_as_what_they_are(spark: SparkSession) -> 
         return number
 
     with pytest.raises(DamagedError, match="f, key group 3: expected an end, found none") as raised:
-        SparkWorkers(spark.sparkContext).do("test", [0, 1], damaged)
+        list(SparkWorkers(spark.sparkContext).do("test", [0, 1], damaged))
     assert (raised.value.file, raised.value.key_group) == ("f", 3)
 
 
@@ -173,7 +173,7 @@ def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
     tenths: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
     workers = SparkWorkers(spark.sparkContext, heard.append)
     for count in (3, 2):
-        answers = workers.do("count", range(count), lambda number: number * 10, tenths)
+        answers = list(workers.do("count", range(count), lambda number: number * 10, tenths))
         assert answers == [number * 10 for number in range(count)]
         last = heard[-1]
         assert (last.done, last.total, last.unit, last.ended) == (count, count, "B", True)
@@ -195,18 +195,18 @@ def test_what_a_head_start_has_done_is_not_done_again_but_counts(spark: SparkSes
         head_start = HeadStart("rest", work, tenfold)
         head_start._facts, head_start.seconds = done, 50.0
         workers = SparkWorkers(spark.sparkContext, heard.append, head_start)
-        assert workers.do("another step", work, lambda number: number * 10, tens) == [0, 10, 20]
+        assert list(workers.do("another step", work, lambda number: number * 10, tens)) == [0, 10, 20]
         began, began_ahead = workers.begin("another step"), workers.begin("rest")
         assert time.monotonic() - began_ahead > 50
         assert began - began_ahead == pytest.approx(50, abs=5)
-        answers = workers.do("rest", work, tenfold, tens)
+        answers = list(workers.do("rest", work, tenfold, tens))
         assert answers == [done.get(number, number * 10) for number in range(3)]
         last = heard[-1]
         assert (last.done, last.total, last.amount, last.ended) == (3, 3, sum(answers) // 10, True)
         assert last.seconds > 50
         # Other work of the same step has no head start.
-        assert workers.do("rest", [3, 4, 5], tenfold, tens) == [30, 40, 50]
-        assert workers.do("rest", work, lambda number: number * 20, tens) == [0, 20, 40]
+        assert list(workers.do("rest", [3, 4, 5], tenfold, tens)) == [30, 40, 50]
+        assert list(workers.do("rest", work, lambda number: number * 20, tens)) == [0, 20, 40]
 
 
 def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSession, plan: Path) -> None:

@@ -22,7 +22,7 @@ from spark_jobs import session
 from spark_jobs.workers import SparkWorkers
 from tests.spark.test_submitted import parent_and_pyspark
 with session.workers_prepared() as prepared, session.submitted_session("parents") as sc:
-    found = SparkWorkers(sc).do("parents", [0, 1], parent_and_pyspark)
+    found = list(SparkWorkers(sc).do("parents", [0, 1], parent_and_pyspark))
     print("FOUND", prepared.pid, pyspark.__file__, *{one for pair in found for one in pair})
 """
 
