@@ -62,9 +62,12 @@ def _expect_inside(stored: StoredFile, offset: int, size: int) -> None:
 
 def _read_into(file: Any, stored: StoredFile, offset: int, data: Bytes) -> None:
     filled, size = 0, len(data)
-    file.seek(offset)
+    at_position = getattr(file, "readinto_at", None)
+    if at_position is None:
+        file.seek(offset)
     while filled < size:
-        got = int(file.readinto(data[filled:].data))
+        left = data[filled:].data
+        got = int(file.readinto(left) if at_position is None else at_position(left, offset + filled))
         if got == 0:
             raise DamagedError(f"{size} bytes", f"{filled}", file=stored.shown, offset=offset)
         filled += got

@@ -42,6 +42,21 @@ class PassingFile(io.FileIO):
         with naming(self._path):
             return self._read_into(buffer)
 
+    def readinto_at(self, buffer: Any, position: int) -> int:
+        """Reads from a position; where the next `readinto` begins isn't known then.
+
+        For a small read a seek takes as long as the read itself.
+        """
+        view = memoryview(buffer)
+        if not self._passes or view.nbytes >= _LARGE:
+            self.seek(position)
+            return self.readinto(view) or 0
+        try:
+            return os.preadv(self.fileno(), [view], position)
+        except OSError as error:
+            error.filename = self._path
+            raise
+
     def _read_into(self, buffer: Any) -> int | None:
         view = memoryview(buffer)
         if not self._passes or view.nbytes < _LARGE:

@@ -41,6 +41,27 @@ def test_what_is_read_is_what_is_there(file: Path, portion: int) -> None:
     assert _read(file, portion) == _CONTENT
 
 
+@pytest.mark.parametrize("passes", [True, False])
+@pytest.mark.parametrize("size", [1, 1000, 1 << 18])
+def test_a_read_at_a_position_needs_no_seek(file: Path, size: int, passes: bool) -> None:
+    buffer = bytearray(size)
+    with PassingFile(str(file)) as opened:
+        opened._passes = opened._passes and passes
+        for position in (len(_CONTENT) // 2, 3, len(_CONTENT) - 1, len(_CONTENT)):
+            got = opened.readinto_at(buffer, position)
+            assert buffer[:got] == _CONTENT[position : position + size]
+
+
+def test_a_small_read_that_fails_names_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "preadv", fail)
+    with PassingFile(str(file)) as opened, pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
+        opened.readinto_at(bytearray(10), 0)
+    assert caught.value.filename == str(file)
+
+
 @pytest.mark.parametrize("reason", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
 def test_systems_that_know_nothing_of_it_read_as_ever(file: Path, monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
     def refuse(*_: object) -> int:
