@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_KEPT, KeyedFile, Section
+from stateferry.savepoint.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_KEPT, WINDOW, KeyedFile, Section
 from stateferry.savepoint.state import KeyedState
 
 
@@ -48,7 +48,7 @@ class GroupSections:
     def _read(self) -> Iterator[Section]:
         sections: list[Section] = []
         entries, together = 0, True
-        for section in self.file.sections(self.key_group, self._window):
+        for section in self._portions():
             if self._see is not None:
                 self._see(section)
             entries += len(section)
@@ -56,6 +56,11 @@ class GroupSections:
             sections = [*sections, section.with_own_positions() if self._has_room else section] if together else []
             yield section
         self._kept = sections if together else None
+
+    def _portions(self) -> Iterator[Section]:
+        """Yields the sections in parts: what is made of a section takes several times its memory."""
+        for section in self.file.sections(self.key_group, self._window):
+            yield from section.parts(WINDOW)
 
     def _may_stay(self, entries: int) -> bool:
         return len(self._window) + entries * ENTRY_POSITIONS <= MOST_KEPT if self._has_room else entries <= MOST_ENTRIES

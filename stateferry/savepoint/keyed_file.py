@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -71,6 +72,20 @@ class Section:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def parts(self, most: int) -> Iterator[Section]:
+        """Yields the section in parts of about so many bytes: less than twice as many, unless an entry is larger."""
+        if not len(self) or int(self.ends[-1] - self.starts[0]) < 2 * most:
+            yield self
+            return
+        portions = (self.ends - self.starts[0]) // most
+        firsts = np.append(0, np.flatnonzero(np.diff(portions)) + 1).tolist()
+        for first, after in pairwise([*firsts, len(self)]):
+            part = slice(first, after)
+            yield replace(
+                self, starts=self.starts[part], key_ends=self.key_ends[part], ends=self.ends[part],
+                last=self.last and after == len(self),
+            )  # fmt: skip
 
     def lies_with(self, before: Section) -> bool:
         """Whether the bytes of an earlier section are still in the window."""

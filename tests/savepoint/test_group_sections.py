@@ -128,3 +128,28 @@ def test_a_unit_is_read_once_if_there_is_room(
     assert {group for _, group, _ in found[0]} == {0, 1}
     if not compressed:
         assert sorted(asked) == sorted(reads)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_large_section_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
+    """What is made of a section takes several times its memory, however much of a key group is kept."""
+    write_demo_savepoint(str(tmp_path / "demo"), replace(DEMO, migrated=0))
+    savepoint = Savepoint.open(str(tmp_path / "demo"))
+    for file in savepoint.open_files(savepoint.operator("main")):
+        states = keyed_states(file.header, file.name)
+        group = GroupSections(file, 0, states, np.empty(WINDOW, np.uint8))
+        whole = [section for _, section in group]
+        (largest,) = [len(section.raw) for section in whole if len(section) > 50]
+        monkeypatch.setattr(group_sections, "WINDOW", 1000)
+        again = GroupSections(file, 0, states, np.empty(WINDOW, np.uint8))
+        if kept:
+            again.keep()
+        for _ in range(2):
+            parts = [section for _, section in again]
+            assert len(parts) > largest // 2000
+            assert max(len(section.raw) for section in parts) < 2000
+            assert b"".join(one.raw.tobytes() for one in parts) == b"".join(one.raw.tobytes() for one in whole)
+            assert sum(section.last for section in parts) == sum(section.last for section in whole)
+        (large,) = (section for section in whole if len(section) > 50)
+        assert [len(one) for one in large.parts(1)] == [1] * len(large)
+        assert list(large.parts(largest)) == [large]
