@@ -12,6 +12,7 @@ operator or of all. Filters on the key group limit what is read, if the setting
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,7 @@ from pyspark.sql.types import StructType
 from stateferry.errors import UsageError
 from stateferry.savepoint import batches, state_list
 from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
+from stateferry.savepoint.moved_files import ADDRESS, root_of
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.state import KeyedState
 from stateferry.savepoint.storage import Location
@@ -101,10 +103,9 @@ def _boolean(option: str, value: str) -> bool:
 
 
 def _roots(option: str, value: str) -> dict[str, str]:
-    pairs = [pair.partition("=") for pair in value.split(",") if pair]
-    if any(not (old and equals and new) for old, equals, new in pairs):
-        raise UsageError(f"option {option}: expected OLD=NEW, two paths or URIs, found {value!r}")
-    return {old: new for old, _, new in pairs}
+    # A comma that is part of a path has no address behind it.
+    pairs = re.split(f",(?={ADDRESS.pattern})", value) if value else []
+    return dict(root_of(pair, option) for pair in pairs)
 
 
 def _positive(option: str, value: str) -> int:

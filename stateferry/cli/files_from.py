@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from stateferry.errors import UsageError
+from stateferry.savepoint.moved_files import root_of
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -19,10 +19,4 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def roots_of(options: argparse.Namespace) -> dict[str, str]:
     """Returns the new beginnings of addresses by the old ones."""
-    roots: dict[str, str] = {}
-    for text in options.files_from:
-        old, equals, new = text.partition("=")
-        if not (old and equals and new):
-            raise UsageError(f"expected --files-from OLD=NEW, two paths or URIs, found {text!r}")
-        roots[old] = new
-    return roots
+    return dict(root_of(text, "--files-from") for text in options.files_from)

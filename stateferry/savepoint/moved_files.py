@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from stateferry.errors import UsageError
 from stateferry.savepoint.metadata import AbsoluteFile, FileSegment, Metadata, Operator, StreamHandle
+
+# How an absolute path or a URI begins.
+ADDRESS = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+def root_of(text: str, option: str) -> tuple[str, str]:
+    """Returns the old and the new beginning of addresses that `OLD=NEW` names.
+
+    Both may have equals signs in them, as the folders of partitions have: NEW begins where an address does.
+    """
+    places = [found.start() for found in re.finditer("=", text)]
+    if len(places) > 1:
+        places = [place for place in places if ADDRESS.match(text, place + 1)]
+    pairs = [(text[:place], text[place + 1 :]) for place in places]
+    if len(pairs) != 1 or not all(pairs[0]):
+        raise UsageError(f"option {option}: expected OLD=NEW, two absolute paths or URIs, found {text!r}")
+    return pairs[0]
 
 
 def with_moved_files(metadata: Metadata, roots: Mapping[str, str]) -> Metadata:

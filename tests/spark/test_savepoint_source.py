@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,14 @@ def test_what_rocksdb_wrote(spark: SparkSession, case: str, state: str) -> None:
         expected, rows = (rows_of(frame.where(where)) for frame in (truth, found))
         assert expected
         assert unordered(rows) == unordered(expected)
+
+
+def test_folders_of_moved_files_may_have_commas_and_equals_signs(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "a,b=c"
+    shutil.copytree(goldens.SAVEPOINTS / goldens.NATIVE[2], folder)
+    roots = ",".join(f"{old}={folder}" for old in goldens.roots_of(folder))
+    found = spark.read.format("flink_savepoint").option("path", str(goldens.metadata_of(folder)))
+    assert found.options(operator="kinds", state="value-state", filesFrom=roots).load().count() > 0
 
 
 def test_a_place_of_moved_files_has_two_parts(spark: SparkSession) -> None:
