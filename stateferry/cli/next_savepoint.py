@@ -24,13 +24,20 @@ from stateferry.savepoint.storage import Location
 _LOOK, _LOOK_AT_STORE = 0.2, 1.0
 
 
-def check_none_has_begun(plan: MigrationPlan) -> None:
-    """Refuses to wait if a run of this plan isn't over: whether its savepoint is out of date, only a person knows."""
+def check_none_has_begun(plan: MigrationPlan, arrived: str | None = None) -> None:
+    """Refuses to wait if a run of this plan isn't over: whether its savepoint is out of date, only a person knows.
+
+    After the wait, refuses if the same command, given twice, has begun a run on the savepoint that has `arrived`.
+    """
     for run in runs_of(plan.home, plan.job):
         if run.plan is None or run.state in ENDED or run.plan.rehearse or plan.rehearse:
             continue
         source = run.plan.source
         if run.plan.is_asked_for_again_by(plan.model_copy(update={"source": source})):
+            if source == arrived:
+                raise UsageError(
+                    f"--next-in: another command has begun run {run.run_id} on {source}, so this one does nothing"
+                )
             raise UsageError(
                 f"--next-in: run {run.run_id} has begun on {source} and isn't over. If the job has not processed input "
                 f"since that savepoint, continue the run: give --savepoint {source} instead of --next-in. Else begin "

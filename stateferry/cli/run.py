@@ -106,19 +106,19 @@ def _run_on_next(options: argparse.Namespace) -> int:
         act = "take a savepoint of the job" if plan.rehearse else "stop the job with a savepoint"
         say(f"Spark has started: now {act} in {folder.shown}")
         options.source = coming.wait()
+        check_none_has_begun(plan, options.source)
         again = f"with --savepoint {options.source} instead of --next-in"
         return _run(options, lent, again)
 
 
 def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _THE_SAME) -> int:
-    from stateferry.durations import now_ms
     from stateferry.runs.apart import check_apart
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
     from stateferry.runs.rejecting import check_may_continue
     from stateferry.runs.run_states import RunState
-    from stateferry.runs.runs import Run, asked_for_before
+    from stateferry.runs.runs import asked_for_before
 
     plan = plan_of_options(options)
     check_apart(plan)
@@ -128,14 +128,14 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
             check_may_continue(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
             if control.are_tables_pending(before.plan.job, before.plan.run_id):
-                return _carry_out(before, None, control, open_workers, again)
+                return _carry_out(before.plan, None, control, open_workers, again)
             say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
             return 0
         if before is not None and before.state is RunState.PUBLISHED:
             before = None
         if before is not None and _only_publishes(before):
             _check_target(before, before.plan)
-            return _carry_out(before, None, control, open_workers, again)
+            return _carry_out(before.plan, None, control, open_workers, again)
         resolved = resolve(before.plan if before else plan, open_source(plan))
         if resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
@@ -150,9 +150,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
                 check_may_continue(undone, control)
             raise
         _check_age(resolved, control)
-        run = before or Run.create(plan, now_ms())
-        check_may_continue(run, control)
-        return _carry_out(run, resolved, control, open_workers, again)
+        return _carry_out(before.plan if before else plan, resolved, control, open_workers, again)
 
 
 def _stands(run: Run, control: Control) -> bool:
@@ -195,15 +193,23 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
         check_age(resolved.plan.job, resolved.plan.source, resolved.source.metadata.checkpoint_id, standing)
 
 
-def _carry_out(run: Run, resolved: ResolvedPlan | None, control: Control, open_workers: OpenWorkers, again: str) -> int:
+def _carry_out(
+    plan: MigrationPlan, resolved: ResolvedPlan | None, control: Control, open_workers: OpenWorkers, again: str
+) -> int:
     from stateferry.cli.progress import KeptProgress
+    from stateferry.durations import now_ms
     from stateferry.exit_codes import if_interrupted
     from stateferry.runs.facts import Step
+    from stateferry.runs.rejecting import check_may_continue
+    from stateferry.runs.runs import Run
     from stateferry.runs.temporary_folders import TemporaryFolders
 
-    goes_on = f"run {run.plan.run_id} continues where it stopped {again}"
-    lease = control.acquire(run.plan.job, run.plan.run_id)
+    goes_on = f"run {plan.run_id} continues where it stopped {again}"
+    # Without the lease there is no run: the same command given twice at once leaves nothing of the second one.
+    lease = control.acquire(plan.job, plan.run_id)
     try:
+        run = Run.create(plan, now_ms())
+        check_may_continue(run, control)
         only = ", without a migration" if run.plan.rescales_only else ""
         say(f"run {run.plan.run_id} of job {run.plan.job}{only}: {run.plan.source} -> {run.plan.target}")
         comes_first = None if run.has_done(Step.SNAPSHOT) else resolved

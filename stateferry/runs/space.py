@@ -19,7 +19,7 @@ import cramjam
 import numpy as np
 
 from stateferry.errors import PlanError
-from stateferry.key_groups import key_group_prefix_bytes
+from stateferry.key_groups import key_group_prefix_bytes, operator_index_for_key_group
 from stateferry.migration.rules import Rules
 from stateferry.migration.sections import parse_blobs
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
@@ -30,6 +30,8 @@ from stateferry.savepoint.keyed_files import open_keyed
 from stateferry.savepoint.metadata import NativeHandle, Operator
 from stateferry.savepoint.native_file import NativeFile
 from stateferry.savepoint.reader import has_native_state
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.stores import most_bytes
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
@@ -39,6 +41,8 @@ _PACKED_AT_ONCE = 1 << 20
 # Of RocksDB's own files, so many of each of so many subtasks.
 _SAMPLED_FILES = 4
 _SAMPLED_SUBTASKS = 3
+# Smaller files are not looked into: rows take less than so many times the bytes of their blobs.
+_MOST_GROWTH = 16
 _LENGTHS = 8
 _STAMP = 8
 
@@ -76,6 +80,43 @@ def estimate(resolved: ResolvedPlan, at_once: int = 1) -> Room:
     )
     how = f"the sizes of all files, and a sample of the blobs ({said or 'nothing to convert'})"
     return Room(int(total), how, int(merged))
+
+
+def check_files(resolved: ResolvedPlan, folder: Location) -> None:
+    """Refuses if a new file would be larger than the folder's store takes: before anything is written.
+
+    RocksDB's own files are small. What is compressed is taken to grow by nothing, as nothing is known of its rows.
+    """
+    most = most_bytes(folder.filesystem)
+    for operator in resolved.source.keyed_operators() if most is not None else ():
+        size = 0 if operator.id in resolved.native else _largest_subtask(resolved, operator)
+        if most is None or size * _MOST_GROWTH <= most:
+            continue
+        header = resolved.source.keyed_header(operator)
+        if header is None or resolved.layout.compression.of(header.compressed) is not Compression.SNAPPY:
+            growths = (_growth(resolved, one) for one in resolved.operators if one.operator.id == operator.id)
+            size = int(size * max(growths, default=1.0) * _unpacked(resolved, operator))
+        if size > most:
+            subtasks = -(-resolved.layout.of(operator).parallelism * size // most)
+            raise PlanError(
+                f"a file in {folder.shown} may have at most {most:,} bytes, and that of a subtask of "
+                f"{operator.label} would have about {size:,}: give the new job more subtasks, about {subtasks + 1} "
+                "(--parallelism)"
+            )
+
+
+def _largest_subtask(resolved: ResolvedPlan, operator: Operator) -> int:
+    """The bytes in the source from which the largest new subtask is made."""
+    new = resolved.layout.of(operator)
+    extents = [extent for placed in resolved.source.placed(operator) for extent in key_group_extents(placed.file)]
+    if resolved.layout.changes_key_groups(operator):
+        # Keys are spread anew.
+        return sum(extent.end - extent.start for extent in extents) // new.parallelism
+    sizes = [0] * new.parallelism
+    for extent in extents:
+        subtask = operator_index_for_key_group(new.max_parallelism, new.parallelism, extent.key_group)
+        sizes[subtask] += extent.end - extent.start
+    return max(sizes)
 
 
 def _key_groups_to_order(resolved: ResolvedPlan, operator: Operator) -> list[int]:

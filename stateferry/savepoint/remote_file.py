@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from stateferry.errors import PassingError
+from stateferry.errors import PassingError, RefusedError
 from stateferry.savepoint.naming import naming
 
 # The first piece that a reader gets after a jump; the longer it reads on, the more is asked for.
@@ -138,9 +138,11 @@ class RemoteInput:
 class RemoteOutput:
     """A new file, which appears with its whole content when it is closed. Errors name it."""
 
-    def __init__(self, stream: Any, name: str) -> None:
-        self._stream, self._name = stream, name
+    def __init__(self, stream: Any, name: str, most: int | None = None) -> None:
+        """The store takes no more than `most` bytes in a file."""
+        self._stream, self._name, self._most = stream, name, most
         self._part = bytearray()
+        self._size = 0
         self._sender: ThreadPoolExecutor | None = None
         self._sent: Future[Any] | None = None
         self.closed = False
@@ -156,6 +158,12 @@ class RemoteOutput:
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
+        self._size += len(view)
+        if self._most is not None and self._size > self._most:
+            raise RefusedError(
+                f"{self._name} can't be written: the store takes at most {self._most:,} bytes in a file. If it is the "
+                "state of a subtask, give more subtasks (--parallelism)"
+            )
         self._part += view
         if len(self._part) >= _PART:
             # At most one part is on its way while the next one is filled.

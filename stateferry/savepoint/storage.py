@@ -23,7 +23,7 @@ from pyarrow import fs
 from stateferry.errors import DamagedError, UsageError
 from stateferry.savepoint.passing_file import PassingFile, PassingOutput
 from stateferry.savepoint.remote_file import RemoteInput, RemoteOutput
-from stateferry.savepoint.stores import reaching, store_of
+from stateferry.savepoint.stores import most_bytes, reaching, store_of
 
 _OBJECT_STORES = (fs.S3FileSystem, fs.GcsFileSystem, fs.AzureFileSystem)
 _AT_ONCE = 16
@@ -194,7 +194,7 @@ class Location:
         with reaching(self.shown, "written"):
             if self.is_local:
                 return PassingOutput(self.path)
-            return RemoteOutput(self.filesystem.open_output_stream(self.path), self.shown)
+            return RemoteOutput(self.filesystem.open_output_stream(self.path), self.shown, most_bytes(self.filesystem))
 
     def write_atomically(self, data: bytes, before: Callable[[str], None] = lambda _: None) -> None:
         """Writes the file so that it appears complete and on disk; before that `before` gets a local draft's path."""

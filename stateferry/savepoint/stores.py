@@ -24,6 +24,8 @@ _OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 _GOOGLE = ("gs", "gcs")
 # Without this the driver tries for a quarter of an hour.
 _GOOGLE_RETRIES = "retry_limit_seconds=60"
+# S3 takes a file in at most 10,000 parts, and the driver sends 10 MiB in each.
+_S3_FILE_BYTES = 10_000 * (10 << 20)
 # What other machines need to find an S3 store; credentials they must have by themselves.
 PLACE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -68,6 +70,11 @@ def _store(scheme: str, authority: str, _: int) -> tuple[Any, str]:
 def s3_endpoint() -> str | None:
     """Returns the address of an S3 store that isn't Amazon's, if the environment has one."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
+def most_bytes(filesystem: Any) -> int | None:
+    """Returns how large a file may become there; None if there is no limit that a savepoint could reach."""
+    return _S3_FILE_BYTES if isinstance(filesystem, fs.S3FileSystem) else None
 
 
 def canonical_uri(uri: str) -> str:

@@ -53,7 +53,7 @@ from stateferry.runs.rejecting import check_may_continue
 from stateferry.runs.report import FileDigest, Report
 from stateferry.runs.run_states import RunState, check_change
 from stateferry.runs.runs import Run
-from stateferry.runs.space import check_room, estimate
+from stateferry.runs.space import check_files, check_room, estimate
 from stateferry.runs.target_access import TargetAccess
 from stateferry.runs.target_metadata import TargetMetadata
 from stateferry.runs.timer_guard import check_timers
@@ -337,6 +337,7 @@ class Pipeline:
         migrate.check_known_keys(self.workers, self.resolved, known)
 
     def _check_room(self) -> None:
+        check_files(self.resolved, self.files)
         places = (self.files, self.run.exchange, Location.of(self.run.plan.warehouse))
         if not any(place.is_local for place in places) and self.run.plan.output_format != "native":
             # Nothing is known of the room in an object store, and nothing waits on a disk.

@@ -15,7 +15,10 @@ import pytest
 from stateferry.cli import engine, main
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.exit_codes import INTERRUPTED, REJECTED, USAGE
+from stateferry.runs.lease import Lease
+from stateferry.runs.plan import new_plan_values, plan_of
 from stateferry.runs.publications import Control
+from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.metadata import build_metadata, parse_metadata
 from stateferry.savepoint.savepoint_properties import CANONICAL_SAVEPOINT, stops_job
@@ -100,6 +103,34 @@ def test_the_savepoint_with_which_the_job_is_stopped_is_migrated(
     # The same command again doesn't stop the job once more.
     assert run(folder) == USAGE
     assert "target" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_the_same_command_twice_leaves_one_run(
+    folder: Path, flink: Flink, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_planned: bool
+) -> None:
+    """The other command has planned its run when this one looks, or is about to."""
+    home = str(tmp_path / "home")
+    values = {"job": "orders", "source": f"{folder}/savepoint-new", "target": f"{tmp_path}/target", "home": home}
+    state = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": 30 * DAY}
+    other = plan_of(new_plan_values({**values, "operators": [{"operator": "main", "states": [state]}]}))
+    held = list[Lease]()
+
+    def does() -> None:
+        with Control(other.catalog_uri) as control:
+            held.append(control.acquire(other.job, other.run_id))
+        if is_planned:
+            Run.create(other, 1_000)
+        flink.take("savepoint-new", STOPPED)
+
+    flink.does = does
+    assert run(folder) == (USAGE if is_planned else REJECTED)
+    (lease,) = held
+    said = capsys.readouterr().err
+    assert ("another command has begun run" if is_planned else "is being worked on by run") in said, said
+    assert lease.run_id in said
+    assert [one.run_id for one in runs_of(home, "orders")] == ([other.run_id] if is_planned else [])
+    assert not (tmp_path / "target").exists()
 
 
 def test_savepoints_of_a_job_that_goes_on_and_those_of_other_jobs_are_left_alone(

@@ -11,11 +11,13 @@ import pytest
 
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.errors import PlanError
+from stateferry.runs import space
 from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import ResolvedPlan, resolve
-from stateferry.runs.space import check_room, estimate, free_bytes
+from stateferry.runs.space import check_files, check_room, estimate, free_bytes
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
 from tests.support.rewriting import rewrite
 
 
@@ -115,3 +117,20 @@ def test_large_key_groups_that_are_not_in_order_need_room_once_more(tmp_path: Pa
     plan = resolved(tmp_path / "native", **more)
     assert estimate(plan, 2).merged > 0
     assert estimate(replace(plan, operators=()), 2).merged == 0
+
+
+@pytest.mark.parametrize("more", [{}, {"parallelism": 2}, {"max_parallelism": 96}, {"compression": "snappy"}])
+def test_a_file_that_the_store_does_not_take_is_refused_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    write_demo_savepoint(str(tmp_path / "demo"), DemoState(5000, 20, 0.5, None, 10**12, 3, 128, 7))
+    plan, target = resolved(tmp_path / "demo", **more), Location.of(str(tmp_path / "new"))
+    check_files(plan, target)
+    size = estimate(plan).bytes if "compression" not in more else size_of(tmp_path / "demo")
+    each = size // plan.layout.of(plan.operators[0].operator).parallelism
+    monkeypatch.setattr(space, "most_bytes", lambda _: int(1.2 * each))
+    check_files(plan, target)
+    monkeypatch.setattr(space, "most_bytes", lambda _: each // 2)
+    with pytest.raises(PlanError, match=r"that of a subtask of main would have about .*--parallelism"):
+        check_files(plan, target)
+    check_files(resolved(tmp_path / "demo", **more, output_format="native", no_timers=True), target)

@@ -8,12 +8,13 @@ import threading
 import pytest
 
 from stateferry.cli import main
-from stateferry.errors import StateferryError
+from stateferry.errors import RefusedError, StateferryError
 from stateferry.pages import run_rows
 from stateferry.pages.run_rows import RunRow, RunRows
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState, StateChange
 from stateferry.runs.runs import Run, runs_of
+from stateferry.savepoint import stores
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.unfinished_uploads import unfinished_uploads
@@ -77,6 +78,21 @@ def test_other_ways_to_write_on_a_store(area: Area, more: tuple[str, ...], capsy
     assert main(command) == 0, capsys.readouterr().err
     assert main(["rollback", "--job", "main"]) == 0
     assert f"restore the job from {area.at('target')}\n" in capsys.readouterr().out
+
+
+def test_a_file_that_is_too_large_for_the_store_is_refused(
+    area: Area, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    area.source()
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "_S3_FILE_BYTES", 1_000)
+        assert main(area.run()) == 2
+        assert "may have at most 1,000 bytes, and that of a subtask of main would have" in capsys.readouterr().err
+        assert not Location.of(area.at("target")).exists()
+        # The estimate may be wrong.
+        with pytest.raises(RefusedError, match="the store takes at most 1,000 bytes in a file"):
+            Location.of(area.at("file")).write_atomically(bytes(1_001))
+    assert main(area.run()) == 0
 
 
 def test_a_home_on_a_store_needs_a_catalog_elsewhere(
