@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stateferry.errors import RefusedError, UsageError
 from stateferry.runs.plan import default_home
-from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.file_names import METADATA, complete_savepoints
 from stateferry.savepoint.metadata import Metadata, parse_metadata
 from stateferry.savepoint.newest_timestamp import newest_timestamp
 from stateferry.savepoint.storage import Location
@@ -57,11 +57,7 @@ def newest_savepoint(folder: str, as_of: datetime) -> str:
     where = Location.of(folder)
     if not where.is_folder():
         raise UsageError(f"savepoint_folder: there is no folder {where.shown}")
-    completed = [
-        (metadata.modified_at(), entry.shown)
-        for entry in where.entries()
-        if (metadata := entry.child(METADATA)).is_file()
-    ]
+    completed = [(at, savepoint.shown) for at, savepoint in complete_savepoints(where)]
     eligible = [one for one in completed if one[0] <= limit]
     if not eligible:
         later = f"; {len(completed)} are newer" if completed else ""
@@ -87,10 +83,10 @@ def newest_checkpoint_in(folder: str, as_of: datetime | None) -> str:
     where = Location.of(folder)
     if not where.is_folder():
         raise UsageError(f"checkpoint_folder: there is no folder {where.shown}")
+    found = [entry for entry in where.folders() if _CHECKPOINT.fullmatch(entry.name)]
     complete = {
-        int(name[1]): (metadata.modified_at(), entry.shown)
-        for entry in where.entries()
-        if (name := _CHECKPOINT.fullmatch(entry.name)) and (metadata := entry.child(METADATA)).is_file()
+        int(checkpoint.name.removeprefix("chk-")): (at, checkpoint.shown)
+        for at, checkpoint in complete_savepoints(where, found)
     }
     limit = None if as_of is None else int(as_of.timestamp() * 1000)
     eligible = {number: path for number, (at, path) in complete.items() if limit is None or at <= limit}

@@ -16,7 +16,7 @@ from stateferry.runs.plan import MigrationPlan
 from stateferry.runs.plan_check import open_source, resolve
 from stateferry.runs.run_states import ENDED
 from stateferry.runs.runs import runs_of
-from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.file_names import complete_savepoints
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.savepoint_properties import is_savepoint, stops_job
 from stateferry.savepoint.storage import Location
@@ -55,8 +55,7 @@ class NextSavepoint:
         if not folder.is_folder():
             raise UsageError(f"--next-in: {folder.shown} is no folder with savepoints of the job")
         self._folder, self._plan, self._patience = folder, plan, parse_duration(patience)
-        complete = [(entry.child(METADATA), entry.shown) for entry in folder.entries()]
-        self._before = {name: file.modified_at() for file, name in complete if file.is_file()}
+        self._before = {savepoint.shown: at for at, savepoint in complete_savepoints(folder)}
 
     def check_plan(self) -> None:
         """Holds the plan against the job's newest savepoint that is there already, and refuses what doesn't fit."""
@@ -88,9 +87,8 @@ class NextSavepoint:
         while time.monotonic() <= end:
             # A store that doesn't answer may do so the next time.
             with suppress(PassingError):
-                for entry in self._folder.entries():
-                    if entry.shown in passed_over or not entry.child(METADATA).is_file():
-                        continue
+                new = [entry for entry in self._folder.folders() if entry.shown not in passed_over]
+                for _, entry in complete_savepoints(self._folder, new):
                     try:
                         why_not = self._why_not(entry.shown)
                     except DamagedError:

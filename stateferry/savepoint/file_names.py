@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
-from stateferry.savepoint.storage import Location
+from stateferry.savepoint.storage import Location, side_by_side
 
 METADATA = "_metadata"
 
@@ -29,6 +30,21 @@ def drafts(folder: Location) -> list[Location]:
     if not folder.is_local:
         return []
     return [entry for entry in folder.entries() if _DRAFT.fullmatch(entry.name)]
+
+
+def complete_savepoints(where: Location, among: Iterable[Location] | None = None) -> Iterator[tuple[int, Location]]:
+    """Yields the complete savepoints in a folder, and before each when it was completed, in milliseconds.
+
+    They are those with `_metadata`, which is written last. `among` are the folders to look at, else all.
+    """
+    folders = where.folders() if among is None else among
+    for folder, at in side_by_side(where, _completed_at, folders):
+        if at is not None:
+            yield at, folder
+
+
+def _completed_at(folder: Location) -> tuple[Location, int | None]:
+    return folder, folder.child(METADATA).changed_at_if_file()
 
 
 def is_draft_of_metadata(file: Location) -> bool:

@@ -115,6 +115,11 @@ class Location:
         """When the file was last changed, in milliseconds; 0 if the filesystem doesn't know."""
         return _milliseconds(self._info())
 
+    def changed_at_if_file(self) -> int | None:
+        """The same of a file; None if it is none, or missing."""
+        info = self._info()
+        return _milliseconds(info) if info.type == fs.FileType.File else None
+
     def entries(self) -> list[Location]:
         """Returns what is in the folder; nothing if there is no such folder."""
         return [one.location for one in self.listed()]

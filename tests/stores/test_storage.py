@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from stateferry.errors import DamagedError
+from stateferry.savepoint.file_names import METADATA, complete_savepoints
 from stateferry.savepoint.storage import Location, side_by_side
 from stateferry.savepoint.write_behind import WriteBehind
 from tests.support.s3_server import S3Server
@@ -168,6 +169,27 @@ def test_several_answers_are_on_their_way_at_once_and_come_in_order(area: Locati
     assert [next(answers) for _ in range(5)] == [0, 1, 2, 3, 4]
     answers.close()
     assert len(begun) < 40
+
+
+def test_complete_savepoints_are_found_side_by_side(area: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        area.child(f"savepoint-{number}").child(METADATA).write_atomically(b"x")
+    area.child("savepoint-half").child("a file").write_atomically(b"x")
+    area.child("no folder").write_atomically(b"x")
+    meeting, look = threading.Barrier(4, timeout=30), Location.changed_at_if_file
+
+    def met(self: Location) -> int | None:
+        if self.parent.name[-1].isdigit():
+            meeting.wait()
+        return look(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Location, "changed_at_if_file", met)
+        found = {savepoint.name: at for at, savepoint in complete_savepoints(area)}
+    assert sorted(found) == [f"savepoint-{number}" for number in range(4)]
+    assert found["savepoint-0"] == area.child("savepoint-0").child(METADATA).modified_at() > 0
+    among = [area.child("savepoint-1"), area.child("savepoint-half")]
+    assert [savepoint.name for _, savepoint in complete_savepoints(area, among)] == ["savepoint-1"]
 
 
 def test_both_names_of_a_store_are_one_place(area: Location) -> None:
