@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 
-def plan_of(savepoint: Path, folder: Path, database: str) -> Path:
+def plan_of(savepoint: Path, folder: Path, database: str, **more: object) -> Path:
     state = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
     values = {
         "job": folder.name,
@@ -45,6 +45,7 @@ def plan_of(savepoint: Path, folder: Path, database: str) -> Path:
         "chunk_bytes": 1 << 20,
         "parallelism": 3,
         "operators": [{"operator": "main", "states": [state]}],
+        **more,
     }
     file = folder / "plan.json"
     file.write_text(json.dumps(values))
@@ -74,6 +75,19 @@ def wait_for(seen: Callable[[], bool], step: subprocess.Popen[str]) -> None:
         assert step.poll() is None, step.communicate()[0][-4000:]
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_workers_makes_the_same_savepoint_with_another_max_parallelism(
+    workers: int, database: str, savepoint: Path, tmp_path: Path
+) -> None:
+    """Four workers on two cores only show that they get on with each other."""
+    plan = plan_of(savepoint, tmp_path, database, max_parallelism=200)
+    with SparkCluster(tmp_path / "spark").running(workers) as cluster:
+        for step in STEPS:
+            ended_well(submit(cluster, step, plan))
+    alone = undisturbed.migrated(savepoint, tmp_path / "alone", NOW, "--max-parallelism", 200)
+    assert undisturbed.content_of(tmp_path / "target") == alone
 
 
 def test_a_worker_that_dies_midway_changes_nothing(

@@ -13,10 +13,10 @@ STATEFERRY = Path(sys.executable).with_name("stateferry")
 WRITTEN_AT = time.time_ns() // 1_000_000
 
 
-def migrated(savepoint: Path, folder: Path, now: int) -> dict[str, bytes]:
+def migrated(savepoint: Path, folder: Path, now: int, *more: object) -> dict[str, bytes]:
     command = [STATEFERRY, "run", "--savepoint", savepoint, "--target", folder / "target", "--operator", "main"]
     command += ["--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"]
-    command += ["--ttl", "30d", "--now", now, "--parallelism", 3]
+    command += ["--ttl", "30d", "--now", now, "--parallelism", 3, *more]
     home = {"STATEFERRY_HOME": str(folder / "home")}
     subprocess.run([str(word) for word in command], check=True, capture_output=True, env=os.environ | home)
     return content_of(folder / "target")
