@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from stateferry.errors import StateferryError
+from stateferry.errors import PassingError, StateferryError
 from stateferry.runs.convergence import Night, nights_of
 from stateferry.runs.facts import (
     JobStarted,
@@ -68,12 +68,18 @@ class RunView:
         Its nights are read from all runs of the job, so only who shows them should ask for them.
         """
         problems: list[str] = []
+        is_away = False
 
         def attempt(read: Callable[[], Read], otherwise: Read) -> Read:
+            nonlocal is_away
+            if is_away:
+                return otherwise
             try:
                 return read()
             except StateferryError as error:
                 problems.append(str(error))
+                # A store that is silent takes many seconds for each answer that doesn't come.
+                is_away = isinstance(error, PassingError) and not run.folder.is_local
                 return otherwise
 
         def facts(kind: type[Facts]) -> Facts | None:

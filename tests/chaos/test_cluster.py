@@ -28,7 +28,7 @@ from tests.flink.proxy import Proxy
 from tests.standalone.topology.processes import SparkCluster, environment, spark_settings
 from tests.support.servers import LOOPBACK, free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(1800)]
 # Longer than Spark's own patience with an executor that is silent, and the start of another one on a busy machine.
 _PATIENCE = 400
 # What workers know the driver by: another address of the loopback, at which the proxies listen.

@@ -11,7 +11,7 @@ from tests.chaos.troubled_store import Fault, Request
 _PASSING = (Fault.BUSY, Fault.FAILS_AFTER, Fault.REFUSED, Fault.LOST, Fault.TORN, Fault.SHORT)
 _LIES = (Fault.LESS, Fault.MORE)
 # A store that is away refuses every connection.
-_STAYING = (Fault.EXPIRED, Fault.FULL, Fault.BUSY, Fault.REFUSED)
+_STAYING = (Fault.EXPIRED, Fault.FULL, Fault.BUSY, Fault.REFUSED, Fault.SILENT)
 _SHARES = (0.003, 0.02, 0.1)
 _SLOWEST = 0.3
 

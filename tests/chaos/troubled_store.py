@@ -34,6 +34,7 @@ class Fault(Enum):
     BUSY = "503 instead of doing it"
     FAILS_AFTER = "500, although it was done"
     REFUSED = "the connection is reset before it is done"
+    SILENT = "nothing is done, and no answer comes"
     LOST = "the connection is reset after it was done"
     TORN = "the connection is reset in the middle of the answer"
     SHORT = "the answer ends in the middle"
@@ -120,6 +121,8 @@ class TroubledStore:
             self.done.append(f"request {request.number}, {method} {path}: {fault.value}")
         if fault is Fault.REFUSED:
             return asking.reset()
+        if fault is Fault.SILENT:
+            return asking.wait_for_the_end()
         if fault in (Fault.BUSY, Fault.EXPIRED, Fault.FULL):
             asking.say_continue(head)
             asking.take_body(head)
@@ -235,6 +238,11 @@ class _Stream:
         head = f"HTTP/1.1 {status} {code}\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
         self.send(head.encode() + (b"" if without_body else body))
         return True
+
+    def wait_for_the_end(self) -> bool:
+        while self._end.recv(_AT_ONCE):
+            pass
+        return False
 
     def reset(self) -> bool:
         self._end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)

@@ -8,9 +8,10 @@ import threading
 import pytest
 
 from stateferry.cli import main
-from stateferry.errors import RefusedError, StateferryError
+from stateferry.errors import PassingError, RefusedError, StateferryError
 from stateferry.pages import run_rows
 from stateferry.pages.run_rows import RunRow, RunRows
+from stateferry.pages.run_view import RunView
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState, StateChange
 from stateferry.runs.runs import Run, runs_of
@@ -200,6 +201,23 @@ def test_cleaning_removes_runs_and_what_they_left(area: Area, capsys: pytest.Cap
     with Control(area.catalog) as control:
         assert control.lease_of("main") is None
     json.loads(runs_of(area.at("home"))[0].report.read())
+
+
+def test_a_page_does_not_go_on_asking_a_store_that_is_away(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
+    area.source()
+    assert main(area.run("--rehearse")) == 0
+    run = Run.find(area.at("home"), "main", runs_of(area.at("home"))[0].run_id)
+    asked = 0
+
+    def away(*_: object, **__: object) -> object:
+        nonlocal asked
+        asked += 1
+        raise PassingError("the store is silent")
+
+    for name in ("listed", "open_if_there"):
+        monkeypatch.setattr(Location, name, away)
+    assert RunView.of(run, nights=True).problems == ("the store is silent",)
+    assert asked == 1
 
 
 def test_pages_read_a_run_again_only_when_its_folder_has_changed(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
