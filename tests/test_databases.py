@@ -17,9 +17,12 @@ from stateferry.errors import PassingError, StateferryError
 from stateferry.formats import FORMAT
 from stateferry.runs import control_tables
 from stateferry.runs.control_tables import format_version, rejection
+from stateferry.runs.lease import Lease, Leases
+from stateferry.runs.processes import Process
 from stateferry.runs.publications import Control
+from stateferry.runs.runs import runs_of
 from stateferry.tables.commits import TableHome
-from tests.support.in_process import do_step
+from tests.support.in_process import do_step, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.servers import free_port
 
@@ -174,3 +177,26 @@ def test_a_catalog_of_a_newer_version_is_found_before_a_run_is_written(
     assert do_step("snapshot", "--plan", str(tmp_path / "plan.json")) == DAMAGED_OR_REFUSED
     assert "which a newer version of Stateferry has written" in capsys.readouterr().err
     assert {file.name for file in tmp_path.iterdir()} == before
+
+
+def test_a_run_whose_lease_was_given_without_an_answer_gets_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection was lost between the commit and its answer; then the same command is given again."""
+    without_spark(monkeypatch)
+    LegacyState(blobs={"key": ({"a": 1}, 0)}).write(str(tmp_path / "source"))
+    monkeypatch.setenv("STATEFERRY_HOME", home := str(tmp_path / "home"))
+    command = ["run", "--savepoint", str(tmp_path / "source"), "--target", str(tmp_path / "target")]
+    command += ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
+
+    def acquired(control: Control, *arguments: str) -> Lease:
+        Leases.acquire(control, *arguments)
+        raise PassingError("the catalog can't be reached")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Control, "acquire", acquired)
+        # As if the process had ended: else its lease would be its own.
+        patch.setattr(Process, "this", classmethod(lambda cls: Process(1, "another machine", 1)))
+        assert main(command) == MAY_PASS
+    assert main(command) == 0
+    assert len(runs_of(home)) == 1

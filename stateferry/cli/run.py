@@ -112,13 +112,14 @@ def _run_on_next(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _THE_SAME) -> int:
+    from stateferry.durations import now_ms
     from stateferry.runs.apart import check_apart
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
     from stateferry.runs.rejecting import check_may_continue
     from stateferry.runs.run_states import RunState
-    from stateferry.runs.runs import asked_for_before
+    from stateferry.runs.runs import Run, asked_for_before
 
     plan = plan_of_options(options)
     check_apart(plan)
@@ -128,14 +129,14 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
             check_may_continue(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
             if control.are_tables_pending(before.plan.job, before.plan.run_id):
-                return _carry_out(before.plan, None, control, open_workers, again)
+                return _carry_out(before, None, control, open_workers, again)
             say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
             return 0
         if before is not None and before.state is RunState.PUBLISHED:
             before = None
         if before is not None and _only_publishes(before):
             _check_target(before, before.plan)
-            return _carry_out(before.plan, None, control, open_workers, again)
+            return _carry_out(before, None, control, open_workers, again)
         resolved = resolve(before.plan if before else plan, open_source(plan))
         if resolved.nothing_to_do:
             for line in nothing_to_do_lines(resolved):
@@ -150,7 +151,9 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
                 check_may_continue(undone, control)
             raise
         _check_age(resolved, control)
-        return _carry_out(before.plan if before else plan, resolved, control, open_workers, again)
+        run = before or Run.create(plan, now_ms())
+        check_may_continue(run, control)
+        return _carry_out(run, resolved, control, open_workers, again, is_new=before is None)
 
 
 def _stands(run: Run, control: Control) -> bool:
@@ -194,22 +197,30 @@ def _check_age(resolved: ResolvedPlan, control: Control) -> None:
 
 
 def _carry_out(
-    plan: MigrationPlan, resolved: ResolvedPlan | None, control: Control, open_workers: OpenWorkers, again: str
+    run: Run,
+    resolved: ResolvedPlan | None,
+    control: Control,
+    open_workers: OpenWorkers,
+    again: str,
+    *,
+    is_new: bool = False,
 ) -> int:
     from stateferry.cli.progress import KeptProgress
-    from stateferry.durations import now_ms
     from stateferry.exit_codes import if_interrupted
     from stateferry.runs.facts import Step
-    from stateferry.runs.rejecting import check_may_continue
-    from stateferry.runs.runs import Run
+    from stateferry.runs.lease import LeaseHeldError
     from stateferry.runs.temporary_folders import TemporaryFolders
 
-    goes_on = f"run {plan.run_id} continues where it stopped {again}"
-    # Without the lease there is no run: the same command given twice at once leaves nothing of the second one.
-    lease = control.acquire(plan.job, plan.run_id)
+    goes_on = f"run {run.plan.run_id} continues where it stopped {again}"
     try:
-        run = Run.create(plan, now_ms())
-        check_may_continue(run, control)
+        # The run is there before: if the answer is lost, the same command finds the run that has the lease.
+        lease = control.acquire(run.plan.job, run.plan.run_id)
+    except LeaseHeldError:
+        # The same command given twice at once leaves nothing of the second one.
+        if is_new:
+            run.folder.remove()
+        raise
+    try:
         only = ", without a migration" if run.plan.rescales_only else ""
         say(f"run {run.plan.run_id} of job {run.plan.job}{only}: {run.plan.source} -> {run.plan.target}")
         comes_first = None if run.has_done(Step.SNAPSHOT) else resolved
