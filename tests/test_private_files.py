@@ -159,7 +159,7 @@ def test_it_belongs_to_whom_the_source_belongs(world: World) -> None:
 
 
 def test_until_it_is_published_nobody_else_reads_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(_: TargetMetadata) -> None:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -184,7 +184,7 @@ def test_what_is_published_stays_as_it_was_made_by_others(world: World) -> None:
 
 @pytest.mark.slow
 def test_a_publication_of_an_earlier_version_is_rolled_forward(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(_: TargetMetadata) -> None:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
