@@ -140,7 +140,7 @@ $(VENV)/.made: pyproject.toml constraints/spark.txt | check-python
 	@$(MAKE) --no-print-directory $(BIN)/uv
 	echo pyspark > $(VENV)/later.txt
 	$(UV) pip install -q --python $(VENV) -c constraints/spark.txt --no-build-isolation --excludes $(VENV)/later.txt \
-	  setuptools uv wheel -e '.[spark,postgres,s3,test]'
+	  setuptools uv wheel -e '.[spark,postgres,s3,hdfs,test]'
 	@$(MAKE) --no-print-directory $(PARALLEL) kernels spark
 	touch $@
 

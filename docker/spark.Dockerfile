@@ -35,7 +35,7 @@ RUN python -m venv /opt/spark \
 COPY pyproject.toml README.md LICENSE ./
 COPY stateferry stateferry
 COPY spark_jobs spark_jobs
-RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation '.[spark,postgres,s3]'
+RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation '.[spark,postgres,s3,hdfs]'
 COPY docker/slim.sh slim.sh
 RUN ./slim.sh /opt/spark
 

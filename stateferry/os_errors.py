@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import re
 
-from stateferry.errors import MissingHereError, PassingError, StateferryError
+from stateferry.errors import PassingError, StateferryError
 
 LONGEST_REASON = 300
 
@@ -27,7 +27,7 @@ _PASSING_NUMBERS = frozenset(
     if (number := getattr(errno, name, None)) is not None
 )
 
-# The words of the drivers of S3, Google's store, Azure's and HDFS for what may pass, and for what never does.
+# The words of the drivers of S3, Google's store and Azure's for what may pass, and for what never does.
 _PASSES = re.compile(
     r"time.?d?.?out|timeout|curlcode|network|connect|unreachable|resolv|temporar|deadline.?exceeded|unavailable"
     r"|slow.?down|throttl|too many requests|resource.?exhausted|internal.?(error|failure)|server (is )?busy|try again"
@@ -45,9 +45,6 @@ _EXPIRED = re.compile(r"expired.?token|token.{0,20}expired", re.IGNORECASE)
 _HEAD_REFUSED = re.compile(r"\(http status 400\) during Head", re.IGNORECASE)
 # If the answer to the end of an upload was lost, the driver asks again, and the store knows no such upload any more.
 _UPLOAD_LOST = re.compile(r"no.?such.?upload|\(http status 40[04]\) during CompleteMultipartUpload", re.IGNORECASE)
-# Hadoop's library gives this for every failure without a number of its own.
-_HADOOPS_OWN = 255
-_LIBRARIES = ("libjvm", "libhdfs")
 
 
 def may_pass(error: Exception) -> bool:
@@ -55,7 +52,7 @@ def may_pass(error: Exception) -> bool:
     if not isinstance(error, OSError):
         return False
     if error.errno is not None:
-        return error.errno in _PASSING_NUMBERS or error.errno == _HADOOPS_OWN
+        return error.errno in _PASSING_NUMBERS
     if isinstance(error, (ConnectionError, TimeoutError)):
         return True
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
@@ -71,12 +68,6 @@ def told(error: Exception, place: str = "", what: str = "reached") -> Stateferry
 
     The file is `place`, or else the one that the error names.
     """
-    if (library := _missing_library(error)) is not None:
-        needs = (
-            f"HDFS needs Java and Hadoop's own library, and {library} wasn't found: set JAVA_HOME and HADOOP_HOME, "
-            "and CLASSPATH to what 'hadoop classpath --glob' says"
-        )
-        return MissingHereError(f"{place} can't be {what}: {needs}" if place else needs)
     named = str(error.filename) if isinstance(error, OSError) and error.filename is not None else ""
     where = place or named
     reason = in_short(error).removeprefix(f"{where}: ")
@@ -86,11 +77,6 @@ def told(error: Exception, place: str = "", what: str = "reached") -> Stateferry
         reason += " Its credentials may have expired"
     kind = PassingError if may_pass(error) else StateferryError
     return kind(f"{where} can't be {what}: {reason}" if where else reason)
-
-
-def _missing_library(error: Exception) -> str | None:
-    text = str(error)
-    return next((library for library in _LIBRARIES if f"Unable to load {library}" in text), None)
 
 
 def in_short(error: Exception) -> str:

@@ -75,10 +75,6 @@ def test_an_error_names_its_file_and_its_reason_once() -> None:
     assert str(told(error, "/data", "written")) == "/data can't be written: /data/x: No space left on device"
 
 
-def test_a_missing_library_is_missing_here() -> None:
-    assert isinstance(told(OSError("Unable to load libhdfs: no such file"), "hdfs://h/x"), MissingHereError)
-
-
 def test_a_disk_that_is_full_is_named_and_may_pass() -> None:
     """A real one: nothing fits into /dev/full."""
     stream = Location.of(FULL).create()

@@ -27,7 +27,7 @@ def drafts(folder: Location) -> list[Location]:
 
     The names don't tell these apart. Object stores have no drafts and are not listed.
     """
-    if not folder.is_local:
+    if folder.is_object_store:
         return []
     return [entry for entry in folder.entries() if _DRAFT.fullmatch(entry.name)]
 

@@ -1,4 +1,4 @@
-"""Files of object stores, which are read ahead of the reader and written behind the writer.
+"""Files of object stores and HDFS, which are read ahead of the reader and written behind the writer.
 
 Each request to a store takes tens of milliseconds, however little it asks for. So a file is read in large pieces, and
 the next pieces are on their way while one is worked on. A file is sent in large parts, each while the next one is
@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from stateferry.errors import PassingError, RefusedError
+from stateferry.savepoint.hdfs import HdfsOutput
 from stateferry.savepoint.naming import naming
 
 # The first piece that a reader gets after a jump; the longer it reads on, the more is asked for.
@@ -193,14 +194,18 @@ class RemoteOutput:
     def abandon(self) -> None:
         """Ends the work on the file. If it isn't closed, it never appears.
 
-        To close the stream, or to collect it as garbage, would put the incomplete bytes under the file's name, where
-        another attempt may have written the complete file. A reference that is never released keeps it from that.
+        To close the stream of an object store, or to collect it as garbage, would put the incomplete bytes under the
+        file's name, where another attempt may have written the complete file. A reference that is never released keeps
+        it from that. A stream of HDFS removes its draft.
         """
         if self._sender is not None:
             self._sender.shutdown(cancel_futures=True)
         if not self.closed:
             self.closed = True
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._stream))
+            if isinstance(self._stream, HdfsOutput):
+                self._stream.abandon()
+            else:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._stream))
 
     def __del__(self) -> None:
         self.abandon()

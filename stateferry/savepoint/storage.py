@@ -1,4 +1,4 @@
-"""Files and folders on local disks and object stores, as one thin layer over `pyarrow.fs`.
+"""Files and folders on local disks, object stores and HDFS, as one thin layer over their drivers.
 
 A savepoint is named as in Flink: by a path or a URI (`file:/...`, `s3://...`, `hdfs://...`), which may also name its
 `_metadata`.
@@ -89,12 +89,17 @@ class Location:
     def is_local(self) -> bool:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
+    @property
+    def is_object_store(self) -> bool:
+        """Whether there are only files: no folders, no renames, and so no drafts."""
+        return isinstance(self.filesystem, _OBJECT_STORES)
+
     def _info(self) -> Any:
         with reaching(self.shown):
             return self.filesystem.get_file_info(self.path)
 
     def is_file(self) -> bool:
-        if not isinstance(self.filesystem, _OBJECT_STORES):
+        if not self.is_object_store:
             return bool(self._info().type == fs.FileType.File)
         # One request. To find out whether there is a folder of this name takes another one.
         file = self.open_if_there()
@@ -185,7 +190,7 @@ class Location:
 
     def make_folder(self) -> None:
         """Makes the folder, with its parents, if it is missing. Object stores need no folders."""
-        if isinstance(self.filesystem, _OBJECT_STORES):
+        if self.is_object_store:
             return
         with reaching(self.shown, "made"):
             self.filesystem.create_dir(self.path, recursive=True)
@@ -193,7 +198,7 @@ class Location:
     def create(self) -> Any:
         """Opens a stream that writes this file.
 
-        On an object store the file appears when the stream is closed, with its whole content. On a local disk readers
+        On a store or HDFS the file appears when the stream is closed, with its whole content. On a local disk readers
         may see it grow, so files whose names have a meaning are written by `write_atomically`.
         """
         with reaching(self.shown, "written"):
@@ -208,7 +213,7 @@ class Location:
 
     def _write_atomically(self, data: bytes, before: Callable[[str], None]) -> None:
         if not self.is_local:
-            with self.create() as stream:  # one put
+            with self.create() as stream:  # on an object store, one put
                 stream.write(data)
             return
         draft = self.draft()
@@ -230,7 +235,7 @@ class Location:
         return self.parent.child(f"{self.name}.{uuid.uuid4().hex}.draft")
 
     def replace(self, other: Location) -> None:
-        """Renames this local file to the other, atomically. On object stores nothing is renamed."""
+        """Renames this local file to the other, atomically. Elsewhere `create` does what is needed."""
         with reaching(other.shown, "written"):
             os.replace(self.path, other.path)
 
@@ -238,7 +243,7 @@ class Location:
     def locked(self) -> Iterator[None]:
         """Holds a lock on the local file, which is made if it is missing and stays. Other processes wait for the lock.
 
-        Object stores have no locks.
+        Object stores and HDFS have no locks.
         """
         with open(self.path, "ab") as file:
             # The lock ends when the file is closed, even if the process is killed.
@@ -247,7 +252,7 @@ class Location:
             yield
 
     def sync_file(self) -> None:
-        """Waits until a closed local file is on disk. On object stores a file is safe once it is closed."""
+        """Waits until a closed local file is on disk. Elsewhere a file is as safe as it gets once it is closed."""
         if self.is_local:
             _sync(self.path, os.O_RDONLY)
 
@@ -257,10 +262,13 @@ class Location:
             _sync(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
     def remove_if_empty(self) -> None:
-        """Removes a local folder if it is empty. Object stores have no empty folders."""
-        if self.is_local:
-            with contextlib.suppress(OSError):
+        """Removes the folder if it is empty. Object stores have no empty folders."""
+        with contextlib.suppress(OSError):
+            if self.is_local:
                 os.rmdir(self.path)
+            elif not self.is_object_store:
+                # It doesn't remove a folder with files either.
+                self.filesystem.delete_file(self.path)
 
     def remove(self) -> None:
         """Removes the file, or the folder with all that is in it."""

@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from stateferry import os_errors
 from stateferry.errors import UsageError
+from stateferry.savepoint import hdfs
 
 # Hadoop has several names for a store; pyarrow knows one of them.
 _OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
@@ -57,6 +58,8 @@ def store_of(uri: str) -> tuple[Any, str]:
 @cache
 def _store(scheme: str, authority: str, _: int) -> tuple[Any, str]:
     """Returns the filesystem, and the path of its root; the same one each time, so that connections are used again."""
+    if scheme in hdfs.SCHEMES:
+        return hdfs.Hdfs(scheme, authority), ""
     options = f"?{_GOOGLE_RETRIES}" if scheme in _GOOGLE else ""
     filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/{options}")
     if isinstance(filesystem, fs.S3FileSystem):

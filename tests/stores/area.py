@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 STATES = ("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG)
@@ -13,6 +15,8 @@ BEGUN = LegacyState(
     rows={"hot": {"a": (5, 0), "c": (7, 0)}},
     flags={"hot": 0},
 )
+# A test of what HDFS doesn't have.
+on_s3 = pytest.mark.parametrize("folder", ["s3"], indirect=True)
 
 
 @dataclass(frozen=True)

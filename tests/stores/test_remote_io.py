@@ -1,22 +1,19 @@
-"""Files of tables' metadata on a real S3 server, as pyiceberg asks for them."""
+"""Files of tables' metadata on a real S3 server and a real HDFS, as pyiceberg asks for them."""
 
 from __future__ import annotations
-
-import uuid
 
 import pytest
 
 from stateferry.savepoint.storage import Location
 from stateferry.tables.commits import TableHome
 from stateferry.tables.remote_io import RemoteIO
-from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def place(s3: S3Server) -> Location:
-    return Location.of(s3.uri(uuid.uuid4().hex)).child("00000-a.metadata.json")
+def place(folder: str) -> Location:
+    return Location.of(folder).child("00000-a.metadata.json")
 
 
 def test_a_file_appears_when_it_is_closed_and_is_not_read_again(

@@ -1,4 +1,4 @@
-"""Runs whose savepoints, run folders, staging and warehouse are on S3 alone; only the catalog is a database."""
+"""Runs whose savepoints, run folders, staging and warehouse are on S3 or HDFS alone; only the catalog is a database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.unfinished_uploads import unfinished_uploads
 from stateferry.savepoint.write_behind import WriteBehind
-from tests.stores.area import BEGUN, STATES, Area
+from tests.stores.area import BEGUN, STATES, Area, on_s3
 from tests.support.legacy_states import NEW
 from tests.support.s3_server import S3Server
 
@@ -34,7 +34,7 @@ def rows_of(savepoint: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_a_run_on_a_store_does_what_one_on_disk_does(
-    area: Area, s3: S3Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    area: Area, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     area.source()
     assert main(area.run()) == 0
@@ -52,7 +52,7 @@ def test_a_run_on_a_store_does_what_one_on_disk_does(
         for entry in Location.of(area.at(folder)).listed(recursive=True)
         if not entry.is_folder
     ]
-    for secret in (s3.secret, s3.key):
+    for secret in (S3Server.secret, S3Server.key):
         assert not any(secret.encode() in content for content in (*kept, (area.folder / "catalog.db").read_bytes()))
         assert secret not in said.out + said.err
     on_store = rows_of(area.at("target"), capsys)
@@ -81,6 +81,7 @@ def test_other_ways_to_write_on_a_store(area: Area, more: tuple[str, ...], capsy
     assert f"restore the job from {area.at('target')}\n" in capsys.readouterr().out
 
 
+@on_s3
 def test_a_file_that_is_too_large_for_the_store_is_refused(
     area: Area, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_home_on_a_store_needs_a_catalog_elsewhere(
     assert Location.of(area.at("home")).entries() == []
 
 
+@on_s3
 def test_the_target_is_no_part_of_the_source_by_another_name(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
     source = area.source()
     inside = f"s3a:{source.removeprefix('s3:')}/target"
@@ -166,6 +168,7 @@ def test_the_metadata_is_the_last_put_and_what_came_before_counts_for_nothing(
     Savepoint.open(area.at("target"))
 
 
+@on_s3
 def test_cleaning_aborts_uploads_that_were_never_completed(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
     area.source()
     assert main(area.run()) == 0

@@ -1,4 +1,4 @@
-"""Files and folders on a real S3 server."""
+"""Files and folders on a real S3 server and a real HDFS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,6 +19,7 @@ from stateferry.errors import DamagedError
 from stateferry.savepoint.file_names import METADATA, complete_savepoints
 from stateferry.savepoint.storage import Location, side_by_side
 from stateferry.savepoint.write_behind import WriteBehind
+from tests.stores.area import on_s3
 from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.slow
@@ -27,9 +27,9 @@ _MANY = 1_003
 
 
 @pytest.fixture
-def area(s3: S3Server) -> Location:
+def area(folder: str) -> Location:
     """A folder of the test's own, which need not be made."""
-    return Location.of(s3.uri(uuid.uuid4().hex))
+    return Location.of(folder)
 
 
 def test_what_is_not_there(area: Location) -> None:
@@ -149,6 +149,7 @@ def test_any_order_of_reads_gives_the_bytes_of_the_file(
             assert file.tell() == at
 
 
+@on_s3
 def test_a_place_travels_by_its_name_and_without_credentials(area: Location, s3: S3Server) -> None:
     sent = pickle.dumps(area.child("file"))
     assert pickle.loads(sent) == area.child("file")
@@ -192,11 +193,13 @@ def test_complete_savepoints_are_found_side_by_side(area: Location, monkeypatch:
     assert [savepoint.name for _, savepoint in complete_savepoints(area, among)] == ["savepoint-1"]
 
 
+@on_s3
 def test_both_names_of_a_store_are_one_place(area: Location) -> None:
     area.child("file").write_atomically(b"x")
     assert Location.of(f"s3a:{area.child('file').shown.removeprefix('s3:')}").read() == b"x"
 
 
+@on_s3
 def test_region_and_endpoint_are_set_once(area: Location, s3: S3Server) -> None:
     assert isinstance(area.filesystem, fs.S3FileSystem)
     assert area.filesystem.region == s3.region
