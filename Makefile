@@ -9,7 +9,7 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j3)
 # uv installs packages side by side.
 UV := $(BIN)/python constraints/uv_like_pip.py
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
-  asyncpg mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
+  asyncpg hdfs-native mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 PORT ?= 8080
 # Two processes, each with its own Flink, Airflow or Spark; see _GROUPS in tests/conftest.py.
 SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder

@@ -30,6 +30,8 @@ def measure(scale: Scale) -> Iterator[Comparison]:
     peer = Comparison(f"State Processor API of Flink {state_processor.FLINK}", (bench.peer(canonical),))
     yield peer
     yield _line("canonical plain → stored, the default", _published(bench, canonical), peer, _goal(bench, 7))
+    snappy = _published(bench, canonical, "--compression", "snappy")
+    yield _line("canonical plain → snappy", snappy, peer, _goal(bench, 7))
     as_native(canonical, native)
     shutil.rmtree(canonical)
     yield _line(

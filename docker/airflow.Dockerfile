@@ -17,7 +17,7 @@ COPY constraints/airflow.txt constraints/airflow.txt
 RUN python3 -m venv /opt/airflow/venv \
  && /opt/airflow/venv/bin/python -m pip install -c constraints/airflow.txt setuptools wheel \
       apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
-      asyncpg psycopg2-binary 'psycopg[binary]'
+      asyncpg hdfs-native psycopg2-binary 'psycopg[binary]'
 COPY pyproject.toml README.md LICENSE ./
 COPY stateferry stateferry
 COPY spark_jobs spark_jobs

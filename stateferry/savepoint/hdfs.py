@@ -105,7 +105,8 @@ class HdfsOutput:
 
         self._client, self._path = client, path
         self._draft = f"{path}.{uuid.uuid4().hex}.draft"
-        self._writer = _in_time(lambda: client.create(self._draft, WriteOptions()))
+        # A `FileWriter` around this would close the file when it is collected as garbage, and wait for that.
+        self._writer = _in_time(lambda: client.inner.create(self._draft, WriteOptions()))
 
     def write(self, data: Any) -> None:
         content = bytes(data)

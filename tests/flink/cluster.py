@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from tests.flink import jars
 from tests.support.fetched_jars import java_tool
+from tests.support.hdfs_server import HdfsServer
 from tests.support.s3_server import S3Server
 from tests.support.servers import LOOPBACK, free_port, listens, with_us
 
@@ -60,7 +61,7 @@ class FlinkCluster:
         high_availability: bool = False,
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = _SHORT_LIVED,
-        store: S3Server | None = None,
+        store: S3Server | HdfsServer | None = None,
     ) -> None:
         self.version = version
         self.folder = folder
@@ -96,7 +97,7 @@ class FlinkCluster:
         )
         if self._zookeeper_port is not None:
             self._start_zookeeper(self._zookeeper_port)
-        if self._store is not None:
+        if isinstance(self._store, S3Server):
             # Flink loads a file system from a folder of its own, with a class loader of its own.
             (self.folder / "plugins").mkdir(exist_ok=True)
             shutil.copytree(jars.s3_plugin(self.version).folder(), self.folder / "plugins" / "s3", dirs_exist_ok=True)
@@ -223,8 +224,9 @@ class FlinkCluster:
                 "high-availability.zookeeper.client.session-timeout": "5000",
             }
         if self._store is not None:
+            configuration["state.checkpoints.dir"] = self._store.uri("flink", "checkpoints")
+        if isinstance(self._store, S3Server):
             configuration |= {
-                "state.checkpoints.dir": self._store.uri("flink", "checkpoints"),
                 "s3.endpoint": self._store.url,
                 "s3.endpoint.region": self._store.region,
                 "s3.path.style.access": "true",
@@ -244,14 +246,17 @@ class FlinkCluster:
         options = [f"-Xmx{heap_mb}m", *self._jvm, *jars.OPENED]
         options += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-Dzookeeper.admin.enableServer=false"]
         options += ["-Dorg.slf4j.simpleLogger.showDateTime=true"]
-        command = [*with_us(), java_tool("java"), *options, "-cp", f"{flink}/*", main, *map(str, arguments)]
-        credentials = {} if self._store is None else self._store.environment
+        class_path = f"{flink}/*"
+        if isinstance(self._store, HdfsServer):
+            class_path += f":{self._store.client_class_path}"
+        command = [*with_us(), java_tool("java"), *options, "-cp", class_path, main, *map(str, arguments)]
+        place = {} if self._store is None else self._store.environment
         with self._log(name).open("ab") as log:
             # In its own folder: Flink looks for plugins beside where it is.
             self._running[name] = subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env={**os.environ, **credentials},
+                env={**os.environ, **place},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.support.fetched_jars import Jars, digest, java_tool
+from tests.support.hdfs_server import HADOOP
 from tests.support.s3_server import S3_PROXY
 
 VERSIONS = ("2.3.0", "1.20.0")
@@ -143,11 +144,11 @@ def _classes(program: Program, cache: Path, jars: Path) -> Path:
 
 def _main(arguments: Sequence[str]) -> None:
     if "--pin" in arguments:
-        for jars in (*(_tests(version).jars for version in VERSIONS), s3_plugin(VERSIONS[0]), S3_PROXY):
+        for jars in (*(_tests(version).jars for version in VERSIONS), s3_plugin(VERSIONS[0]), S3_PROXY, HADOOP):
             jars.pin()
         return
     wanted: list[Callable[[], object]] = [partial(class_path, version) for version in VERSIONS]
-    wanted += [s3_plugin(VERSIONS[0]).folder, S3_PROXY.folder]
+    wanted += [s3_plugin(VERSIONS[0]).folder, S3_PROXY.folder, HADOOP.folder]
     # Fetching is mostly waiting.
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda fetch: fetch(), wanted))

@@ -7,18 +7,22 @@ import re
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stateferry.cli import main
 from stateferry.errors import PassingError, StateferryError, UsageError
-from stateferry.exit_codes import DAMAGED_OR_REFUSED
+from stateferry.exit_codes import DAMAGED_OR_REFUSED, MAY_PASS
 from stateferry.savepoint import hdfs as driver
 from stateferry.savepoint.file_names import METADATA, drafts
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from tests.stores.area import Area
 from tests.support.hdfs_server import HdfsServer
+from tests.support.in_process import without_spark
 from tests.support.servers import LOOPBACK, free_port
 
 pytestmark = pytest.mark.slow
@@ -78,6 +82,50 @@ def test_a_name_service_is_found_by_hadoop_s_settings(
     place = Location.of("hdfs://harbour/found")
     place.write_atomically(b"x")
     assert Location.of(hdfs.uri("found")).read() == b"x"
+
+
+@pytest.fixture
+def troubled(tmp_path: Path) -> Iterator[HdfsServer]:
+    with HdfsServer(tmp_path / "troubled") as server:
+        yield server
+
+
+@pytest.mark.parametrize("node", ["name", pytest.param("data", marks=pytest.mark.full)])
+def test_a_run_survives_the_loss_of_a_node(
+    node: str,
+    troubled: HdfsServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command says that another try may help, and it does: when the NameNode is back, or knows the dead node."""
+    without_spark(monkeypatch)
+    monkeypatch.setattr(driver, "_PATIENCE_SECONDS", 2.0)
+    area = Area(troubled.uri("area"), tmp_path)
+    monkeypatch.setenv("STATEFERRY_HOME", area.at("home"))
+    monkeypatch.setenv("STATEFERRY_CATALOG", area.catalog)
+    area.source()
+    kill = troubled.kill_name_node if node == "name" else lambda: troubled.kill_data_node(0)
+    create, killed = Location.create, False
+
+    def kill_once(self: Location) -> object:
+        nonlocal killed
+        if not killed and self.shown.startswith(area.at("target")):
+            killed = True
+            kill()
+        return create(self)
+
+    monkeypatch.setattr(Location, "create", kill_once)
+    code, end = main(area.run()), time.monotonic() + 120
+    assert killed
+    if node == "name":
+        assert code == MAY_PASS
+        troubled.start_name_node()
+    while code == MAY_PASS and time.monotonic() < end:
+        assert not Location.of(area.at("target")).child(METADATA).exists()
+        code = main(area.run())
+    assert code == 0, capsys.readouterr().err
+    Savepoint.open(area.at("target"))
 
 
 def test_a_host_without_a_port_is_the_namenode_s_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:

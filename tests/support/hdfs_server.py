@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Self
 from xml.sax.saxutils import escape
 
+import pytest
+
 from tests.support.fetched_jars import Jars, java_tool
 from tests.support.servers import LOOPBACK, free_port, listens, with_us
 
@@ -16,7 +18,7 @@ _NODES = "org.apache.hadoop.hdfs.server"
 _VERSION = "3.4.2"
 _PATIENCE = 120.0
 _COPIES = 2
-# What Hadoop's nodes need; Flink, as a client, needs all but the first.
+# What Hadoop's nodes need, and their clients in Java.
 HADOOP = Jars(
     f"hadoop-{_VERSION}",
     Path(__file__).with_name(f"jars-hadoop-{_VERSION}.sha256"),
@@ -31,15 +33,32 @@ HADOOP = Jars(
 class HdfsServer:
     """An HDFS with two copies of each block; it ends with the context, or with this process."""
 
+    secrets: tuple[str, ...] = ()
+
     def __init__(self, folder: Path, port: int = 0) -> None:
         self._folder = folder
         self.port = port or free_port()
-        self._nodes: list[subprocess.Popen[bytes]] = []
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def settings(self) -> Path:
         """The folder with Hadoop's settings, as HADOOP_CONF_DIR names it."""
         return self._folder / "settings"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Hadoop's own tools read."""
+        return {"HADOOP_CONF_DIR": str(self.settings)}
+
+    def set_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
+
+    @property
+    def client_class_path(self) -> str:
+        """What a program in Java needs to reach it."""
+        clients = ("hadoop-client-api", "hadoop-client-runtime", "commons-logging")
+        return ":".join(str(jar) for jar in HADOOP.folder().iterdir() if jar.name.startswith(clients))
 
     def uri(self, *path: str) -> str:
         return "/".join((f"hdfs://{LOOPBACK}:{self.port}", *path))
@@ -48,8 +67,9 @@ class HdfsServer:
         self._write_settings()
         try:
             self._end(self._node("namenode.NameNode", "-format", "-nonInteractive"))
-            self._nodes = [self._node("namenode.NameNode"), *(self._data_node(number) for number in range(_COPIES))]
-            self._wait()
+            for number in range(_COPIES):
+                self._nodes[f"data {number}"] = self._data_node(number)
+            self.start_name_node()
         except BaseException:
             self.close()
             raise
@@ -68,6 +88,9 @@ class HdfsServer:
             # What the NameNode notes needn't survive the machine.
             "dfs.namenode.edits.noeditlogchannelflush": "true",
             "dfs.namenode.safemode.extension": "0",
+            # A DataNode that is silent for twelve seconds counts as dead.
+            "dfs.heartbeat.interval": "1",
+            "dfs.namenode.heartbeat.recheck-interval": "1000",
         }
         for name, content in (("core-site", {"fs.defaultFS": self.uri()}), ("hdfs-site", node)):
             properties = "".join(
@@ -101,7 +124,7 @@ class HdfsServer:
         """Waits until a file can be written: a DataNode reports some seconds after it listens."""
         end = time.monotonic() + _PATIENCE
         while not (listens(self.port) and self._is_writable()):
-            if any(node.poll() is not None for node in self._nodes) or time.monotonic() > end:
+            if any(node.poll() is not None for node in self._nodes.values()) or time.monotonic() > end:
                 raise RuntimeError(f"HDFS doesn't come up:\n{self._said()}")
             time.sleep(0.1)
 
@@ -124,9 +147,23 @@ class HdfsServer:
         self.close()
 
     def close(self) -> None:
-        for node in self._nodes:
-            node.kill()
-            node.wait()
+        for name in tuple(self._nodes):
+            self._kill(name)
+
+    def start_name_node(self) -> None:
+        self._nodes["name"] = self._node("namenode.NameNode")
+        self._wait()
+
+    def kill_name_node(self) -> None:
+        self._kill("name")
+
+    def kill_data_node(self, number: int) -> None:
+        self._kill(f"data {number}")
+
+    def _kill(self, name: str) -> None:
+        node = self._nodes.pop(name)
+        node.kill()
+        node.wait()
 
 
 def _free_address() -> str:

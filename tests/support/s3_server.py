@@ -37,6 +37,7 @@ class S3Server:
 
     bucket = "stateferry"
     key, secret, region = "key-of-the-tests", "secret-of-the-tests", "eu-central-2"
+    secrets = (key, secret)
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Flink, Spark and Airflow on one S3 store, without a common folder: Flink's own S3 file system is the judge."""
+"""Flink, Spark and Airflow on one S3 store or HDFS, without a common folder; the judge is Flink there."""
 
 from __future__ import annotations
 
@@ -17,30 +17,34 @@ from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
 from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
+from tests.support.hdfs_server import HdfsServer
 from tests.support.s3_server import S3Server
 
 pytestmark = [pytest.mark.full, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with S3Server(tmp_path_factory.mktemp("s3")) as store:
+Store = S3Server | HdfsServer
+
+
+@pytest.fixture(scope="module", params=[S3Server, HdfsServer])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with request.param(tmp_path_factory.mktemp("store")) as store:
         yield store
 
 
 @pytest.fixture(scope="module")
-def flink(store: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+def flink(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
     with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink"), store=store) as cluster:
         yield cluster
 
 
 @pytest.fixture(autouse=True)
-def environment(store: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.set_up(monkeypatch)
 
 
 def test_flink_restores_from_the_store_what_was_made_from_its_savepoint_there(
-    flink: FlinkCluster, store: S3Server, tmp_path: Path
+    flink: FlinkCluster, store: Store, tmp_path: Path
 ) -> None:
     sink = tmp_path / "sink"
     sink.mkdir()
@@ -74,7 +78,7 @@ def test_flink_restores_from_the_store_what_was_made_from_its_savepoint_there(
     assert entries(end, "newMainState") == expected_entries(after)
 
 
-def stateferry_run(store: S3Server, catalog: Path, job: str, source: str, target: str, *options: str) -> None:
+def stateferry_run(store: Store, catalog: Path, job: str, source: str, target: str, *options: str) -> None:
     command = ["run", "--job", job, "--savepoint", source, "--target", target, "--operator", "main"]
     command += ["--legacy-state", "mainState", "--new-state", "newMainState", *options]
     home = {"STATEFERRY_HOME": store.uri("home"), "STATEFERRY_CATALOG": f"sqlite:///{catalog}"}
@@ -86,12 +90,12 @@ def stateferry_run(store: S3Server, catalog: Path, job: str, source: str, target
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for secret in (store.secret, store.key):
+    for secret in store.secrets:
         assert secret not in done.stdout + done.stderr
 
 
 @pytest.mark.airflow
-def test_airflow_cuts_a_live_job_over_on_the_store(flink: FlinkCluster, store: S3Server, tmp_path: Path) -> None:
+def test_airflow_cuts_a_live_job_over_on_the_store(flink: FlinkCluster, store: Store, tmp_path: Path) -> None:
     home = tmp_path / "stateferry"
     home.mkdir()
     on_store = {
@@ -101,7 +105,7 @@ def test_airflow_cuts_a_live_job_over_on_the_store(flink: FlinkCluster, store: S
     }
     with running(Settings(tmp_path / "airflow", home, free_port(), extra=on_store)) as airflow:
         airflow.api.wait_for_dag(DAG, PATIENCE)
-        ferry = Ferry.ready(airflow, flink, "on-s3", tmp_path, "--ttl-days", 30)
+        ferry = Ferry.ready(airflow, flink, "on-store", tmp_path, "--ttl-days", 30)
         old = ferry.start_old_job()
         run = ferry.cut_over(old, ttl="30d", job_parallelism=3, start_timeout="5m")
         assert ferry.end_of(run) == "success", ferry.logs(run)
@@ -114,6 +118,6 @@ def test_airflow_cuts_a_live_job_over_on_the_store(flink: FlinkCluster, store: S
         assert restored["external_path"] == publication.record.target
         assert sorted(file.name for file in home.iterdir()) == ["catalog.db"]
         said = ferry.logs(run)
-        for secret in (store.secret, store.key):
+        for secret in store.secrets:
             assert secret not in said
         ferry.check_that_nothing_was_lost("newMainState")
