@@ -177,6 +177,6 @@ def _as_system_error(error: Exception) -> OSError:
     remote = _REMOTE_ERROR.match(text)
     if remote is not None:
         text = f"{remote['kind']}: {remote['text']}"
-    if _FINAL.search(text):
+    if isinstance(error, NotImplementedError) or _FINAL.search(text):
         return OSError(text)
     return ConnectionError(text)
