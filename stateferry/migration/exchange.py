@@ -1,160 +1,224 @@
-"""Exchanges entries through files when they go to the key groups of another max parallelism.
+"""Sends entries through files when they go to the key groups of another max parallelism.
 
-Each task that reads old key groups leaves a file with all entries in them. Each new keyed state file is made of the
-parcels for its key groups in all these files.
+Each task that reads old key groups (a sender) leaves a file with all entries in them. Each new keyed state file is made
+(by a receiver) of the parcels for its key groups in all these files, see `arrivals.py`.
 
-| part of a file | |
+| part of a sender's file | |
 |---|---|
 | parcels | entries as in a section; each parcel has those of one key group and state, sorted by both within 64 MiB |
-| index | five i64 for each parcel: key group, state, start, end, start of its last entry |
-| i64 | the number of parcels |
+| index | for each receiver with parcels here: a record of each of them, in their order, and a digest of the records |
 
-Numbers are little endian.
+If each receiver read each sender's whole index, all of them together would read senders times receivers of it. So each
+sender answers where the index of each receiver begins, and the driver writes a directory of that:
+
+| part of the directory | |
+|---|---|
+| blocks | each of 1,024 senders, the last one of those that are left |
+| of it, for each receiver | start and end of its index in each sender's file, as i64, and a digest of them |
+
+Numbers are little endian; a digest is a `hash_each` of `key_hashes.py`, as u64.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from stateferry.errors import DamagedError
-from stateferry.key_groups import KeyGroupRange
+from stateferry.migration.kernels import copy_ranges
+from stateferry.migration.key_hashes import hash_each
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.rehash import GroupedEntries
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.write_behind import WriteBehind
 from stateferry.serializers.walker import Positions
 
-_AT_ONCE = 64 << 20
-_NUMBERS = 5
+Parcels = npt.NDArray[np.void]
+PARCEL = np.dtype(
+    [
+        ("start", "<i8"),
+        ("size", "<i8"),
+        ("last_start", "<i8"),
+        ("digest", "<u8"),
+        ("key_group", "<u2"),
+        ("state", "<u2"),
+    ]
+)
+DIGEST = 8
 _INTEGER = np.dtype("<i8")
-_MOST_OPEN = 128
-_NO_PARCELS = np.empty((0, 1 + _NUMBERS), np.int64)
+_AT_ONCE = 64 << 20
+_WRITTEN_AT_ONCE = 8 << 20
+_BLOCK = 1024
 
 
-def send(file: Location, entries: Iterable[GroupedEntries]) -> int:
-    """Writes a file of the exchange, returns its size. The file is on disk, and gets its name, when it is complete."""
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The files by which one driver's tasks exchange the entries of an operator.
+
+    The names of the files contain an id of the driver. So another driver of the same run, which has lost the lease or
+    taken it, neither writes nor removes them.
+    """
+
+    folder: Location
+    driver: str
+    senders: int
+    receivers: int
+
+    def file(self, sender: int) -> Location:
+        return self.folder.child(f"{sender:06}-{self.driver}")
+
+    @property
+    def directory(self) -> Location:
+        return self.folder.child(f"directory-{self.driver}")
+
+    @property
+    def files(self) -> list[Location]:
+        """Returns the files of all senders, and the directory."""
+        return [*map(self.file, range(self.senders)), self.directory]
+
+    def blocks(self, receiver: int) -> Iterator[tuple[int, int]]:
+        """Yields for each block of the directory where the receiver's part is, and the number of its senders."""
+        start = 0
+        for first in range(0, self.senders, _BLOCK):
+            senders = min(_BLOCK, self.senders - first)
+            size = 2 * _INTEGER.itemsize * senders + DIGEST
+            yield start + receiver * size, senders
+            start += self.receivers * size
+
+
+class Directory:
+    """Writes the directory; use it as a context manager."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._out = WriteBehind(exchange.directory)
+        self._block: list[Positions] = []
+
+    def __enter__(self) -> Directory:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self._write()
+                self._out.finish()
+        finally:
+            self._out.close()
+
+    def add(self, bounds: Positions) -> None:
+        """Adds what the next sender has answered: where each receiver's index begins in its file, and the end."""
+        self._block.append(bounds)
+        if len(self._block) == _BLOCK:
+            self._write()
+
+    def _write(self) -> None:
+        if self._block:
+            bounds = np.stack(self._block, axis=1)
+            parts = np.stack((bounds[:-1], bounds[1:]), axis=2).reshape(len(bounds) - 1, -1)
+            ends = np.arange(1, len(parts) + 1) * 8 * parts.shape[1]
+            digests = digests_of(parts.reshape(-1).view(np.uint8), ends - 8 * parts.shape[1], ends)
+            self._out.write(np.column_stack((parts, digests.view(np.int64))).astype(_INTEGER).tobytes())
+            self._block = []
+
+
+def digests_of(data: Buffer, starts: Positions, ends: Positions) -> npt.NDArray[np.uint64]:
+    """Returns a digest of the bytes from each start to its end."""
+    return hash_each(data, starts, ends, np.zeros(len(starts), np.uint64))
+
+
+def send(file: Location, entries: Iterable[GroupedEntries], last_key_groups: Sequence[int]) -> Positions:
+    """Writes a sender's file for receivers with these last key groups.
+
+    Returns where each receiver's index begins, and the size of the file. The file is on disk, and gets its name, when
+    it is complete.
+    """
     out = WriteBehind(file)
     try:
-        index = [parcel for portion in _portions(entries) for parcel in _write(out, portion)]
-        out.write(np.array(index, _INTEGER).tobytes())
-        out.write(np.array([len(index)], _INTEGER).tobytes())
+        written = np.empty(_WRITTEN_AT_ONCE, np.uint8)
+        parcels = [_write(out, data, pieces, written) for data, pieces in _portions(entries)]
+        bounds = _write_index(out, np.concatenate([np.empty(0, PARCEL), *parcels]), last_key_groups)
         out.finish()
     finally:
         out.close()
-    return out.position
+    return bounds
 
 
-def _portions(entries: Iterable[GroupedEntries]) -> Iterator[list[GroupedEntries]]:
-    gathered: list[GroupedEntries] = []
-    size = 0
+def _portions(entries: Iterable[GroupedEntries]) -> Iterator[tuple[Buffer, Parcels]]:
+    """Yields the bytes of many entries, and where in them those of each key group are.
+
+    These are at most `_AT_ONCE` bytes, or those of one `GroupedEntries`.
+    """
+    buffer, size = np.empty(_AT_ONCE, np.uint8), 0
+    gathered: list[Parcels] = []
     for one in entries:
-        # A transform may use the buffer of these entries again.
-        gathered.append(replace(one, data=one.data.copy()))
-        size += len(one.data)
-        if size >= _AT_ONCE:
-            yield gathered
+        if size + len(one.data) > len(buffer):
+            if gathered:
+                yield buffer, np.concatenate(gathered)
             gathered, size = [], 0
-    yield gathered
+        if len(one.data) > len(buffer):
+            yield one.data, _pieces(one, 0)
+        else:
+            # A transform may use the buffer of these entries again.
+            buffer[size : size + len(one.data)] = one.data
+            gathered.append(_pieces(one, size))
+            size += len(one.data)
+    if gathered:
+        yield buffer, np.concatenate(gathered)
 
 
-def _write(out: WriteBehind, portion: Sequence[GroupedEntries]) -> list[list[int]]:
-    """Writes the portion's entries by key group and state; returns the index of the parcels."""
-    groups = sorted(
-        (key_group, entries.state, number, place)
-        for number, entries in enumerate(portion)
-        for place, key_group in enumerate(entries.key_groups.tolist())
-    )
-    parcels: list[list[int]] = []
-    for key_group, state, number, place in groups:
-        entries = portion[number]
-        start, end = int(entries.bounds[place]), int(entries.bounds[place + 1])
-        if not parcels or parcels[-1][:2] != [key_group, state]:
-            parcels.append([key_group, state, out.position, 0, 0])
-        parcels[-1][3:] = out.position + end - start, out.position + int(entries.last_starts[place]) - start
-        out.write(entries.data[start:end])
+def _pieces(entries: GroupedEntries, start: int) -> Parcels:
+    """Returns where the entries of each key group are if they all begin at `start`."""
+    pieces = np.zeros(len(entries.key_groups), PARCEL)
+    pieces["start"] = start + entries.bounds[:-1]
+    pieces["size"] = np.diff(entries.bounds)
+    pieces["last_start"] = entries.last_starts - entries.bounds[:-1]
+    pieces["key_group"], pieces["state"] = entries.key_groups, entries.state
+    return pieces
+
+
+def _write(out: WriteBehind, data: Buffer, pieces: Parcels, written: Buffer) -> Parcels:
+    """Writes the pieces by key group and state; returns the parcels that they become."""
+    pieces = pieces[np.lexsort((pieces["state"], pieces["key_group"]))]
+    sizes = np.ascontiguousarray(pieces["size"])
+    starts = np.ascontiguousarray(pieces["start"])
+    ends = starts + sizes
+    is_new = np.append(True, (np.diff(pieces["key_group"]) != 0) | (np.diff(pieces["state"]) != 0))[: len(pieces)]
+    firsts = np.flatnonzero(is_new)
+    bounds = np.append(firsts, len(pieces))
+    offsets = np.append(0, np.cumsum(sizes))
+    parcels = pieces[firsts]
+    parcels["size"] = np.diff(offsets[bounds])
+    lasts = bounds[1:] - 1
+    parcels["last_start"] = offsets[lasts] - offsets[firsts] + pieces["last_start"][lasts]
+    parcels["start"] = out.position + offsets[firsts]
+    at, before = 0, offsets[bounds]
+    while at < len(firsts):
+        after = max(at + 1, int(np.searchsorted(before, before[at] + len(written), side="right")) - 1)
+        first, end = bounds[at], bounds[after]
+        size = int(before[after] - before[at])
+        if end - first == 1:
+            content = data[starts[first] : ends[first]]
+        else:
+            content = written[:size] if size <= len(written) else np.empty(size, np.uint8)
+            copy_ranges(data, starts[first:end], ends[first:end], np.empty(end - first, np.int64), content)
+        places = before[at : after + 1] - before[at]
+        parcels["digest"][at:after] = digests_of(content, places[:-1], places[1:])
+        out.write(content)
+        at = after
     return parcels
 
 
-class Arrivals:
-    """All parcels for some key groups, from all files of the exchange; use it as a context manager."""
-
-    def __init__(self, files: Sequence[Location], key_groups: KeyGroupRange) -> None:
-        self._files, self._key_groups = files, key_groups
-        self._opened: OrderedDict[int, Any] = OrderedDict()
-        self._buffer = np.empty(1 << 20, np.uint8)
-        self._index: Positions = _NO_PARCELS
-
-    def __enter__(self) -> Arrivals:
-        try:
-            index = np.concatenate([_NO_PARCELS, *(self._index_of(number) for number in range(len(self._files)))])
-        except BaseException:
-            self._close()
-            raise
-        # The parcels of a state are sorted by file, then by their place in it.
-        self._index = index[np.lexsort((index[:, 3], index[:, 0], index[:, 2], index[:, 1]))]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        for file in self._opened.values():
-            file.close()
-
-    def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
-        """Yields state, entries, and where the last entry begins; entries are valid until the next are asked for."""
-        first, after = np.searchsorted(self._index[:, 1], (key_group, key_group + 1))
-        for number, _, state, start, end, last_start in self._index[first:after].tolist():
-            yield state, self._read(number, start, end), last_start - start
-
-    def _index_of(self, number: int) -> Positions:
-        """Returns the index of a file's parcels for the wanted key groups, with the file's number before each."""
-        size = int(self._open(number).size())
-        end = size - 8
-        count = int(self._read(number, end, size).view(_INTEGER)[0]) if end >= 0 else 0
-        start = end - 8 * _NUMBERS * count
-        if count < 0 or start < 0:
-            raise DamagedError(
-                f"an index of {count} parcels", f"{size} bytes", file=self._files[number].shown, offset=max(end, 0)
-            )
-        parcels = self._read(number, start, end).view(_INTEGER).reshape(-1, _NUMBERS)
-        if not _lie_one_after_another(parcels, start):
-            raise DamagedError(
-                "parcels one after another", "others in the index", file=self._files[number].shown, offset=start
-            )
-        wanted = parcels[(parcels[:, 0] >= self._key_groups.start) & (parcels[:, 0] <= self._key_groups.end)]
-        return np.column_stack((np.full(len(wanted), number), wanted)).astype(np.int64)
-
-    def _read(self, number: int, start: int, end: int) -> Buffer:
-        if end - start > len(self._buffer):
-            self._buffer = np.empty(end - start, np.uint8)
-        wanted = self._buffer[: end - start]
-        file, got = self._open(number), 0
-        file.seek(start)
-        while got < len(wanted):
-            more = file.readinto(wanted[got:].data)
-            if not more:
-                missing = f"{len(wanted) - got} more bytes"
-                raise DamagedError(missing, "the end", file=self._files[number].shown, offset=start + got)
-            got += more
-        return wanted
-
-    def _open(self, number: int) -> Any:
-        if number in self._opened:
-            self._opened.move_to_end(number)
-        else:
-            if len(self._opened) >= _MOST_OPEN:
-                self._opened.popitem(last=False)[1].close()
-            self._opened[number] = self._files[number].open()
-        return self._opened[number]
-
-
-def _lie_one_after_another(parcels: Positions, size: int) -> bool:
-    starts, ends, last_starts = parcels[:, 2], parcels[:, 3], parcels[:, 4]
-    bounds_meet = np.array_equal(np.append(starts, size), np.append(0, ends))
-    return bounds_meet and bool(((starts <= last_starts) & (last_starts < ends)).all())
+def _write_index(out: WriteBehind, parcels: Parcels, last_key_groups: Sequence[int]) -> Positions:
+    """Writes the parcels' records by receiver; returns where each receiver's index begins, and the end."""
+    receivers = np.searchsorted(last_key_groups, parcels["key_group"])
+    counts = np.bincount(receivers, minlength=len(last_key_groups))
+    records = parcels[np.argsort(receivers, kind="stable")].view(np.uint8)
+    ends = np.cumsum(counts) * PARCEL.itemsize
+    starts = ends - counts * PARCEL.itemsize
+    digests = digests_of(records, starts, ends).astype("<u8")
+    bounds = out.position + np.append(0, np.cumsum(ends - starts + DIGEST * (counts > 0)))
+    for receiver in np.flatnonzero(counts).tolist():
+        out.write(records[starts[receiver] : ends[receiver]])
+        out.write(digests[receiver].tobytes())
+    return bounds

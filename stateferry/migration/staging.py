@@ -12,14 +12,16 @@ from dataclasses import dataclass, field, replace
 
 from stateferry.digests import Digests
 from stateferry.key_groups import KeyGroupRange
+from stateferry.migration.arrivals import Arrivals
 from stateferry.migration.counts import ConversionCounts
 from stateferry.migration.drop_expired import counts_of
-from stateferry.migration.exchange import Arrivals, send
+from stateferry.migration.exchange import Exchange, send
 from stateferry.savepoint.metadata import AbsoluteFile, KeyedHandle, Metadata, NativeHandle, RelativeFile, StreamHandle
 from stateferry.savepoint.operator_rewrite import OperatorRewrite
 from stateferry.savepoint.savepoint_properties import canonical_properties, native_properties
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.writer import SavepointWriter
+from stateferry.serializers.walker import Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,11 @@ class FileTask:
         handle = self.rewrite.copy_keyed(writer, self.subtask, self.key_groups)
         return self._staged(handle, digests, began)
 
-    def receive(self, files: Sequence[Location]) -> StagedFile:
+    def receive(self, exchange: Exchange) -> StagedFile:
         """Writes the file from the parcels that the files of the exchange have for its key groups."""
         began, digests = time.monotonic(), Digests()
         writer = SavepointWriter(self.folder, digests)
-        with Arrivals(files, self.key_groups) as arrivals:
+        with Arrivals(exchange, self.subtask) as arrivals:
             handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, arrivals.entries)
         return self._staged(handle, digests, began)
 
@@ -94,17 +96,23 @@ class SendTask:
     file: Location
 
     def send(self) -> SentFile:
-        """Writes the file; returns its size, and what was counted."""
-        size = send(self.file, self.rewrite.send(self.key_groups))
-        return SentFile(size, counts_of_rewrite(self.rewrite))
+        """Writes the file; returns what the directory needs, and what was counted."""
+        last_key_groups = [receiver.end for receiver in self.rewrite.ranges().values()]
+        bounds = send(self.file, self.rewrite.send(self.key_groups), last_key_groups)
+        return SentFile(bounds, counts_of_rewrite(self.rewrite))
 
 
 @dataclass(frozen=True, slots=True)
 class SentFile:
-    """The size of a file of the exchange, and what was counted for it."""
+    """Where each receiver's index begins in a file of the exchange, its size, and what was counted for it."""
 
-    size: int
+    bounds: Positions
     counts: dict[str, ConversionCounts]
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return int(self.bounds[-1])
 
 
 def file_tasks(rewrites: Iterable[OperatorRewrite], folder: str) -> list[FileTask]:

@@ -7,19 +7,20 @@ At another max parallelism, entries get their key groups in `savepoint/rehash.py
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.counts import ConversionCounts
+from stateferry.migration.exchange import Directory, Exchange
 from stateferry.migration.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, assemble, file_tasks
 from stateferry.runs.facts import RescaleFacts, StagedDigests, Step
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.metadata import Metadata
 from stateferry.savepoint.operator_rewrite import OperatorRewrite
-from stateferry.savepoint.storage import Location
+from stateferry.savepoint.storage import Location, side_by_side
 from stateferry.steps.workers import Measure, Workers
 
 _WRITTEN: Measure[StagedFile] = Measure("B", lambda file: file.size)
@@ -88,27 +89,31 @@ def _exchanged(
     chunk_bytes: int,
 ) -> list[StagedFile]:
     exchange.make_folder()
-    senders = _send_tasks(rewrite, exchange, chunk_bytes)
-    counts = add_counts(file.counts for file in workers.do(f"{Step.RESCALE}: send", senders, SendTask.send, _SENT))
-    receive = partial(FileTask.receive, files=[sender.file for sender in senders])
+    senders, sent = _send_tasks(rewrite, exchange, chunk_bytes)
+    with Directory(sent) as directory:
+        counts = add_counts(_noted(directory, workers.do(f"{Step.RESCALE}: send", senders, SendTask.send, _SENT)))
+    receive = partial(FileTask.receive, exchange=sent)
     received = list(workers.do(Step.RESCALE, file_tasks([rewrite], folder), receive, _WRITTEN))
-    for sender in senders:
-        sender.file.remove()
+    for _ in side_by_side(exchange, Location.remove, sent.files):
+        pass
     exchange.remove_if_empty()
     # Only senders count what they convert. The counts are added up, so they may be put on any one file.
     return [replace(file, counts=counts if number == 0 else {}) for number, file in enumerate(received)]
 
 
-def _send_tasks(rewrite: OperatorRewrite, exchange: Location, chunk_bytes: int) -> list[SendTask]:
-    """Splits the old key groups into ranges with about `chunk_bytes` of state each, one task for each range.
+def _noted(directory: Directory, sent: Iterable[SentFile]) -> Iterator[dict[str, ConversionCounts]]:
+    for one in sent:
+        directory.add(one.bounds)
+        yield one.counts
 
-    The names of the files contain an id of this driver. So another driver of the same run, which has lost the lease or
-    taken it, neither writes nor removes them.
-    """
-    driver = uuid.uuid4().hex[:12]
+
+def _send_tasks(rewrite: OperatorRewrite, folder: Location, chunk_bytes: int) -> tuple[list[SendTask], Exchange]:
+    """Splits the old key groups into ranges with about `chunk_bytes` of state each, one task for each range."""
     chunks = plan_chunks(rewrite.old, rewrite.source.placed(rewrite.old), target_bytes=chunk_bytes)
     ranges = [KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)) for chunk in chunks]
-    return [
-        SendTask(rewrite.of_key_groups(key_groups), key_groups, exchange.child(f"{number:06}-{driver}"))
+    exchange = Exchange(folder, uuid.uuid4().hex[:12], len(ranges), len(rewrite.ranges()))
+    tasks = [
+        SendTask(rewrite.of_key_groups(key_groups), key_groups, exchange.file(number))
         for number, key_groups in enumerate(ranges)
     ]
+    return tasks, exchange

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stateferry.errors import DamagedError
 from stateferry.key_groups import KeyGroupRange
-from stateferry.migration import exchange
-from stateferry.migration.exchange import Arrivals
+from stateferry.migration import arrivals, exchange
+from stateferry.migration.arrivals import Arrivals
+from stateferry.migration.exchange import Directory, Exchange
+from stateferry.savepoint.passing_file import PassingFile
 from stateferry.savepoint.rehash import GroupedEntries
 from stateferry.savepoint.storage import Location
 
@@ -47,25 +51,49 @@ def remembered(
         yield one
 
 
+RECEIVERS = (KeyGroupRange(0, 4), KeyGroupRange(5, 5), KeyGroupRange(6, GROUPS - 1))
+
+
+def exchange_of(folder: Path, senders: int, receivers: Sequence[KeyGroupRange] = RECEIVERS) -> Exchange:
+    return Exchange(Location.of(str(folder)), "driver", senders, len(receivers))
+
+
+def send_all(
+    sent: Exchange, entries: Iterable[Iterator[GroupedEntries]], receivers: Sequence[KeyGroupRange] = RECEIVERS
+) -> None:
+    """Does what the senders and the driver do."""
+    with Directory(sent) as directory:
+        for number, one in enumerate(entries):
+            bounds = exchange.send(sent.file(number), one, [receiver.end for receiver in receivers])
+            assert sent.file(number).size() == bounds[-1]
+            directory.add(bounds)
+
+
+def received(sent: Exchange) -> None:
+    for number, key_groups in enumerate(RECEIVERS):
+        with Arrivals(sent, number) as arrivals:
+            for group in key_groups:
+                list(arrivals.entries(group))
+
+
 @pytest.mark.part
 @pytest.mark.parametrize("at_once", [1, 5000, 64 << 20])
 @pytest.mark.parametrize("senders", [0, 1, 5, 200])
 def test_what_was_sent_arrives_by_key_group_and_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, senders: int
 ) -> None:
-    monkeypatch.setattr(exchange, "_AT_ONCE", at_once)
+    for module, name in ((exchange, "_AT_ONCE"), (exchange, "_WRITTEN_AT_ONCE"), (arrivals, "_AT_ONCE")):
+        monkeypatch.setattr(module, name, at_once)
+    monkeypatch.setattr(exchange, "_BLOCK", 64)
     chosen = random.Random(senders)
-    files, truth, lasts = [], Sent(), Sent()
-    for number in range(senders):
-        files.append(Location.of(str(tmp_path / f"{number}")))
-        size = exchange.send(files[-1], remembered(some_entries(chosen, chosen.randrange(20)), truth, lasts))
-        assert files[-1].size() == size
+    sent, truth, lasts = exchange_of(tmp_path, senders), Sent(), Sent()
+    send_all(sent, (remembered(some_entries(chosen, chosen.randrange(20)), truth, lasts) for _ in range(senders)))
     found, found_lasts = Sent(), Sent()
-    for key_groups in (KeyGroupRange(0, 4), KeyGroupRange(5, GROUPS - 1)):
-        with Arrivals(files, key_groups) as arrivals:
+    for number, key_groups in enumerate(RECEIVERS):
+        with Arrivals(sent, number) as arrived:
             for group in key_groups:
                 states = []
-                for state, data, last_start in arrivals.entries(group):
+                for state, data, last_start in arrived.entries(group):
                     found[group, state] = found.get((group, state), b"") + data.tobytes()
                     found_lasts[group, state] = data[last_start:].tobytes()
                     states.append(state)
@@ -74,27 +102,93 @@ def test_what_was_sent_arrives_by_key_group_and_state(
     assert found_lasts == lasts
 
 
-def test_a_file_whose_index_was_cut_or_garbled_is_damage(tmp_path: Path) -> None:
-    file, chosen = Location.of(str(tmp_path / "file")), random.Random(1)
-    exchange.send(file, some_entries(chosen, 3))
-    whole = (tmp_path / "file").read_bytes()
-    count = int.from_bytes(whole[-8:], "little")
-    index = len(whole) - 8 - 40 * count
-    lies = [whole[:-8] + (1 << 40).to_bytes(8, "little"), whole[:-8] + b"\xff" * 8]
-    lies += [whole[:cut] for cut in (0, 5, index, len(whole) - 1)]
-    lies += [whole[:20] + whole[21:]]
-    for parcel in range(count):
-        # Where it starts, where it ends, and where the last of its entries begins.
-        for place in range(index + 40 * parcel + 16, index + 40 * (parcel + 1), 8):
-            wrong = (number.to_bytes(8, "little", signed=True) for number in (-1, 1 << 40, len(whole)))
-            lies += [whole[:place] + number + whole[place + 8 :] for number in wrong]
-    for lie in lies:
-        (tmp_path / "file").write_bytes(lie)
-        with (
-            pytest.raises(DamagedError, match=r"file, offset \d+: expected (an index of|parcels one after another)"),
-            Arrivals([file], KeyGroupRange(0, GROUPS - 1)),
-        ):
-            pass
+@pytest.mark.parametrize("name", ["000001-driver", "directory-driver"])
+def test_each_wrong_byte_is_damage_and_so_is_a_file_that_was_cut(tmp_path: Path, name: str) -> None:
+    chosen, file = random.Random(1), tmp_path / name
+    sent = exchange_of(tmp_path, 3)
+    send_all(sent, (some_entries(chosen, 3) for _ in range(3)))
+    received(sent)
+    whole = file.read_bytes()
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        with pytest.raises(DamagedError, match=rf"{file}.*, offset \d+: expected .*, found (others|another)"):
+            received(sent)
+    for cut in (0, 5, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(DamagedError, match=rf"{file}, offset \d+: expected \d+ more bytes, found the end"):
+            received(sent)
+    file.unlink()
+    with pytest.raises(DamagedError, match=f"{file}: expected a file, found none"):
+        received(sent)
+
+
+@dataclass(slots=True)
+class Reads:
+    """How often files of the exchange were read, how many bytes, and how many files were opened."""
+
+    number: int = 0
+    size: int = 0
+    opened: int = 0
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    counted, open_, readinto = Reads(), Location.open, PassingFile.readinto
+
+    def counting_open(file: Location) -> Any:
+        counted.opened += 1
+        return open_(file)
+
+    def counting_readinto(file: PassingFile, buffer: Any) -> int | None:
+        got = readinto(file, buffer)
+        counted.number += 1
+        counted.size += got or 0
+        return got
+
+    monkeypatch.setattr(Location, "open", counting_open)
+    monkeypatch.setattr(PassingFile, "readinto", counting_readinto)
+    return counted
+
+
+def one_entry_for(groups: Iterable[int]) -> Iterator[GroupedEntries]:
+    """Of two states, ten bytes for each key group."""
+    for state in range(2):
+        there = np.array(list(groups))
+        bounds = np.arange(len(there) + 1) * 10
+        yield GroupedEntries(state, np.zeros(bounds[-1], np.uint8), there, bounds, bounds[:-1])
+
+
+def test_receivers_read_each_byte_once_and_each_pair_costs_two_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Reads
+) -> None:
+    monkeypatch.setattr(exchange, "_BLOCK", 64)
+    monkeypatch.setattr(arrivals, "_MOST_OPEN", 1000)
+    groups, senders = 400, 160
+    receivers = tuple(KeyGroupRange(first, first + 3) for first in range(0, groups, 4))
+    sent = exchange_of(tmp_path, senders, receivers)
+    send_all(sent, (one_entry_for(range(groups)) for _ in range(senders)), receivers)
+    for number, key_groups in enumerate(receivers):
+        with Arrivals(sent, number) as arrived:
+            for group in key_groups:
+                assert sum(len(data) for _, data, _ in arrived.entries(group)) == 2 * senders * 10
+    assert reads.size == sum(file.size() for file in sent.files)
+    # The directory has three blocks. A sender's index is one read, and so are the parcels for a receiver.
+    assert reads.number == len(receivers) * (3 + 2 * senders)
+    assert reads.opened == len(receivers) * (1 + senders)
+
+
+def test_a_sender_that_has_nothing_for_a_receiver_costs_it_nothing(tmp_path: Path, reads: Reads) -> None:
+    """As when max parallelism is doubled: what is in an old key group goes to two of the new ones."""
+    senders = 100
+    receivers = tuple(KeyGroupRange(number, number) for number in range(2 * senders))
+    sent = exchange_of(tmp_path, senders, receivers)
+    send_all(sent, (one_entry_for((number, number + senders)) for number in range(senders)), receivers)
+    for number in range(len(receivers)):
+        with Arrivals(sent, number) as arrived:
+            assert len(list(arrived.entries(number))) == 2
+    assert reads.size == sum(file.size() for file in sent.files)
+    assert reads.number == len(receivers) * 3
+    assert reads.opened == len(receivers) * 2
 
 
 def test_a_sender_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -102,6 +196,7 @@ def test_a_sender_that_fails_leaves_nothing(tmp_path: Path) -> None:
         yield from some_entries(random.Random(1), 3)
         raise DamagedError("more", "the end")
 
+    sent = exchange_of(tmp_path, 1)
     with pytest.raises(DamagedError):
-        exchange.send(Location.of(str(tmp_path / "file")), failing())
+        send_all(sent, [failing()])
     assert list(tmp_path.iterdir()) == []
