@@ -29,9 +29,10 @@ def measure(scale: Scale) -> Iterator[Comparison]:
     canonical, native = bench.source("plain", bench.plain), scale.folder / "native"
     peer = Comparison(f"State Processor API of Flink {state_processor.FLINK}", (bench.peer(canonical),))
     yield peer
-    yield _line("canonical plain → stored, the default", _published(bench, canonical), peer, _goal(bench, 7))
-    snappy = _published(bench, canonical, "--compression", "snappy")
-    yield _line("canonical plain → snappy", snappy, peer, _goal(bench, 7))
+    yield _line("canonical plain → the default", _published(bench, canonical), peer, _goal(bench, 7))
+    for compression in ("stored", "snappy"):
+        done = _published(bench, canonical, "--compression", compression)
+        yield _line(f"canonical plain → {compression}", done, peer)
     as_native(canonical, native)
     shutil.rmtree(canonical)
     yield _line(
@@ -56,7 +57,7 @@ def _goal(bench: Bench, times: float) -> float | None:
     return times if bench.keys in _LARGE else None
 
 
-def _line(what: str, done: Execution, peer: Comparison, times: float | None) -> Comparison:
+def _line(what: str, done: Execution, peer: Comparison, times: float | None = None) -> Comparison:
     line = Comparison(what, (done,))
     line = replace(line, speed=line.faster_than(peer))
     return replace(line, goal=goal(line, times)) if times else line

@@ -249,7 +249,7 @@ class MigrationPlan(PlanModel):
             "Compression",
             "how keyed state is written: compressed by snappy; stored, which is blocks with checksums; none, which "
             "Flink restores several times slower from a local disk; source, which is as in the source; or auto, which "
-            "is snappy for operators that have it in the source, and stored for the others",
+            "is snappy for operators that have it in the source, and for all of a large state, and else stored",
             row=155,
             section=RUN,
             new="auto",

@@ -20,6 +20,9 @@ from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.operator_rewrite import Layout, why_not_distributed
 from stateferry.savepoint.reader import Savepoint
 
+# The new savepoint of a state of maps is two to three times as large, if it isn't compressed.
+_LARGE = 4 << 30
+
 
 def wanted_layout(
     plan: MigrationPlan, source: Savepoint, migrated: Sequence[Operator], native: frozenset[bytes]
@@ -37,7 +40,18 @@ def wanted_layout(
             for operator in chosen
             if plan.operators or why_kept(maximum.of(operator), plan.parallelism) is None
         }
-    return Layout(parallelism, plan.max_parallelism, Compression(plan.compression), native, not_parallel)
+    return Layout(parallelism, plan.max_parallelism, _compression(plan, source), native, not_parallel)
+
+
+def _compression(plan: MigrationPlan, source: Savepoint) -> Compression:
+    """The plan's choice, which by itself compresses a state that is too large for the memory of most machines.
+
+    Then the disk is what a run and the restore wait for, more than for the processor.
+    """
+    keyed = (subtask.keyed for operator in source.metadata.operators for subtask in operator.subtasks)
+    is_large = sum(handle.size for handle in keyed if handle is not None) >= _LARGE
+    chosen = Compression(plan.compression)
+    return Compression.SNAPPY if chosen is Compression.AUTO and is_large else chosen
 
 
 def why_kept(operator: Operator, parallelism: int) -> str | None:

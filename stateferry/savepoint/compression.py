@@ -37,7 +37,7 @@ class Compression(StrEnum):
     reader need not be told which.
     """
 
-    AUTO = "auto"  # snappy if the operator's key groups are framed, else stored
+    AUTO = "auto"  # snappy if the operator's key groups are framed, else stored; all snappy if the state is large
     SNAPPY = "snappy"  # framed, in compressed chunks
     STORED = "stored"  # framed, in stored chunks
     NONE = "none"  # as they are, without checksums

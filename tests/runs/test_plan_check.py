@@ -13,6 +13,7 @@ from stateferry.errors import PlanError, RefusedError, UsageError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration.rules import Contradiction
 from stateferry.migration.staging import file_tasks
+from stateferry.runs import wanted_layout
 from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import ResolvedPlan, TargetContent, contradictions, planned, resolve, target_content
 from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
@@ -248,3 +249,18 @@ def test_a_target_with_anything_else_is_refused_and_left_alone(tmp_path: Path) -
     with pytest.raises(UsageError, match="is a file; a savepoint is a folder"):
         target_content(str(target / "notes.txt"), claimed=False)
     assert sorted(file.name for file in target.iterdir()) == [STATE_FILE, "notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "of_small", "of_large"),
+    [("auto", "auto", "snappy"), ("stored", "stored", "stored"), ("source", "source", "source")],
+)
+def test_a_large_state_is_compressed_unless_the_plan_says_how_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, of_small: str, of_large: str
+) -> None:
+    source = Savepoint.open(str(demo(tmp_path / "demo")))
+    subtasks = [subtask for operator in source.metadata.operators for subtask in operator.subtasks]
+    size = sum(subtask.keyed.size for subtask in subtasks if subtask.keyed is not None)
+    for large, found in ((size + 1, of_small), (size, of_large)):
+        monkeypatch.setattr(wanted_layout, "_LARGE", large)
+        assert resolved(tmp_path / "demo", compression=wanted).layout.compression == found
