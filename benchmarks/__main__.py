@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import (
+    exchanging,
     hashing,
     moving,
     native_nights,
@@ -41,6 +42,7 @@ SUBJECTS: dict[str, Subject] = {
     "native_reading": native_reading.SUBJECT,
     "native_writing": native_writing.SUBJECT,
     "hashing": hashing.SUBJECT,
+    "exchanging": exchanging.SUBJECT,
     "snappy": snappy.SUBJECT,
     "starting": starting.SUBJECT,
     "moving": moving.SUBJECT,

@@ -93,7 +93,7 @@ def snapshots(scale: Scale, ttl: int | None = None) -> tuple[Path, Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed(InProcess):
+class Timed(InProcess):
     """Workers that note the processor seconds of each step's tasks."""
 
     cpu: dict[str, float] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class _Timed(InProcess):
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
         began = time.process_time()
-        done = super(_Timed, self).do(step, work, fn, measure)
+        done = super(Timed, self).do(step, work, fn, measure)
         self.cpu[step] = self.cpu.get(step, 0) + time.process_time() - began
         return done
 
@@ -130,7 +130,7 @@ def night(scale: Scale, source: Path, number: int, ttl: int | None = None) -> Ni
         "operators": [{"operator": OPERATOR, "states": [state]}],
     }
     plan = planned(values)
-    run, workers = Run.create(plan, number), _Timed()
+    run, workers = Run.create(plan, number), Timed()
     in_memory(source)
     with Control(plan.catalog_uri) as control:
         lease = control.acquire(plan.job, plan.run_id)

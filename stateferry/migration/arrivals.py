@@ -2,25 +2,32 @@
 
 A receiver reads its part of the directory, its index in each file that has parcels for it, and then the parcels. Those
 that lie side by side are read at once.
+
+It holds no more than some key groups in memory at a time. If their parcels were small and in many files, each of these
+would be asked for little, and often. Then the receiver first reads all that is for it in one file after the other, and
+sends that to itself, by a temporary file.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from stateferry.errors import DamagedError
-from stateferry.migration.exchange import DIGEST, PARCEL, Exchange, Parcels, digests_of
+from stateferry.migration.exchange import DIGEST, PARCEL, Directory, Exchange, Parcels, digests_of, send_pieces
 from stateferry.migration.kernels import copy_ranges
 from stateferry.savepoint.compression import Buffer
 from stateferry.savepoint.storage import Location, side_by_side
 from stateferry.savepoint.streams import expect
 from stateferry.serializers.walker import Positions
+from stateferry.temporary_folder import task_folder
 
-_AT_ONCE = 32 << 20
+_AT_ONCE = 64 << 20
+_SMALL = 128 << 10
 _MOST_OPEN = 128
 
 
@@ -36,10 +43,16 @@ class Arrivals:
         self._first = self._after = 0
         self._content, self._offsets = np.empty(0, np.uint8), np.empty(0, np.int64)
         self._read_into, self._sorted_into = np.empty(0, np.uint8), np.empty(0, np.uint8)
+        self._temporary: TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Arrivals:
         try:
-            self._read_index()
+            parcels, senders = self._index()
+            if _is_scattered(parcels, senders):
+                parcels, senders = self._relayed(parcels, senders)
+            # The parcels of a state are sorted by sender, then by their place in its file, as they are now.
+            order = np.lexsort((parcels["state"], parcels["key_group"]))
+            self._take(parcels[order], senders[order])
         except BaseException:
             self._close()
             raise
@@ -49,8 +62,14 @@ class Arrivals:
         self._close()
 
     def _close(self) -> None:
+        self._close_files()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _close_files(self) -> None:
         for file in self._opened.values():
             file.close()
+        self._opened.clear()
 
     def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
         """Yields state, entries, and where the last entry begins; entries are valid until the next are asked for."""
@@ -66,16 +85,35 @@ class Arrivals:
             yield int(state), content, int(last - start + self._parcels["last_start"][end - 1])
             at = end
 
-    def _read_index(self) -> None:
+    def _index(self) -> tuple[Parcels, Positions]:
+        """Returns all parcels, by sender and place in its file, and the sender of each."""
         places = list(self._places())
-        folder = self._exchange.folder
-        found = list(side_by_side(folder, self._index_of, places))
-        parcels = np.concatenate([np.empty(0, PARCEL), *found])
+        found = list(side_by_side(self._exchange.folder, self._index_of, places))
         senders = np.repeat([sender for sender, _, _ in places], list(map(len, found))).astype(np.int64)
-        # The parcels of a state are sorted by sender, then by their place in its file, as they are now.
-        order = np.lexsort((parcels["state"], parcels["key_group"]))
-        self._parcels, self._senders = parcels[order], senders[order]
-        self._until = np.append(0, np.cumsum(self._parcels["size"]))
+        return np.concatenate([np.empty(0, PARCEL), *found]), senders
+
+    def _take(self, parcels: Parcels, senders: Positions) -> None:
+        """Makes these the parcels that `_load` loads, in this order."""
+        self._parcels, self._senders = parcels, senders
+        self._until = np.append(0, np.cumsum(parcels["size"]))
+        self._first = self._after = 0
+
+    def _relayed(self, parcels: Parcels, senders: Positions) -> tuple[Parcels, Positions]:
+        self._temporary = TemporaryDirectory(prefix="stateferry-", dir=task_folder())
+        relay = Exchange(Location.of(self._temporary.name), "relay", senders=1, receivers=1)
+        self._take(parcels, senders)
+        with Directory(relay) as directory:
+            directory.add(send_pieces(relay.file(0), self._loaded(), [int(parcels["key_group"].max())]))
+        self._close_files()
+        self._exchange, self._receiver = relay, 0
+        return self._index()
+
+    def _loaded(self) -> Iterator[tuple[Buffer, Parcels]]:
+        while self._after < len(self._parcels):
+            self._load(self._after)
+            pieces = self._parcels[self._first : self._after].copy()
+            pieces["start"] = self._offsets[:-1]
+            yield self._content[: self._offsets[-1]], pieces
 
     def _places(self) -> Iterator[tuple[int, int, int]]:
         """Yields sender, start and end of each index for this receiver."""
@@ -120,7 +158,7 @@ class Arrivals:
                 key_group=int(parcels["key_group"][number]),
             )
         self._content = self._read_into
-        if len(parcels) > 1:
+        if (in_files[1:] < in_files[:-1]).any():
             self._content = self._sorted_into = _as_large(self._sorted_into, size)
             copy_ranges(self._read_into, begins, begins + parcels["size"], np.empty_like(begins), self._content)
         self._offsets = self._until[first : after + 1] - self._until[first]
@@ -128,8 +166,7 @@ class Arrivals:
 
     def _read(self, senders: Positions, starts: Positions, sizes: Positions, places: Positions) -> None:
         """Reads parcels, which are sorted by sender and start, to their places: what lies side by side at once."""
-        is_first = np.append(True, (senders[1:] != senders[:-1]) | (starts[1:] != starts[:-1] + sizes[:-1]))
-        firsts = np.flatnonzero(is_first)
+        firsts = _first_of_runs(senders, starts, sizes)
         bounds = np.append(places[firsts], places[-1] + sizes[-1])
         runs: dict[int, list[tuple[int, int, int]]] = {}
         for number, first in enumerate(firsts.tolist()):
@@ -152,6 +189,20 @@ class Arrivals:
                 self._opened.popitem(last=False)[1].close()
             self._opened[sender] = file.open()
         return self._opened[sender]
+
+
+def _first_of_runs(senders: Positions, starts: Positions, sizes: Positions) -> Positions:
+    """Returns which parcels don't lie behind the one before."""
+    lie_apart = (senders[1:] != senders[:-1]) | (starts[1:] != starts[:-1] + sizes[:-1])
+    return np.flatnonzero(np.append(True, lie_apart)[: len(senders)])
+
+
+def _is_scattered(parcels: Parcels, senders: Positions) -> bool:
+    """Whether the reads would be small if only so much was read at a time as memory shall hold."""
+    size = int(parcels["size"].sum())
+    times = -(-size // _AT_ONCE)
+    runs = len(_first_of_runs(senders, parcels["start"], parcels["size"]))
+    return times > 1 and size < runs * times * _SMALL
 
 
 def _as_large(buffer: Buffer, size: int) -> Buffer:

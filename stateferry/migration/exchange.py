@@ -128,7 +128,12 @@ def digests_of(data: Buffer, starts: Positions, ends: Positions) -> npt.NDArray[
 
 
 def send(file: Location, entries: Iterable[GroupedEntries], last_key_groups: Sequence[int]) -> Positions:
-    """Writes a sender's file for receivers with these last key groups.
+    """Writes a sender's file, for receivers with these last key groups, as `send_pieces` does."""
+    return send_pieces(file, ((one.data, _pieces(one)) for one in entries), last_key_groups)
+
+
+def send_pieces(file: Location, found: Iterable[tuple[Buffer, Parcels]], last_key_groups: Sequence[int]) -> Positions:
+    """Writes a sender's file of pieces, each with entries of one key group and state, which lie in a buffer.
 
     Returns where each receiver's index begins, and the size of the file. The file is on disk, and gets its name, when
     it is complete.
@@ -136,7 +141,7 @@ def send(file: Location, entries: Iterable[GroupedEntries], last_key_groups: Seq
     out = WriteBehind(file)
     try:
         written = np.empty(_WRITTEN_AT_ONCE, np.uint8)
-        parcels = [_write(out, data, pieces, written) for data, pieces in _portions(entries)]
+        parcels = [_write(out, data, pieces, written) for data, pieces in _portions(found)]
         bounds = _write_index(out, np.concatenate([np.empty(0, PARCEL), *parcels]), last_key_groups)
         out.finish()
     finally:
@@ -144,33 +149,30 @@ def send(file: Location, entries: Iterable[GroupedEntries], last_key_groups: Seq
     return bounds
 
 
-def _portions(entries: Iterable[GroupedEntries]) -> Iterator[tuple[Buffer, Parcels]]:
-    """Yields the bytes of many entries, and where in them those of each key group are.
-
-    These are at most `_AT_ONCE` bytes, or those of one `GroupedEntries`.
-    """
+def _portions(found: Iterable[tuple[Buffer, Parcels]]) -> Iterator[tuple[Buffer, Parcels]]:
+    """Yields pieces of at most `_AT_ONCE` bytes together, or those of one buffer."""
     buffer, size = np.empty(_AT_ONCE, np.uint8), 0
     gathered: list[Parcels] = []
-    for one in entries:
-        if size + len(one.data) > len(buffer):
+    for data, pieces in found:
+        if size + len(data) > len(buffer):
             if gathered:
                 yield buffer, np.concatenate(gathered)
             gathered, size = [], 0
-        if len(one.data) > len(buffer):
-            yield one.data, _pieces(one, 0)
+        if len(data) > len(buffer):
+            yield data, pieces
         else:
-            # A transform may use the buffer of these entries again.
-            buffer[size : size + len(one.data)] = one.data
-            gathered.append(_pieces(one, size))
-            size += len(one.data)
+            # Whoever found them may use the buffer again.
+            buffer[size : size + len(data)] = data
+            pieces["start"] += size
+            gathered.append(pieces)
+            size += len(data)
     if gathered:
         yield buffer, np.concatenate(gathered)
 
 
-def _pieces(entries: GroupedEntries, start: int) -> Parcels:
-    """Returns where the entries of each key group are if they all begin at `start`."""
+def _pieces(entries: GroupedEntries) -> Parcels:
     pieces = np.zeros(len(entries.key_groups), PARCEL)
-    pieces["start"] = start + entries.bounds[:-1]
+    pieces["start"] = entries.bounds[:-1]
     pieces["size"] = np.diff(entries.bounds)
     pieces["last_start"] = entries.last_starts - entries.bounds[:-1]
     pieces["key_group"], pieces["state"] = entries.key_groups, entries.state

@@ -78,10 +78,12 @@ def received(sent: Exchange) -> None:
 
 @pytest.mark.part
 @pytest.mark.parametrize("at_once", [1, 5000, 64 << 20])
+@pytest.mark.parametrize("small", [0, 64 << 20])
 @pytest.mark.parametrize("senders", [0, 1, 5, 200])
 def test_what_was_sent_arrives_by_key_group_and_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, senders: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, small: int, senders: int
 ) -> None:
+    monkeypatch.setattr(arrivals, "_SMALL", small)
     for module, name in ((exchange, "_AT_ONCE"), (exchange, "_WRITTEN_AT_ONCE"), (arrivals, "_AT_ONCE")):
         monkeypatch.setattr(module, name, at_once)
     monkeypatch.setattr(exchange, "_BLOCK", 64)
@@ -175,6 +177,22 @@ def test_receivers_read_each_byte_once_and_each_pair_costs_two_reads(
     # The directory has three blocks. A sender's index is one read, and so are the parcels for a receiver.
     assert reads.number == len(receivers) * (3 + 2 * senders)
     assert reads.opened == len(receivers) * (1 + senders)
+
+
+def test_a_receiver_that_holds_only_a_part_in_memory_reads_no_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Reads
+) -> None:
+    monkeypatch.setattr(arrivals, "_AT_ONCE", 20_000)
+    monkeypatch.setattr(exchange, "_AT_ONCE", 20_000)
+    groups, senders = 50, 300
+    sent = exchange_of(tmp_path, senders, (KeyGroupRange(0, groups - 1),))
+    send_all(sent, (one_entry_for(range(groups)) for _ in range(senders)), (KeyGroupRange(0, groups - 1),))
+    with Arrivals(sent, 0) as arrived:
+        for group in range(groups):
+            assert sum(len(data) for _, data, _ in arrived.entries(group)) == 2 * senders * 10
+    # 300,000 bytes in portions of 20,000: each of 15 is read in 15 parts from the temporary file.
+    assert reads.number < 1 + 2 * senders + 2 + 16 * 16
+    assert reads.size < 3 * sum(file.size() for file in sent.files)
 
 
 def test_a_sender_that_has_nothing_for_a_receiver_costs_it_nothing(tmp_path: Path, reads: Reads) -> None:
