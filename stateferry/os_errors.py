@@ -41,8 +41,8 @@ _STAYS = re.compile(
 )
 # Whoever gives credentials for some hours renews them.
 _EXPIRED = re.compile(r"expired.?token|token.{0,20}expired", re.IGNORECASE)
-# S3 answers so to an expired token, too; the answer to a HEAD has no text that says more.
-_HEAD_REFUSED = re.compile(r"\(http status 400\) during Head", re.IGNORECASE)
+# S3 answers so to an expired token, too. The answer to a HEAD has no text that says more, that of another may be lost.
+_WORDLESS = re.compile(r"\(http status 400\) during (?:Head|\w+ operation:\s*$)", re.IGNORECASE)
 # If the answer to the end of an upload was lost, the driver asks again, and the store knows no such upload any more.
 _UPLOAD_LOST = re.compile(r"no.?such.?upload|\(http status 40[04]\) during CompleteMultipartUpload", re.IGNORECASE)
 
@@ -58,7 +58,7 @@ def may_pass(error: Exception) -> bool:
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
         return False
     text = str(error)
-    if any(known.search(text) for known in (_UPLOAD_LOST, _EXPIRED, _HEAD_REFUSED)):
+    if any(known.search(text) for known in (_UPLOAD_LOST, _EXPIRED, _WORDLESS)):
         return True
     return _PASSES.search(text) is not None and _STAYS.search(text) is None
 
@@ -73,7 +73,7 @@ def told(error: Exception, place: str = "", what: str = "reached") -> Stateferry
     reason = in_short(error).removeprefix(f"{where}: ")
     if named and named != where:
         reason = f"{named}: {reason}"
-    if _HEAD_REFUSED.search(reason):
+    if _WORDLESS.search(reason):
         reason += " Its credentials may have expired"
     kind = PassingError if may_pass(error) else StateferryError
     return kind(f"{where} can't be {what}: {reason}" if where else reason)

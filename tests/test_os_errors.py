@@ -45,6 +45,8 @@ FULL, UNREADABLE = "/dev/full", "/proc/self/mem"
         (OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body."), False),
         (OSError("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation"), False),
         (OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response body."), True),
+        (OSError("AWS Error UNKNOWN (HTTP status 400) during GetObject operation: "), True),
+        (OSError("AWS Error UNKNOWN (HTTP status 400) during GetObject operation: The range is malformed."), False),
         (
             OSError("AWS Error UNKNOWN (HTTP status 400) during CompleteMultipartUpload operation: Unable to parse"),
             True,
@@ -197,6 +199,7 @@ def test_each_has_its_exit_code(
     assert ends in said
 
 
-def test_expired_credentials_are_named_where_the_store_does_not_say_so() -> None:
-    error = OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response body.")
-    assert str(told(error, "s3://b/a")).endswith("No response body. Its credentials may have expired")
+@pytest.mark.parametrize("answer", ["HeadObject operation: No response body.", "GetObject operation:"])
+def test_expired_credentials_are_named_where_the_store_does_not_say_so(answer: str) -> None:
+    error = OSError(f"AWS Error UNKNOWN (HTTP status 400) during {answer}\n")
+    assert str(told(error, "s3://b/a")).endswith(f"{answer} Its credentials may have expired")
