@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.errors import DamagedError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.migration import arrivals, exchange
 from stateferry.migration.arrivals import Arrivals
 from stateferry.migration.exchange import Directory, Exchange
+from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.passing_file import PassingFile
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.rehash import GroupedEntries
 from stateferry.savepoint.storage import Location
+from tests.support.rewriting import rewrite
 
 GROUPS = 12
 # By key group and state.
@@ -218,3 +222,23 @@ def test_a_sender_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(DamagedError):
         send_all(sent, [failing()])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_new_savepoint_is_the_same_however_little_is_held_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = str(tmp_path / "source")
+    write_demo_savepoint(source, DemoState(200, 20, 0.5, None, 1, parallelism=3, max_parallelism=16, seed=1))
+    written = []
+    for name in ("plenty", "little"):
+        if name == "little":
+            for module in (exchange, arrivals):
+                monkeypatch.setattr(module, "_AT_ONCE", 3000)
+            monkeypatch.setattr(arrivals, "_SMALL", 64 << 20)
+        rewrite(Savepoint.open(source), str(tmp_path / name), Layout(max_parallelism=23))
+        files = (tmp_path / name).iterdir()
+        written.append({file.name: file.read_bytes() for file in files if file.name != "_metadata"})
+    plenty, little = written
+    assert len(plenty) >= 3
+    assert plenty == little
