@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stateferry.durations import MILLISECONDS_PER_UNIT
+from stateferry.errors import PassingError
 from stateferry.runs.facts import Claim
 from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run, RunSummary, runs_of
@@ -135,7 +136,7 @@ class Cleaning:
         """Removes old drafts: no reader uses them, and writing drafts needs the lease, which the cleaning has now."""
         places = {one.record.target for one in self.control.history(self.job)}
         places |= {run.plan.target for run in staying if run.plan and not run.plan.rehearse}
-        for draft in (draft for place in sorted(places) for draft in drafts(Location.of(place))):
+        for draft in (draft for place in sorted(places) for draft in _drafts_if_reached(place)):
             if draft.modified_at() + self.rule.younger_than_ms <= self.now:
                 size = draft.size()
                 if not self.dry_run:
@@ -183,6 +184,14 @@ class Cleaning:
                 for table, snapshot in one.record.tables.items():
                     found.setdefault(table, set()).add(snapshot)
         return found
+
+
+def _drafts_if_reached(place: str) -> list[Location]:
+    try:
+        return drafts(Location.of(place))
+    except PassingError:
+        # The HDFS of an earlier target may be gone. If it isn't, the next cleaning finds them.
+        return []
 
 
 def _place(name: str) -> str:

@@ -16,6 +16,7 @@ import pytest
 from stateferry.cli import main
 from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import DAMAGED_OR_REFUSED, MAY_PASS
+from stateferry.runs.cleaning import _drafts_if_reached
 from stateferry.savepoint import hdfs as driver
 from stateferry.savepoint.file_names import METADATA, drafts
 from stateferry.savepoint.reader import Savepoint
@@ -51,6 +52,12 @@ def test_cleaning_removes_drafts_of_killed_writers(area: Area, capsys: pytest.Ca
     assert main(["clean", "--older-than", "0s"]) == 0
     assert f"removed draft {area.at('target')}/{killed}" in capsys.readouterr().out
     assert drafts(Location.of(area.at("target"))) == []
+
+
+def test_no_drafts_are_found_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The HDFS of an earlier target may be gone; cleaning goes on."""
+    monkeypatch.setattr(driver, "_PATIENCE_SECONDS", 0.5)
+    assert _drafts_if_reached(f"hdfs://{LOOPBACK}:{free_port()}/target") == []
 
 
 @on_hdfs
