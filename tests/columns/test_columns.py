@@ -56,7 +56,15 @@ from stateferry.serializers.types import (
 )
 from stateferry.serializers.walker import least_size
 from stateferry.values import java_text, values
-from stateferry.values.java_values import Instant, LocalDate, LocalDateTime, LocalTime, PojoValue, SqlTimestamp
+from stateferry.values.java_values import (
+    Instant,
+    LocalDate,
+    LocalDateTime,
+    LocalTime,
+    OptionValue,
+    PojoValue,
+    SqlTimestamp,
+)
 from tests.support.naive import flink_types, values_of
 
 Positions = npt.NDArray[np.int64]
@@ -127,9 +135,10 @@ def expected(type_: FlinkType, value: Any) -> Any:
         case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
             return [expected(element, item) for item in value]
         case MapType(key, item):
-            if any(each is None or key in SILENT for each, _ in value):
+            keys = [expected(key, each) for each, _ in value]
+            if None in keys:
                 unrepresentable()
-            return [(expected(key, each), expected(item, other)) for each, other in value]
+            return [(each, expected(item, other)) for each, (_, other) in zip(keys, value, strict=True)]
         case TupleType(fields):
             return {f"f{at}": expected(field, item) for at, (field, item) in enumerate(zip(fields, value, strict=True))}
         case RowType(fields, has_kind):
@@ -252,6 +261,7 @@ TYPED_VALUES = TYPES.flatmap(lambda type_: st.tuples(st.just(type_), st.lists(va
 
 
 @given(TYPED_VALUES, st.binary(max_size=3))
+@example((MapType(OptionType(Scalar.LONG), Scalar.LONG), [[(OptionValue(None, False), 1)]]), b"")
 def test_columns_hold_what_single_values_are(drawn: tuple[FlinkType, list[Any]], gap: bytes) -> None:
     type_, items = drawn
     parts = [values.encode(type_, item) for item in items]
