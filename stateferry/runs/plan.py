@@ -389,6 +389,21 @@ class MigrationPlan(PlanModel):
             if_empty="a quarter, and not many more than in the last green run",
         ),
     ] = None
+    # None allows the usual share, which `name_guard` describes.
+    accept_empty: Annotated[
+        Share | None,
+        BeforeValidator(valid_share),
+        ADDED,
+        Option(
+            Kind.SHARE,
+            "Accept without rows",
+            "the share of the keys flagged as moved that may have no rows in the new state, because the job has "
+            "emptied their maps or the rows have expired, such as 10%; 100% says that the names of all states are "
+            "right",
+            row=102,
+            if_empty="5%, if no other state has their rows",
+        ),
+    ] = None
     clock_tolerance_ms: Annotated[
         Milliseconds,
         BeforeValidator(valid_milliseconds),
@@ -498,6 +513,7 @@ class MigrationPlan(PlanModel):
             "drop_unrepresentable_nulls": self.drop_unrepresentable_nulls,
             "on_contradiction": self.on_contradiction != "stop",
             "accept_expired": self.accept_expired is not None and not self.state_ttls,
+            "accept_empty": self.accept_empty is not None,
             "lazy": self.lazy,
             "share": self.share is not None,
             "budget": self.budget_ms is not None,
