@@ -40,6 +40,7 @@ from stateferry.runs.facts import (
     FACTS_OF,
     OF_TABLES,
     Advance,
+    NothingToDo,
     SnapshotFacts,
     Step,
     TablesFacts,
@@ -232,8 +233,9 @@ class StepOperator(SparkSubmitOperator):
         return said
 
     def _nothing_to_do(self, context: Context, run: Run) -> None:
+        kept = run.facts(NothingToDo)
         migrated = "" if run.plan.rescales_only else "migrated already, and "
-        why = f"nothing to do: the savepoint is {migrated}in the wanted layout"
+        why = printable(kept.reason) if kept else f"nothing to do: the savepoint is {migrated}in the wanted layout"
         if request_of(context).stops_job:
             # If the job was stopped for this run, a failure makes a later task start it again.
             raise refusal(why)

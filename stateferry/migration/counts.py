@@ -36,14 +36,16 @@ class InventoryCounts(StateCounts):
     """The counts of a state before anything is written.
 
     `flagged` keys are those whose flag is set and alive. Of these, some have rows in the new state, expired or not, and
-    some have none, nor a blob that becomes rows. `rows_without_flag` are keys with rows and with neither flag nor blob.
-    All of these are counted only if the savepoint has the flag state. `flags_not_set` are false or have expired.
+    some have none, nor a blob that becomes rows. These may be `flagged_for_another` state that shares the flag, and has
+    rows of them. `rows_without_flag` are keys with rows and with neither flag nor blob. All of these are counted only
+    if the savepoint has the flag state. `flags_not_set` are false or have expired.
     """
 
     unrepresentable_nulls: int = 0
     flagged: int = 0
     flagged_with_rows: int = 0
     flagged_without_rows: int = 0
+    flagged_for_another: int = 0
     rows_without_flag: int = 0
     flags_not_set: int = 0
 

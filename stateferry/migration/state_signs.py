@@ -16,7 +16,7 @@ import pyarrow as pa
 from stateferry.migration.counts import InventoryCounts, StateSigns
 from stateferry.migration.key_hashes import NO_HASHES, members
 from stateferry.migration.rules import Contradiction, Rules
-from stateferry.migration.sections import keys_of, live_blob_keys, parse_rows, set_flag_keys
+from stateferry.migration.sections import MapRows, keys_of, live_blob_keys, parse_rows, set_flag_keys
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState, StateKind
@@ -76,20 +76,30 @@ def possible_flags(legacy: KeyedState, states: Mapping[str, KeyedState]) -> froz
 class SignsOfGroup:
     """What one key group shows for one rule; it keeps 16 bytes for each living key of each state.
 
-    `flag` is the flag state if the savepoint has it.
+    `flag` is the flag state if the savepoint has it. `sharing` are other rules with this flag, by their new states.
     """
 
     rules: Rules
     rivals: Rivals
     flag: KeyedState | None
+    sharing: Mapping[str, Rules] = field(default_factory=dict)
     _keys: dict[str, list[pa.Array]] = field(default_factory=dict)
     _with_any_row: list[pa.Array] = field(default_factory=list)
+    _with_shared_row: list[pa.Array] = field(default_factory=list)
     _unset: int = 0
 
     @classmethod
     def all_of(cls, several: Sequence[Rules], states: Mapping[str, KeyedState]) -> list[SignsOfGroup]:
         """One for each rule for which there is something to count; `states` are all of the operator by name."""
-        made = (cls(rules, rivals_of(rules, states), states.get(rules.flag_name or "")) for rules in several)
+        made = (
+            cls(
+                rules,
+                rivals_of(rules, states),
+                states.get(rules.flag_name or ""),
+                {one.new_name: one for one in several if one is not rules and one.flag_name == rules.flag_name},
+            )
+            for rules in several
+        )
         return [one for one in made if one.flag is not None or one.rivals]
 
     def meet(self, state: KeyedState, section: Section) -> None:
@@ -99,15 +109,15 @@ class SignsOfGroup:
             rows = parse_rows(section, rules)
             self._add(name, rows.live_keys())
             if name == rules.new_name:
-                # An expired row, too, says that the job has moved the key to this state.
-                every = rows if rows.live.all() else replace(rows, live=np.ones_like(rows.live))
-                self._with_any_row.append(every.live_keys())
+                self._with_any_row.append(_with_any(rows))
         elif name == rules.legacy.name or name in self.rivals.legacies:
             self._add(name, live_blob_keys(section, rules))
         elif name == rules.flag_name or name in self.rivals.flags:
             keys = set_flag_keys(section, state, rules)
             self._unset += len(section) - len(keys) if name == rules.flag_name else 0
             self._add(name, keys)
+        if name in self.sharing and self.flag is not None:
+            self._with_shared_row.append(_with_any(parse_rows(section, self.sharing[name])))
 
     def _add(self, name: str, keys: pa.Array) -> None:
         self._keys.setdefault(name, []).append(keys)
@@ -139,6 +149,7 @@ class SignsOfGroup:
         met.flagged += len(flagged)
         met.flagged_with_rows += int(members(flagged, with_any_row).sum())
         met.flagged_without_rows += len(without)
+        met.flagged_for_another += int(members(without, _joined(self._with_shared_row)).sum())
         met.rows_without_flag += len(unflagged)
         met.flags_not_set += self._unset
         return signs, {WITHOUT_ROWS: without, WITHOUT_FLAG: unflagged}
@@ -172,6 +183,11 @@ class SignsOfGroup:
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     """Returns the keys of all parts, each once."""
     return pa.concat_arrays([NO_HASHES, *parts]).unique()
+
+
+def _with_any(rows: MapRows) -> pa.Array:
+    """Returns the keys with a row; an expired one, too, says that the job has moved the key to this state."""
+    return (rows if rows.live.all() else replace(rows, live=np.ones_like(rows.live))).live_keys()
 
 
 def _left(keys: pa.Array, without: pa.Array) -> pa.Array:

@@ -172,7 +172,8 @@ class FlaggedKeys:
     """The keys that the job has moved itself, by the flag state that the plan names for a legacy state.
 
     Of the `flagged` keys, some have rows in the new state, expired or not, and some have none, nor a blob that becomes
-    rows. Other keys have rows `without_flag` and without a blob. Some keys of the last two are named.
+    rows; these may be `for_another` state that shares the flag. Other keys have rows `without_flag` and without a blob.
+    Some keys of both kinds are named.
     """
 
     operator: str
@@ -182,6 +183,7 @@ class FlaggedKeys:
     flagged: int
     with_rows: int
     without_rows: int
+    for_another: int
     without_flag: int
     named_without_rows: tuple[str, ...] = ()
     named_without_flag: tuple[str, ...] = ()
@@ -189,12 +191,13 @@ class FlaggedKeys:
     @property
     def line(self) -> str:
         """The counts in words."""
-        without_flag = f"{self.without_flag:,} {noun(self.without_flag, 'key')} with rows "
+        rows, have = noun(self.without_flag, "key"), noun(self.without_flag, "has", "have")
+        shared = f", {self.for_another:,} of them with rows in another state of this flag" if self.for_another else ""
         return (
             f"{self.state}: {self.flagged:,} {noun(self.flagged, 'key is', 'keys are')} flagged by {self.flag}: "
             f"{self.with_rows:,} with rows in {self.new}, {self.without_rows:,} with "
-            f"none{_such_as(self.named_without_rows)}; {without_flag}{noun(self.without_flag, 'has', 'have')} neither "
-            f"flag nor blob{_such_as(self.named_without_flag)}"
+            f"none{shared}{_such_as(self.named_without_rows)}; {self.without_flag:,} {rows} with rows {have} "
+            f"neither flag nor blob{_such_as(self.named_without_flag)}"
         )
 
 
@@ -383,6 +386,15 @@ class StagedAccounts(RunFacts):
     name: ClassVar[str] = "accounts"
 
     states: tuple[StagedAccount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo(RunFacts):
+    """The run had nothing to do, and why; earlier versions didn't keep it."""
+
+    name: ClassVar[str] = "nothing_to_do"
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,14 +50,14 @@ def name_errors(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[Reject
 def errors_of(one: ResolvedOperator, inventory: Inventory, accepted: float | None) -> Iterator[RejectedError]:
     """Yields what the keys of one operator say against its names, with this accepted share."""
     found = [_Evidence.of(one, rules, inventory) for rules in one.rules]
+    wrong: list[str] = []
     for evidence in found:
-        for reason in (*evidence.without_rows(accepted), *(evidence.alike() if accepted != 1 else ())):
-            yield WrongStateError(f"state {evidence.where}: {reason}")
-        if unnamed := evidence.unnamed_flag():
-            yield unnamed
-    for first, second in combinations(found, 2) if accepted != 1 else ():
-        if reason := first.exchanged_with(second):
-            yield WrongStateError(f"operator {one.operator.label}: {reason}")
+        wrong += list(evidence.without_rows(accepted)) or list(evidence.alike() if accepted != 1 else ())
+    if accepted != 1:
+        wrong += [reason for pair in combinations(found, 2) if (reason := pair[0].exchanged_with(pair[1]))]
+    if wrong:
+        yield WrongStateError("\n".join(wrong))
+    yield from (unnamed for evidence in found if (unnamed := evidence.unnamed_flag()) is not None)
 
 
 def flagged_keys(resolved: ResolvedPlan, inventory: Inventory) -> tuple[FlaggedKeys, ...]:
@@ -118,6 +118,7 @@ class _Evidence:
             self.met.flagged,
             self.met.flagged_with_rows,
             self.met.flagged_without_rows,
+            self.met.flagged_for_another,
             self.met.rows_without_flag,
             tuple(self.named.get(WITHOUT_ROWS, ())),
             tuple(self.named.get(WITHOUT_FLAG, ())),
@@ -125,7 +126,10 @@ class _Evidence:
 
     def without_rows(self, accepted: float | None) -> Iterator[str]:
         """Yields why so many flagged keys without rows can't be right."""
-        flagged, lacking, new = self.met.flagged, self.met.flagged_without_rows, self.rules.new_name
+        met, new = self.met, self.rules.new_name
+        flagged = met.flagged
+        # A flag that several states share is set for the keys of each of them.
+        lacking = met.flagged_without_rows - (met.flagged_for_another if met.flagged_with_rows else 0)
         if not lacking or (accepted is not None and lacking <= accepted * flagged):
             return
         others = [name for name in self.rivals.maps - self.planned if self.sign(name).lacking]
@@ -139,8 +143,8 @@ class _Evidence:
             has = f"{new} has rows of none of them"
         such_as = f", such as {_listed(texts)}" if (texts := self.named.get(WITHOUT_ROWS, ())) else ""
         yield (
-            f"{flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as moved by {self.rules.flag_name}, but "
-            f"{has}{such_as}. {self._suggested(others)}Nothing has been written. Correct the names (--new-state, "
+            f"state {self.where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as moved by "
+            f"{self.rules.flag_name}, but {has}{such_as}. {self._suggested(others)}Nothing has been written. Correct the names (--new-state, "
             "--flag-state). If the job has emptied these maps, or their rows have expired, allow it: --accept-empty "
             f"{percent_at_least(lacking / flagged)}"
         )
@@ -159,14 +163,16 @@ class _Evidence:
         for name in sorted(self.rivals.maps - self.planned):
             if self._is_rather_new(name):
                 yield (
-                    f"{name}, a MapState of the same types, looks like the state to which the job moves its maps: it "
+                    f"state {self.where}: {name}, a MapState of the same types, looks like the state to which the job "
+                    f"moves its maps: it "
                     f"{_keys_of(self.sign(name))}. {new} {self._as_it_is(new)}. Did you mean --new-state {name}? "
                     f"{_MEANT}"
                 )
         for name in sorted(self.rivals.legacies - self.planned):
             if self._is_rather_legacy(name):
                 yield (
-                    f"{name}, a ValueState of the same types, looks like the state that is migrated: it has "
+                    f"state {self.where}: {name}, a ValueState of the same types, looks like the state that is "
+                    f"migrated: it has "
                     f"{_number(self.sign(name).keys, 'blob')}, {self.sign(name).not_moved:,} of them of keys that the "
                     f"job has moved to {new}. {legacy} {self._as_it_is(legacy)}. Did you mean --legacy-state {name}? "
                     f"{_MEANT}"
@@ -218,9 +224,9 @@ class _Evidence:
         if exchanged <= as_planned:
             return ""
         return (
-            f"{mine.legacy.name} and {others.legacy.name} seem to be exchanged: of their flagged keys {as_planned:,} "
-            f"have rows in {mine.new_name} and {others.new_name}, as the plan names them, and {exchanged:,} the other "
-            f"way round. Exchange the new states or the flags. {_MEANT}"
+            f"operator {self.one.operator.label}: {mine.legacy.name} and {others.legacy.name} seem to be exchanged: of "
+            f"their flagged keys {as_planned:,} have rows in {mine.new_name} and {others.new_name}, as the plan names "
+            f"them, and {exchanged:,} the other way round. Exchange the new states or the flags. {_MEANT}"
         )
 
 

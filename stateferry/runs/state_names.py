@@ -42,7 +42,7 @@ def not_migrated_before(
     if not others or _was_published(plan, operator, legacy, new):
         return
     yield (
-        f"operator {operator.label} has no keyed state {legacy!r}, and that it was migrated before isn't sure: "
+        f"operator {operator.label} has no keyed state {legacy!r}, and nothing shows that it was migrated before: "
         f"{', '.join(others)} may have been meant.{did_you_mean(legacy, others)} There are: {', '.join(states)}. If "
         f"{legacy} was migrated, leave it out of the plan"
     )
