@@ -17,7 +17,7 @@ from stateferry.migration.blob_times import BlobTimes
 from stateferry.migration.counts import InventoryCounts, StateSigns
 from stateferry.migration.inventory import CopiedFilesTask, Inventory, InventoryTask
 from stateferry.migration.rules import Rules
-from stateferry.migration.state_signs import rivals_of
+from stateferry.migration.state_signs import watched
 from stateferry.savepoint.chunks import FilePart
 from stateferry.savepoint.metadata import NativeHandle
 from stateferry.savepoint.native_difference import EarlierPart, difference
@@ -83,8 +83,7 @@ class ChangedKeysTask:
         ids = {state.name: number for number, state in enumerate(file.header.states)}
         groups: list[frozenset[int]] = []
         for rules in self.all.rules:
-            rivals = rivals_of(rules, self.all.states)
-            named = {rules.legacy.name, rules.new_name, rules.flag_name, *rivals.flags, *rivals.maps, *rivals.legacies}
+            named = {rules.legacy.name, *watched(rules, self.all.states)}
             together = {ids[name] for name in named if name in ids}
             # Two legacy states may share a flag, or a rival.
             for other in [group for group in groups if group & together]:
@@ -103,17 +102,18 @@ def take_changes(task: ChangedKeysTask | CopiedFilesTask) -> InventoryChange | N
 def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> bool:
     """Whether all that depends on the time follows from the timestamps of the blobs, which the inventory has.
 
-    It doesn't if another state has entries with timestamps, or if there are flags, with timestamps or without. So it
-    doesn't as soon as the job has begun to move keys: then who wins between blob, flag and rows depends on the time,
-    too.
+    It doesn't if another state has entries with timestamps, or if the flag has any entry, or a state that could be
+    meant. So it doesn't as soon as the job has begun to move keys: then who wins between blob, flag and rows depends on
+    the time, too.
     """
     entries: Counter[tuple[str, str]] = Counter()
     for (operator, state, _), count in inventory.entries.items():
         entries[operator, state] += count
     aging = {(task.operator, name) for task in tasks for name, state in task.states.items() if state.ttl}
-    flags = {(task.operator, rules.flag_name or "") for task in tasks for rules in task.rules if rules.legacy.ttl}
-    if any(entries[flag] for flag in flags):
-        return False
+    for task in tasks:
+        for rules in task.rules:
+            if rules.legacy.ttl and any(entries[task.operator, name] for name in watched(rules, task.states)):
+                return False
     found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
     return all(times.complete and len(times) == entries[state] for state, times in found.items())
 
@@ -184,4 +184,7 @@ class EarlierInventory:
         made.ages[*state, state[1]] = ages
         if len(times) or state in made.met:
             made.met[state] = met
+        if (place := (*state, state[1])) in made.signs:
+            # All other states in which the signs look have no entry, or the caller reads everything.
+            made.signs[place] = StateSigns(met.blobs - met.blobs_expired)
         return True

@@ -55,6 +55,18 @@ def rivals_of(rules: Rules, states: Mapping[str, KeyedState]) -> Rivals:
     )
 
 
+def watched(rules: Rules, states: Mapping[str, KeyedState]) -> set[str]:
+    """Returns the names of all states but the legacy state on which the signs of a rule depend."""
+    rivals = rivals_of(rules, states)
+    return {
+        rules.new_name,
+        *([rules.flag_name] if rules.flag_name else ()),
+        *rivals.flags,
+        *rivals.maps,
+        *rivals.legacies,
+    }
+
+
 def could_become(legacy: KeyedState, state: KeyedState) -> bool:
     """Whether the state is a map state of the types that the legacy state becomes."""
     if state.kind is not StateKind.MAP or state.user_key is None or state.value is None:
@@ -131,7 +143,8 @@ class SignsOfGroup:
         flagged, blobs, rows = self._of(rules.flag_name), self._of(rules.legacy.name), self._of(rules.new_name)
         with_any_row = _joined(self._with_any_row)
         signs: dict[str, StateSigns] = {}
-        for name in self._keys:
+        # The keys that were moved count for a legacy state, too, whose blobs are not in this key group.
+        for name in {*self._keys, rules.legacy.name, *rivals.legacies}:
             keys = self._of(name)
             if name == rules.new_name or name in rivals.maps:
                 signs[name] = _of_map(keys, flagged, blobs, with_any_row)

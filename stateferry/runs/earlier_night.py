@@ -67,7 +67,8 @@ class Counted(RunFacts):
         met = {f"{operator}/{state}": counts for (operator, state), counts in inventory.met.items()}
         signs: dict[str, dict[str, StateSigns]] = {}
         for (operator, legacy, state), found in inventory.signs.items():
-            signs.setdefault(f"{operator}/{legacy}", {})[state] = found
+            if found != StateSigns():
+                signs.setdefault(f"{operator}/{legacy}", {})[state] = found
         return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met, signs)
 
     def to_inventory(self, read: BytesRead, times: Mapping[str, BlobTimes]) -> EarlierInventory:

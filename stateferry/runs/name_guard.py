@@ -144,8 +144,9 @@ class _Evidence:
         such_as = f", such as {_listed(texts)}" if (texts := self.named.get(WITHOUT_ROWS, ())) else ""
         yield (
             f"state {self.where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as moved by "
-            f"{self.rules.flag_name}, but {has}{such_as}. {self._suggested(others)}Nothing has been written. Correct the names (--new-state, "
-            "--flag-state). If the job has emptied these maps, or their rows have expired, allow it: --accept-empty "
+            f"{self.rules.flag_name}, but {has}{such_as}. {self._suggested(others)}Nothing has been written. Correct "
+            "the names (--new-state, --flag-state). If the job has emptied these maps, or their rows have expired, "
+            "allow it: --accept-empty "
             f"{percent_at_least(lacking / flagged)}"
         )
 
