@@ -21,6 +21,14 @@ class Contradiction(Enum):
     ROWS = "rows"
 
 
+class Nulls(Enum):
+    """What becomes of null values that the value's serializer can't write; with `STOP` the snapshot may refuse them."""
+
+    STOP = "stop"
+    KEEP = "keep"
+    DROP = "drop"
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan.
@@ -36,7 +44,7 @@ class Rules:
     ttl: int | None
     now: int
     keep_expired: bool = False
-    drop_unrepresentable_nulls: bool = False
+    nulls: Nulls = Nulls.STOP
     on_contradiction: Contradiction = Contradiction.STOP
     no_flag: bool = False
     chosen: Chosen | None = None
@@ -61,6 +69,19 @@ class Rules:
         """Whether expired entries are left out."""
         return self.ttl is not None and not self.keep_expired
 
+    @property
+    def writes_nulls(self) -> bool:
+        """Whether the value's serializer can write null."""
+        return null_under_ttl(self.map_type.value) is not None
+
+    @property
+    def leaves_out_nulls(self) -> bool:
+        """Whether entries with a null that the value's serializer can't write become no rows.
+
+        Without time to live the flag before the value says that it is null. With it the serializer must.
+        """
+        return (self.legacy.ttl or self.nulls is Nulls.DROP) and not self.writes_nulls
+
 
 @dataclass(frozen=True, slots=True)
 class ToldTtl:
@@ -82,6 +103,10 @@ class LeftoverBlobsError(RejectedError):
 
 class NullsCannotBeKeptError(RejectedError):
     """Entries have a null that the new state can't hold."""
+
+
+class NullsNeedAWordError(RejectedError):
+    """Entries have a null with which the new job can do less than the old one, and the plan has no rule for them."""
 
 
 def null_under_ttl(value: FlinkType) -> bytes | None:

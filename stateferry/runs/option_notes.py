@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 
 from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import Inventory
-from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.migration.rules import Contradiction, Rules
 from stateferry.migration.unnamed_flags import possible_flags
 from stateferry.quantities import noun
 from stateferry.runs.cleanup_promise import unkept_promises
 from stateferry.runs.expiry_guard import needless
+from stateferry.runs.null_values import null_notes
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, StatePlan
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds
@@ -198,13 +199,4 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
             yield f"{option} had no effect: no legacy state has a flag state"
         elif not met(lambda counts: counts.contradictions):
             yield f"{option} had no effect: no key is flagged as migrated and still has a blob"
-    if plan.drop_unrepresentable_nulls:
-        option = "--drop-unrepresentable-nulls"
-        if all(_can_keep_nulls(rules) for _, rules in every):
-            yield f"{option} had no effect: each new state can hold null values"
-        elif not met(lambda counts: counts.unrepresentable_nulls):
-            yield f"{option} had no effect: no entry has a null value that its new state can't hold"
-
-
-def _can_keep_nulls(rules: Rules) -> bool:
-    return not rules.legacy.ttl or null_under_ttl(rules.map_type.value) is not None
+    yield from null_notes(resolved, inventory)

@@ -12,7 +12,7 @@ from stateferry.migration.chosen import Chosen, Order
 from stateferry.migration.drop_expired import DropExpired
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rows_to_blobs import RowsToBlobs
-from stateferry.migration.rules import Contradiction, Rules, ToldTtl
+from stateferry.migration.rules import Contradiction, Nulls, Rules, ToldTtl
 from stateferry.runs.apart import check_apart
 from stateferry.runs.facts import LazyChoice
 from stateferry.runs.lazy_flag import flag_of, lazy_problems
@@ -300,7 +300,7 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
         state.ttl_ms,
         plan.now,
         keep_expired=plan.keep_expired,
-        drop_unrepresentable_nulls=plan.drop_unrepresentable_nulls,
+        nulls=Nulls(plan.nulls),
         on_contradiction=Contradiction(plan.on_contradiction),
         no_flag=state.no_flag,
         reverse=plan.reverse,

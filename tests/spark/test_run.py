@@ -256,7 +256,7 @@ def test_nulls_that_cannot_be_kept_stop_it_until_they_may_be_dropped(ferry: Ferr
     assert said.code == 1
     assert "2 entries have a null value, which a MapState with TTL can't hold" in said.error
     assert not target.exists()
-    assert ferry.run(source, target, *TTL, "--drop-unrepresentable-nulls").code == 0
+    assert ferry.run(source, target, *TTL, "--nulls", "drop").code == 0
     kept = {place: found for place, found in expected(NULLS, source).items() if found[0] is not None}
     assert ferry.entries(target) == kept
     assert len(kept) == 2

@@ -87,7 +87,7 @@ def dumped(
 TOLD = [part for name in DROPPED for part in ("--state-ttl", f"kinds/{name}=20d:drop")]
 GIVEN = ("--now", NOW, "--clock-tolerance", "106751991000d")
 
-FORTH = ("--keep-expired", "--drop-unrepresentable-nulls")
+FORTH = ("--keep-expired", "--nulls", "drop")
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_every_living_entry_stays_and_nothing_else(
 ) -> None:
     told = [part for name in DROPPED for part in ("--state-ttl", f"kinds/{name}=20d:drop")]
     told += ["--state-ttl", f"kinds/{KEPT}=20d"]
-    given = ("--now", NOW, "--clock-tolerance", "106751991000d", "--keep-expired", "--drop-unrepresentable-nulls")
+    given = ("--now", NOW, "--clock-tolerance", "106751991000d", "--keep-expired", "--nulls", "drop")
     assert ferry(KINDS, tmp_path / "new", *STATES, *given, *told, *more) == 0
     lines = [line for line in written(KINDS) if line["state"] != "value-state"]
     wanted = [line if line["state"] not in DROPPED else living(line) for line in lines]
