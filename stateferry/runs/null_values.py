@@ -5,11 +5,11 @@ job's backend may give null to the serializer when it writes, and then it fails.
 
 | backend | the job puts null | checkpoint, native savepoint | canonical savepoint |
 |---|---|---|---|
-| HashMap | works | works | fails |
-| RocksDB of Flink 1.20 | fails | works | works |
-| RocksDB of Flink 2 | works | works | works |
+| HashMap | works | works | fails (FLINK-39909) |
+| RocksDB of Flink 1.20 | fails (FLINK-38137) | works | works |
+| RocksDB of Flink 2.3 | works | works | works |
 
-So a run asks, unless it writes a native savepoint, which is for RocksDB, from a snapshot of Flink 2. Nulls that the
+So a run asks, unless it writes a native savepoint, which is for RocksDB, from a snapshot of Flink 2.3. Nulls that the
 serializer can write work everywhere. Under time to live a row has no flag, so the others can't be kept at all.
 """
 
@@ -23,19 +23,21 @@ from stateferry.migration.inventory import Inventory
 from stateferry.migration.rules import Nulls, NullsCannotBeKeptError, NullsNeedAWordError, Rules
 from stateferry.quantities import noun
 from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.savepoint.metadata import Metadata, Operator
+from stateferry.savepoint.metadata import Operator
 from stateferry.serializers.types import type_name
 
-# Flink 2 writes _metadata of this version or a later one.
-_OF_FLINK_2 = 5
+# Flink 2.3 writes _metadata of this version.
+_OF_FLINK_2_3 = 6
 _ON_HASH_MAP = (
-    "a job on the HashMap backend can't take a canonical savepoint any more (NullPointerException; its checkpoints and "
-    "native savepoints work)"
+    "a job on the HashMap backend can't take a canonical savepoint any more (NullPointerException, FLINK-39909; its "
+    "checkpoints and native savepoints work)"
 )
-_ON_OLD_ROCKSDB = "a job on RocksDB can't put null itself under Flink 1.20 (NullPointerException)"
+_ON_OLD_ROCKSDB = "a job on RocksDB can't put null itself under Flink 1.20 (NullPointerException, FLINK-38137)"
 
 
-def check_nulls(resolved: ResolvedPlan, operator: Operator, rules: Rules, met: InventoryCounts) -> Iterator[StateferryError]:
+def check_nulls(
+    resolved: ResolvedPlan, operator: Operator, rules: Rules, met: InventoryCounts
+) -> Iterator[StateferryError]:
     """Yields an error if the plan must first say what becomes of the null values that were met."""
     nulls = met.unwritable_nulls
     if not nulls or rules.reverse or rules.nulls is Nulls.DROP:
@@ -70,7 +72,7 @@ def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[
         for operator, rules, count in met:
             if count and nulls is not Nulls.DROP and not rules.reverse:
                 fails = what_fails(resolved, operator)
-                but = fails or f"RocksDB of Flink 2 holds them. If the job moves to another backend, {_ON_HASH_MAP}"
+                but = fails or f"RocksDB of Flink 2.3 holds them. If the job moves to another backend, {_ON_HASH_MAP}"
                 yield (
                     f"{count:,} null {noun(count, 'value')} of {rules.legacy.name} of {operator.label} "
                     f"{noun(count, 'becomes a row', 'become rows')}, which the serializer of "
@@ -82,13 +84,9 @@ def what_fails(resolved: ResolvedPlan, operator: Operator) -> str:
     """What a job may not be able to do with such rows of the new savepoint; empty if there is nothing."""
     reasons = [
         *([] if operator.id in resolved.native else [_ON_HASH_MAP]),
-        *([] if _is_of_flink_2(resolved.source.metadata) else [_ON_OLD_ROCKSDB]),
+        *([] if resolved.source.metadata.version >= _OF_FLINK_2_3 else [_ON_OLD_ROCKSDB]),
     ]
     return ", and ".join(reasons)
-
-
-def _is_of_flink_2(metadata: Metadata) -> bool:
-    return metadata.version >= _OF_FLINK_2
 
 
 def _met(inventory: Inventory, operator: Operator, rules: Rules) -> int:

@@ -84,7 +84,9 @@ def test_nulls_that_break_nothing_need_no_word(tmp_path: Path) -> None:
     assert found(tmp_path / "native") == ROWS
     facts = run.facts(SnapshotFacts)
     assert facts is not None
-    assert any("can't write: RocksDB of Flink 2 holds them. If the job moves to another" in note for note in facts.notes)
+    assert any(
+        "can't write: RocksDB of Flink 2.3 holds them. If the job moves to another" in note for note in facts.notes
+    )
     text = LegacyState({"k": ({"a": "1", "b": None}, 0)}, value=Scalar.STRING)
     text.write(str(tmp_path / "text"))
     for nulls in ("stop", "keep", "drop"):
