@@ -35,7 +35,8 @@ class Rules:
 
     `chosen` are the keys that a lazy run moves; without it all keys are moved.
 
-    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes.
+    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes. `told` are all
+    settings of its time to live, if the plan has them.
     """
 
     legacy: KeyedState
@@ -51,6 +52,7 @@ class Rules:
     # The rows of the new state become blobs of the legacy state again.
     reverse: bool = False
     drop_legacy_blobs: bool = False
+    told: StateTtlConfig | None = None
 
     @property
     def made_name(self) -> str:

@@ -147,7 +147,7 @@ def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
         if not found.entries:
             continue
         if (rule := rules.get((operator, legacy))) is not None:
-            states.append(_aged(label, legacy, state, _holds(state, rule), rule.ttl or 0, plan.keep_expired, found))
+            states.append(_aged(label, legacy, state, _holds(state, rule), rule.ttl or 0, rule.keep_expired, found))
         elif (ttl := told.get((operator, state))) is not None:
             states.append(_aged(label, state, state, Holds.OTHERS, ttl.config.time_to_live, not ttl.drops, found))
         elif (operator, state) not in inventory.unread:
