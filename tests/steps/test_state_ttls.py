@@ -210,7 +210,7 @@ def test_a_time_to_live_that_the_ages_contradict_is_a_note(
 ) -> None:
     ended_at_30_days().write(str(tmp_path / "source"))
     assert ferry(tmp_path / "source", tmp_path / "new", *FULL, "--ttl", "25d") == 0
-    note = "note: 100 entries of mainState of main (16.6 %) expire under --ttl 25d, but the ages end all at once at 29.9 d"
+    note = "note: 100 entries of mainState of main (16.6 %) expire under --ttl 25d, but the ages end all at once at 29"
     assert note in capsys.readouterr().out
     (run,) = (Run.open(one.folder) for one in runs_of(str(home)))
     (said,) = [note for note in Report.read(run.report).notes if "mainState of main" in note]
