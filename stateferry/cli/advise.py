@@ -136,6 +136,7 @@ def _measured(savepoint: Savepoint, options: argparse.Namespace) -> list[KeyWeig
 
 def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:
     from stateferry.balance.apply import how_to_apply
+    from stateferry.key_groups import default_max_parallelism
     from stateferry.serializers.types import type_name
 
     weights, proposal = advice.weights, advice.proposal
@@ -159,6 +160,7 @@ def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:
             for key in weights.heaviest
         ],
         "one_key_is_too_heavy": advice.one_key_is_too_heavy,
+        "default_max_parallelism": default_max_parallelism(weights.operator.parallelism),
         "today": _layout_facts(advice.before),
         "candidates": advice.candidates,
         "choices": [

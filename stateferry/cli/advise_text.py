@@ -13,6 +13,7 @@ from stateferry.balance.apply import how_to_apply
 from stateferry.balance.key_weights import MEASURES, KeyWeights
 from stateferry.balance.layouts import Layout, LayoutSearch, Loads
 from stateferry.balance.substitutes import Substitutes
+from stateferry.key_groups import default_note
 from stateferry.people_text import console_on, plain
 from stateferry.quantities import noun, percent
 from stateferry.savepoint.reader import Savepoint
@@ -81,6 +82,8 @@ class _Text:
                 f"There are too many keys to hold: the search uses the heaviest ones, and {percent(weights.sampled)} "
                 "of the others. What is said of today is exact."
             )
+        if (note := default_note(operator.parallelism, operator.max_parallelism)) is not None:
+            self._say(f"{note[0].upper()}{note[1:]}.")
         self._console.print(self._subtasks())
         self._key_groups()
         if weights.heaviest:

@@ -58,6 +58,7 @@ def facts_of(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dic
 
 
 def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
+    from stateferry.key_groups import default_max_parallelism
     from stateferry.savepoint.reader import has_native_state
     from stateferry.serializers.types import type_name
 
@@ -73,6 +74,7 @@ def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
         "name": operator.name,
         "parallelism": operator.parallelism,
         "max_parallelism": operator.max_parallelism,
+        "default_max_parallelism": default_max_parallelism(operator.parallelism),
         "finished_subtasks": survey.finished_subtasks,
         "keyed": keyed,
         "operator_states": [
