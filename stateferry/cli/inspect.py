@@ -104,11 +104,13 @@ def _state_facts(survey: StateSurvey) -> dict[str, Any]:
         },
         "migratable": state.why_not_migratable is None,
         "reason": state.why_not_migratable,
-        "worth": survey.blobs and _worth(survey.blobs),
+        "worth": survey.blobs and worth_facts(survey.blobs),
     }
 
 
-def _worth(blobs: BlobSizes) -> dict[str, Any]:
+def worth_facts(blobs: BlobSizes) -> dict[str, Any]:
+    """What the sizes of a state's maps say, as JSON."""
+
     def spread(of: Spread) -> dict[str, int]:
         return {"median": of.median, "p90": of.ninety, "p99": of.ninety_nine, "largest": of.largest}
 
