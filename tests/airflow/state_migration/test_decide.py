@@ -40,6 +40,7 @@ from stateferry.runs.decision import Answer, Decision, Sign
 from stateferry.runs.differences import SourceLayout
 from stateferry.runs.estimates import Estimate, Prediction
 from stateferry.runs.facts import SavepointTaken, SnapshotFacts, StateSize, ValidateFacts
+from stateferry.runs.publications import Control
 from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, run_folder
@@ -349,6 +350,23 @@ def test_nothing_stops_the_job_without_a_yes_outside_the_window_or_on_an_old_reh
     # The stop was ordered by an earlier try, which was killed: what has begun is finished, whatever the clock says.
     flink.found = "a trigger"
     stop.execute(context(rehearsal, asked(tmp_path, window=later), occasion))
+    assert [order.stop for order in flink.orders] == [True]
+
+
+def test_the_job_is_not_stopped_while_another_run_works_on_it(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink
+) -> None:
+    """A night of another DAG, or a command: the steps of the stopped job would wait for its lease."""
+    decided(rehearsal)
+    here, stop = context(rehearsal, request_, occasion), TakeSavepoint(task_id="take_savepoint")
+    plan = rehearsal.plan
+    with Control(plan.catalog_uri) as control:
+        held = control.acquire(plan.job, "another run")
+        with pytest.raises(AirflowRescheduleException):
+            stop.execute(here)
+        assert flink.orders == []
+        control.release(held)
+    stop.execute(here)
     assert [order.stop for order in flink.orders] == [True]
 
 

@@ -23,7 +23,7 @@ from tests.standalone.migration import answer, log_of, wait_for_question
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(3000)]
 
-# In one wave after the other, which end at different times.
+# The first ones end soon, so that the cut-over gets its slots.
 _NIGHTS = """
 import time
 from datetime import datetime
@@ -36,8 +36,7 @@ with DAG("nights", schedule=None, start_date=datetime(2026, 1, 1), max_active_ta
     def night(seconds: int) -> None:
         time.sleep(seconds)
 
-    night.override(task_id="in_default_pool").expand(seconds=[20, 30, 40, 50] + 40 * [240])
-    night.override(task_id="in_pool_of_job", pool="ferry").expand(seconds=20 * [240])
+    night.expand(seconds=[20, 30, 40, 50] + 40 * [300])
 """
 JOB, DAG_OF_JOB = "held", "state_migration_held"
 AFTER_STOP = ("snapshot", "rescale", "validate", "cut_over", "start_job")
@@ -52,7 +51,7 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An Airflow with four slots, a pool of the job's own that has two, and a DAG that fills both."""
+    """An Airflow with four slots, and a DAG that fills them; the job has a pool of its own."""
     home = tmp_path_factory.mktemp("airflow")
     dags = home / "dags"
     dags.mkdir()
@@ -81,6 +80,7 @@ def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkClu
     old = ferry.start_old_job()
     run = api.trigger(DAG_OF_JOB, ferry.conf_of_cut_over(old, job=JOB, ttl="30d", approval=True, entry_class=new))
     wait_for_question(busy, DAG_OF_JOB, run, "decide")
+    leave_in_pool(busy, 0)
     nights = api.trigger("nights", {})
     api.wait("nights", nights, lambda _, __: free_slots(busy, nights) <= 0, PATIENCE)
     answer(busy, DAG_OF_JOB, run, "Approve", "decide")
@@ -88,6 +88,9 @@ def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkClu
     if fails:
         until(busy, run, "start_job", "running")
         command._is_there(lost(busy))
+    else:
+        until(busy, run, "start_job", "success")
+    leave_in_pool(busy, 2)
     state = api.wait_for_end(DAG_OF_JOB, run, PATIENCE)
     tasks = api.tasks(DAG_OF_JOB, run)
     assert state == ("failed" if fails else "success"), {name: task["state"] for name, task in tasks.items()}
@@ -108,6 +111,11 @@ def lost(airflow: Server) -> Server:
     """Its scheduler is killed."""
     os.kill(airflow.pid("scheduler"), signal.SIGKILL)
     return airflow
+
+
+def leave_in_pool(airflow: Server, free: int) -> None:
+    """Has the job's own pool so many slots."""
+    airflow.api.call("PATCH", "/pools/ferry?update_mask=slots", {"pool": "ferry", "slots": free})
 
 
 def until(airflow: Server, run: str, task: str, state: str) -> None:
