@@ -93,6 +93,9 @@ class WaitToStop(AskWhileTheJobRuns):
         super().execute_complete(context, event, answer_by)
         return self._wait_for_window(context)
 
+    def subject(self, context: Context) -> str:
+        return f"Stop job {printable(self.job(context))} now?"
+
     def approved(self, context: Context, who: str) -> None:
         rehearsal_of(context).keep(Sign(who, now_ms()))
 

@@ -27,7 +27,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from state_migration.jobs import DAG_ID
-from state_migration.page_links import PREFIX
+from state_migration.page_links import PREFIX, question_path
 from state_migration.page_overview import Overview, dag_of
 from stateferry.errors import StateferryError
 from stateferry.pages.document import POLICY, document, notice
@@ -205,7 +205,7 @@ def _waiting(request: Request, user: GetUserDep, session: Session, readable: Col
             method="GET", access_entity=DagAccessEntity.HITL_DETAIL, details=DagDetails(id=dag_id), user=user
         )
         if may:
-            address = f"{root}/dags/{quote(dag_id)}/runs/{quote(run_id)}/tasks/{quote(task_id)}/required_actions"
+            address = f"{root}{question_path(dag_id, run_id, task_id)}"
             people = tuple(str(one["name"] or one["id"]) for one in assignees or ())
             since = int(created_at.timestamp() * 1000)
             found.append(Waiting(run_id, subject, people, since, address))

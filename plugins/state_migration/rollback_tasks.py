@@ -79,6 +79,9 @@ class ApproveRollback(AskForApproval):
     def job(self, context: Context) -> str:
         return str(_request(context).job)
 
+    def subject(self, context: Context) -> str:
+        return f"Roll back job {self.job(context)}?"
+
     def rejected(self, context: Context, reason: str) -> None:
         tell(context, "rejected", self.job(context), f"the rollback of job {self.job(context)} was {reason}")
 
@@ -120,6 +123,9 @@ class RollBack(BaseOperator):
             rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
         self.log.info("restore the job from %s", rolled_back.restore_from)
+        if not request.restart_job:
+            text = f"publication {undo.sequence} of job {undo.job} is rolled back: restore the job from "
+            tell(context, "done", undo.job, text + rolled_back.restore_from)
         return {"undone": undo.sequence, "savepoint": rolled_back.restore_from}
 
 

@@ -301,6 +301,34 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
         assert sign.by == "ada"
 
 
+def test_who_is_asked_is_reminded_before_the_time_is_over(
+    tmp_path: Path, rehearsal: Run, occasion: Occasion, questions: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told: list[tuple[str, str, str]] = []
+    monkeypatch.setattr("state_migration.approval.tell", lambda _, event, job, text: told.append((event, job, text)))
+    minutes = 60_000
+    for timeout, first in (("24h", 23 * 60), ("40m", 30), ("3m", 3)):
+        here = context(rehearsal, asked(tmp_path, approval_timeout=timeout, approvers="ada"), occasion)
+        with pytest.raises(TaskAwaitingInput) as waits:
+            Decide(task_id="decide").execute(here)
+        assert waits.value.timeout == timedelta(minutes=first), timeout
+    late = {"error": "none", "error_type": "timeout"}
+    told.clear()
+    with pytest.raises(TaskAwaitingInput) as waits:
+        Decide(task_id="decide").execute_complete(here, late, answer_by=now_ms() + 10 * minutes)
+    ((event, job, text),) = told
+    assert (event, job) == ("reminder", "main")
+    assert text.startswith(
+        "Cut over job main?: still no answer by ada. Without one in 10.0 m, the run ends as rejected"
+    )
+    assert timedelta(minutes=9) < waits.value.timeout <= timedelta(minutes=10)
+    # The answer is taken, and the time then is over for good.
+    with pytest.raises(AirflowFailException, match="no answer came in time"):
+        Decide(task_id="decide").execute_complete(here, late, answer_by=now_ms() - 1)
+    assert len(told) == 1
+
+
 class Flink:
     """What Flink knows of the savepoint, and what it was asked for."""
 
