@@ -14,6 +14,7 @@ from state_migration.task_names import of_group
 from state_migration.when_to_stop import (
     NOT_STOPPED,
     approved_decision,
+    check_outage_fits,
     check_window_fits,
     rehearsal_must_be_made_again,
     wait_until_the_job_may_stop,
@@ -57,6 +58,7 @@ class Decide(AskWhileTheJobRuns):
             foreseen = predicted_after(rehearsal)
             rehearsal.keep(Decision(rehearsal.plan.run_id, may_differ=request.tolerance, foreseen=foreseen))
         check_window_fits(request, foreseen)
+        check_outage_fits(request, foreseen)
         if not request.approval:
             return _approve(rehearsal, APPROVAL_IS_OFF)
         with fail_if_refused():

@@ -15,13 +15,14 @@ from state_migration.decide_task import Decide, WaitToStop
 from state_migration.flink_tasks import StartJob, TakeSavepoint
 from state_migration.form import migration_params
 from state_migration.jobs import DAG_ID, ConfiguredJob, configuration
+from state_migration.outage_task import WatchOutage
 from state_migration.page_links import RunPageLink
 from state_migration.plan_task import PlanOperator
 from state_migration.return_task import ReturnToOldJob
 from state_migration.shared_application_task import ShareApplication
 from state_migration.steps import JobAssets, StepOperator
 from state_migration.task_docs import DAG_DOC, TASK_DOCS
-from state_migration.task_names import APPROVE, CHECK, DECIDE, WAIT_TO_STOP
+from state_migration.task_names import APPROVE, CHECK, DECIDE, WAIT_TO_STOP, WATCH_OUTAGE
 from stateferry.runs.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
 
 _TITLE = "Migrate the state of a Flink job into a new savepoint, which is validated before it is published"
@@ -86,6 +87,7 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     cut_over = StepOperator.of(Step.CUT_OVER, assets, trigger_rule=unless_skipped, **pool)
     start_job = StartJob(task_id=JobStarted.name)
     tables = StepOperator.of(Step.TABLES, assets, trigger_rule=unless_skipped, **pool)
+    watch_outage = WatchOutage(task_id=WATCH_OUTAGE)
     return_to_old_job = ReturnToOldJob(task_id="return_to_old_job", trigger_rule=TriggerRule.ONE_FAILED)
     check = CheckSavepoint(task_id=CHECK, **pool)
     conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)
@@ -103,7 +105,8 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     plan >> check >> conclude
     plan >> snapshot >> rescale
     validate >> cut_over >> tables
-    [take_savepoint, start_job] >> return_to_old_job
+    take_savepoint >> watch_outage
+    [take_savepoint, watch_outage, start_job] >> return_to_old_job
     # Whatever `plan` skips, one of these is the last task at work.
     [validate, cut_over, start_job, tables, return_to_old_job] >> conclude
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
-from flink_provider.task import HOUR, UP, FlinkTask
+from flink_provider.task import HOUR, FlinkTask
 
 from state_migration.approval import AskForApproval
 from state_migration.dag_run import PLAN_TASK, fail_if_refused, skip
-from state_migration.flink_tasks import POLL_SECONDS, TaskWithFlink, jar_run_of
+from state_migration.flink_tasks import POLL_SECONDS, TaskWithFlink, jar_run_of, start_old_program
 from state_migration.foreseen import refusal
 from state_migration.notices import tell
 from state_migration.plan_task import check_somebody_may_approve
@@ -137,8 +137,10 @@ class StartOldJob(TaskWithFlink):
         if not request.restart_job:
             skip(self.log, f"restart_job is off: restore the job from {savepoint}")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-        jar_run = jar_run_of(flink, request.old_program(), savepoint)
-        return flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+        started = start_old_program(flink, jar_run_of(flink, request.old_program(), savepoint), self.log)
+        job = str(request.job)
+        tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
+        return started
 
 
 def _skip_if_converted(log: Any, request: RollbackRequest) -> None:

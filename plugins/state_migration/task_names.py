@@ -10,6 +10,7 @@ from stateferry.runs.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
 
 APPLICATION = "application"
 CHECK, DECIDE, WAIT_TO_STOP, APPROVE = "check", "decide", "wait_to_stop", "approve"
+WATCH_OUTAGE = "watch_outage"
 
 
 def of_group(group: str) -> Iterator[str]:
@@ -27,6 +28,8 @@ def not_needed(request: MigrationRequest) -> Iterator[str]:
     """
     if not request.checks_only:
         yield CHECK
+    if request.outage_limit is None:
+        yield WATCH_OUTAGE
     if request.stops_job:
         yield from (APPROVE, Step.MIGRATE.value)
         if not request.rehearsal().takes_savepoint:

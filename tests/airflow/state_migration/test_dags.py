@@ -75,7 +75,7 @@ def test_the_steps_come_in_order() -> None:
     for before, after in (("snapshot", "rescale"), ("validate", "cut_over"), ("cut_over", "tables")):
         assert after in dag.task_dict[before].downstream_task_ids
         assert dag.task_dict[after].trigger_rule == "none_failed_min_one_success"
-    assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "start_job"}
+    assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "watch_outage", "start_job"}
     # An application that isn't needed any more ends by itself.
     assert {task.task_id for task in dag.leaves} == {"application", *APPLICATIONS_OF_REHEARSALS, "conclude"}
     for name in ("application", *APPLICATIONS_OF_REHEARSALS):

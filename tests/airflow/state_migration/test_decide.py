@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import (
     TaskAwaitingInput,
 )
 from flink_provider.hook import FlinkHook
-from flink_provider.jobs import JarRun
+from flink_provider.jobs import Goal, JarRun
 from flink_provider.savepoints import Savepoint, SavepointOrder
-from flink_provider.task import FlinkTask
+from flink_provider.task import UP_WITH_CHECKPOINT, FlinkTask
 from state_migration import flink_tasks, when_to_stop
 from state_migration.approval import ApproveRun
 from state_migration.conclusion import Conclude
@@ -133,7 +133,7 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
         Decide(task_id="decide").execute(context(rehearsal, request_, occasion))
     ((subject, body),) = questions
     # 5 s and 6 s for the steps that were timed, and a little that is assumed.
-    assert subject == "Cut over job main? Ready: it will stand still for about 14 s"
+    assert subject == "Cut over job main? Ready: it will stand still for about 14 s, at most 23"
     assert "**Nothing stands still: job `orders` runs**, and is stopped only after a yes." in body
     assert "snapshot, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
     assert "| snapshot | 5 | " in body
@@ -527,7 +527,7 @@ def test_plan_skips_at_once_what_the_run_doesnt_need(
     here, pushed = context_of(params)
     with pytest.raises(DownstreamTasksSkipped) as skips:
         plan.execute(here)
-    assert sorted(skips.value.tasks) == sorted({*left_out, "check"})
+    assert sorted(skips.value.tasks) == sorted({*left_out, "check", "watch_outage"})
     assert pushed["return_value"]["request"]["source"] == params["source"]
     assert bool(pushed["return_value"]["rehearsal"]) is (params == {**of_job, "source": "flink"})
 
@@ -573,13 +573,17 @@ def test_a_job_that_was_stopped_by_a_task_that_was_lost_is_started_again(
 
     def start(_: FlinkTask, run: JarRun, *__: Any, **___: Any) -> dict[str, Any]:
         started.append(run)
-        return {"job_id": run.job_id}
+        return {"job_id": run.job_id, "state": "RUNNING"}
 
+    waited: list[Goal] = []
     monkeypatch.setattr(FlinkTask, "start", start)
+    monkeypatch.setattr(FlinkTask, "wait_for", lambda _, __, goal, **___: waited.append(goal))
     task = ReturnToOldJob(task_id="return_to_old_job")
     if answer is Answer.APPROVED:
         assert task.execute(here)["savepoint"] == "/savepoints/with-which-it-stopped"
         assert [(run.jar, run.savepoint) for run in started] == [("old.jar", "/savepoints/with-which-it-stopped")]
+        # Running isn't enough: its state may still be restored.
+        assert waited == [UP_WITH_CHECKPOINT]
         flink.found = None
     with pytest.raises(AirflowSkipException, match="no savepoint was taken, so job orders was not stopped"):
         task.execute(here)
