@@ -125,7 +125,7 @@ class Overview:
         published, lease = self.catalog().get(name, (None, None))
         known = {row.run_id for row in rows}
         dag_runs = {row.dag_run_id for row in rows}
-        at_work = lease is not None and lease.expires_at > now_ms() and lease.run_id in known
+        at_work = lease is not None and lease.run_id in known
         progress = None
         if lease is not None and at_work:
             progress = LiveProgress.of(run_folder(self.home, name, lease.run_id).child("progress.json"))
@@ -175,7 +175,7 @@ class Overview:
             with Control.if_there(default_catalog()) or nullcontext() as control:
                 jobs = control.jobs() if control is not None else ()
                 self._catalog = {
-                    job: (control.standing(job), control.lease_of(job)) for job in jobs if control is not None
+                    job: (control.standing(job), control.at_work(job)) for job in jobs if control is not None
                 }
                 self._problem = ""
         except StateferryError as error:

@@ -32,7 +32,6 @@ from state_migration.when_to_stop import is_approved
 from stateferry.durations import now_ms
 from stateferry.runs.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.lease import LeaseHeldError
-from stateferry.runs.outage import OutageExceeded
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback
 from stateferry.runs.runs import Run
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _CANCELLED_WITHIN = 300.0
-_START_JOB_ENDS_WITHIN = 30.0
+_STARTED_WITHIN = 30.0
 
 
 class ReturnToOldJob(TaskWithFlink):
@@ -92,18 +91,20 @@ class ReturnToOldJob(TaskWithFlink):
         return started | {"savepoint": savepoint}
 
     def _new_job(self, context: Context, hook: FlinkHook, run: Run | None) -> str | None:
-        """The id of the new job, if there may be one. A start_job that is at work is waited for, but not for long."""
-        if run is not None and run.facts_if_sound(OutageExceeded) is not None:
-            # Its limit is that of the outage, too; if its worker is lost, Airflow takes it for running for a while.
-            end = time.monotonic() + _START_JOB_ENDS_WITHIN
-            while task_state(context, JobStarted.name) == "running" and time.monotonic() < end:
-                time.sleep(POLL_SECONDS)
+        """The id of the new job, if there may be one."""
         said: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=JOB_ID)
         recorded = None if run is None else run.facts_if_sound(NewJob)
-        if said is None and recorded is not None and recorded.job_id is not None:
-            # A later try of start_job has forgotten what an earlier one has started.
-            said = recorded.job_id if hook.job_state(recorded.job_id) is not None else None
-        return said
+        if recorded is None or recorded.job_id is None:
+            return said
+        # When the outage has exceeded its limit, start_job may be about to start it. If the task's worker is lost,
+        # Airflow takes it for running for a while.
+        end = time.monotonic() + _STARTED_WITHIN
+        while (known := hook.job_state(recorded.job_id) is not None) is False and time.monotonic() < end:
+            if task_state(context, JobStarted.name) != "running":
+                break
+            time.sleep(POLL_SECONDS)
+        # A later try of start_job has forgotten what an earlier one has started.
+        return recorded.job_id if known else said
 
     def _stopped_unheard(self, flink: FlinkTask, request: MigrationRequest) -> str | None:
         """The savepoint with which `take_savepoint` has stopped the job, if its last try was lost before it said so."""

@@ -287,20 +287,25 @@ def test_the_limit_is_watched_beside_the_steps() -> None:
     assert watch.task_id in back.upstream_task_ids
 
 
-def test_a_start_that_is_at_work_is_waited_for_before_the_old_job_starts(
-    tmp_path: Path, home: Path, occasion: Occasion, started: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_start_job_is_about_to_start_is_waited_for_and_ended(
+    tmp_path: Path, home: Path, occasion: Occasion, started: list[str], checkpoints: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     cut = Cut(tmp_path, home, occasion, minutes=6)
-    cut.run.keep(OutageExceeded(1, 1))
-    states = ["running", "running", "failed"]
-    seen: list[str] = []
+    cut.run.keep(NewJob("ab"), OutageExceeded(1, 1))
+    looks: list[str] = []
 
     def state(_: Any, task: str) -> str:
-        seen.append(task)
-        return states.pop(0)
+        looks.append(task)
+        if len(looks) == 3:
+            # Flink has it only now.
+            checkpoints["ab"] = False
+        return "running"
 
+    ended: list[str] = []
+    task = ReturnToOldJob(task_id="return_to_old_job")
+    monkeypatch.setattr(task, "_end", lambda _, job: ended.append(job))
     monkeypatch.setattr(return_task, "task_state", state)
     monkeypatch.setattr(return_task, "POLL_SECONDS", 0.01)
-    ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
-    assert seen == ["start_job"] * 3
-    assert started == ["old.jar"]
+    task.execute(cut.context)
+    assert (looks, ended, started) == (["start_job"] * 3, ["ab"], ["old.jar"])
