@@ -29,6 +29,7 @@ from state_migration.dag_run import (
 )
 from state_migration.decided import begin_as_decided
 from state_migration.foreseen import refusal
+from state_migration.hold_slot import wait_for_slots
 from state_migration.outage_task import end_if_exceeded, ends_by
 from state_migration.plan_task import occasion_of
 from state_migration.planning import Occasion, plan_for, planned
@@ -91,7 +92,7 @@ class TakeSavepoint(TaskWithFlink):
         if self.rehearsal is not None and (planned_by(context) or {}).get(self.rehearsal) is None:
             skip(self.log, OF_EARLIER_VERSION)
         request, occasion = request_of(context), occasion_of(context)
-        if self.rehearsal is not None:
+        if self.rehearsal is not None and not request.rehearses:
             request, occasion = request.rehearsal(), occasion.rehearsal(self.rehearsal)
         if self.rehearsal == REHEARSAL_AGAIN and not request.takes_savepoint:
             return self._of_checkpoint(context, request, occasion)
@@ -108,6 +109,7 @@ class TakeSavepoint(TaskWithFlink):
         if request.stops_job:
             decision = approved_decision(rehearsal_of(context))
             if flink.hook.run(lambda rest: find(rest, order)) is None:
+                wait_for_slots(context, self.log)
                 wait_until_ready(context, FOLDER, self.log)
                 wait_until_the_job_may_stop(context, self.log)
         else:

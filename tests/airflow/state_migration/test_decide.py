@@ -33,6 +33,7 @@ from state_migration.planning import Occasion, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import APPROVAL_IS_OFF
 from state_migration.return_task import ReturnToOldJob
+from state_migration.task_names import IN_OUTAGE
 
 from stateferry.durations import now_ms
 from stateferry.runs.decision import Answer, Decision, Sign
@@ -492,35 +493,31 @@ def test_a_validated_run_is_approved_if_approval_is_off_and_there_is_something_t
     assert (run.changes()[-1].reason == APPROVAL_IS_OFF) == (run.state is RunState.APPROVED) == (mode == "cut over")
 
 
-STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate")
-REHEARSAL = {f"{group}.{task}" for group in ("rehearsal", "rehearsal_again") for task in (*STEPS, "application")}
+STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "application")
+REHEARSAL, AGAIN = ({f"{group}.{task}" for task in STEPS} for group in ("rehearsal", "rehearsal_again"))
+DECISION = {*AGAIN, "decide", "wait_to_stop"}
+OF_SAVEPOINT = {*REHEARSAL, *DECISION, "take_savepoint", "hold_slot", "start_job"}
+CUT_OVER = {*IN_OUTAGE, "tables"}
+RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
 
 
 @pytest.mark.parametrize(
     ("params", "left_out"),
     [
-        ({"source": "demo"}, {*REHEARSAL, "decide", "wait_to_stop", "take_savepoint", "migrate", "start_job"}),
-        (
-            {"source": "demo", "approval": False},
-            {*REHEARSAL, "decide", "wait_to_stop", "take_savepoint", "migrate", "approve", "start_job"},
-        ),
-        (
-            {"source": "demo", "mode": "rehearse"},
-            {*REHEARSAL, "decide", "wait_to_stop", "take_savepoint", "approve", "cut_over", "tables"},
-        ),
-        ({"source": "flink"}, {"approve", "migrate"}),
-        (
-            {"source": "flink", "mode": "rehearse"},
-            {*REHEARSAL, "decide", "wait_to_stop", "approve", "cut_over", "tables"},
-        ),
+        ({"source": "demo"}, OF_SAVEPOINT),
+        ({"source": "demo", "approval": False}, {*OF_SAVEPOINT, "approve"}),
+        ({"source": "demo", "mode": "rehearse"}, {*DECISION, *CUT_OVER, "rehearsal.take_savepoint"}),
+        ({"source": "flink"}, {"approve"}),
+        ({"source": "flink", "mode": "rehearse"}, {*DECISION, *CUT_OVER}),
+        (RESCALED, {"approve", "rehearsal.migrate", "rehearsal_again.migrate", "tables"}),
     ],
 )
 @pytest.mark.usefixtures("home")
 def test_plan_skips_at_once_what_the_run_doesnt_need(
     tmp_path: Path, params: dict[str, Any], left_out: set[str], occasion: Occasion, context_of: Callable[..., Any]
 ) -> None:
-    of_job = {"flink_job": "orders", "savepoint_directory": str(tmp_path), "operator": "main"}
-    of_job |= {"legacy_state": "a", "new_state": "b"}
+    of_job = {"flink_job": "orders", "savepoint_directory": str(tmp_path), "job": "orders"}
+    of_job |= {"operator": "main", "legacy_state": "a", "new_state": "b"} if "work" not in params else {}
     params = params | (of_job if params["source"] == "flink" else {})
     plan = next(iter(migration_dags())).task_dict["plan"]
     assert isinstance(plan, PlanOperator)
@@ -529,7 +526,12 @@ def test_plan_skips_at_once_what_the_run_doesnt_need(
         plan.execute(here)
     assert sorted(skips.value.tasks) == sorted({*left_out, "check", "watch_outage"})
     assert pushed["return_value"]["request"]["source"] == params["source"]
-    assert bool(pushed["return_value"]["rehearsal"]) is (params == {**of_job, "source": "flink"})
+    assert pushed["left_out"].keys() == set(skips.value.tasks)
+    said = pushed["return_value"]
+    if params.get("mode") == "rehearse":
+        assert said["rehearsal"] == said["folder"], "it is its own rehearsal"
+    else:
+        assert bool(said["rehearsal"]) is (params["source"] == "flink")
 
 
 @pytest.fixture
