@@ -73,7 +73,9 @@ class Conclude(BaseOperator):
         last = run.changes()[-1]
         snapshot = task_of_run(run.plan.rehearse, Step.SNAPSHOT.value)
         if run.state is RunState.PLANNED and task_state(context, snapshot) == "skipped":
-            skip(self.log, f"the run had nothing to do: see the log of the task {snapshot}")
+            why = f"the run had nothing to do: see the log of the task {snapshot}"
+            tell(context, "nothing", run.plan.job, f"job {printable(run.plan.job)}: {why}")
+            skip(self.log, why)
         times, outage = part_times(run), outage_of(run)
         self.log.info("%s", time_line(times))
         foreseen = predicted(run)
@@ -85,6 +87,7 @@ class Conclude(BaseOperator):
             raise refusal(printable(problem))
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
+        tell(context, "done", run.plan.job, outcome_line(RunView.of(run)))
         said: dict[str, Any] = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
         said |= {} if outage is None else {"outage": outage}
         return {**said, "times": {time.part: {"seconds": time.seconds, "predicted": time.predicted} for time in times}}

@@ -12,6 +12,7 @@ from state_migration.task_names import of_group
 from state_migration.when_to_stop import (
     NOT_STOPPED,
     approved_decision,
+    check_outage_fits,
     check_window_fits,
     rehearsal_must_be_made_again,
     wait_until_the_job_may_stop,
@@ -55,6 +56,7 @@ class Decide(AskWhileTheJobRuns):
             foreseen = predicted_after(rehearsal)
             rehearsal.keep(Decision(rehearsal.plan.run_id, may_differ=request.tolerance, foreseen=foreseen))
         check_window_fits(request, foreseen)
+        check_outage_fits(request, foreseen)
         if not request.approval:
             return _approve(rehearsal, APPROVAL_IS_OFF)
         with fail_if_refused():
@@ -90,6 +92,9 @@ class WaitToStop(AskWhileTheJobRuns):
     def execute_complete(self, context: Context, event: dict[str, Any], answer_by: int | None = None) -> Any:
         super().execute_complete(context, event, answer_by)
         return self._wait_for_window(context)
+
+    def subject(self, context: Context) -> str:
+        return f"Stop job {printable(self.job(context))} now?"
 
     def approved(self, context: Context, who: str) -> None:
         rehearsal_of(context).keep(Sign(who, now_ms()))

@@ -11,13 +11,13 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
 from state_migration.dag_run import task_state, task_states
-from state_migration.task_names import AFTER_STOP, APPLICATION, HOLD_SLOT, RETURN
+from state_migration.task_names import AFTER_STOP, APPLICATION, HOLD_SLOT, RETURN, WATCH_OUTAGE
 from stateferry.runs.facts import JobStarted, SavepointTaken
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_WATCHED = (SavepointTaken.name, *AFTER_STOP, JobStarted.name, RETURN)
+_WATCHED = (SavepointTaken.name, *AFTER_STOP, JobStarted.name, WATCH_OUTAGE, RETURN)
 _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 _WAITS = ("None", "scheduled", "queued", "up_for_reschedule")
 # A task that gets a free slot waits for it for a fraction of a second.

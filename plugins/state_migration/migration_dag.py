@@ -17,14 +17,15 @@ from state_migration.flink_tasks import StartJob, TakeSavepoint
 from state_migration.form import migration_params
 from state_migration.hold_slot import HoldSlot
 from state_migration.jobs import DAG_ID, ConfiguredJob, configuration
+from state_migration.outage_task import WatchOutage
 from state_migration.page_links import RunPageLink
 from state_migration.plan_task import PlanOperator
-from state_migration.priorities import BEFORE_STOP, HELD, MOST_TASKS, ORDER, RETURNS, STOPPED
+from state_migration.priorities import BEFORE_STOP, HELD, MOST_TASKS, ORDER, RETURNS, STOPPED, WATCHES
 from state_migration.return_task import ReturnToOldJob
 from state_migration.shared_application_task import ShareApplication
 from state_migration.steps import JobAssets, StepOperator
 from state_migration.task_docs import DAG_DOC, TASK_DOCS
-from state_migration.task_names import APPROVE, CHECK, DECIDE, OUTAGE, RETURN, WAIT_TO_STOP
+from state_migration.task_names import APPROVE, CHECK, DECIDE, OUTAGE, RETURN, WAIT_TO_STOP, WATCH_OUTAGE
 from stateferry.runs.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
 
 _UNLESS_FAILED = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
@@ -149,10 +150,12 @@ def _outage(assets: JobAssets) -> _Outage:
         approve = ApproveRun(task_id=APPROVE)
         cut_over = StepOperator.of(Step.CUT_OVER, assets, trigger_rule=_UNLESS_FAILED, **STOPPED)
         start_job = StartJob(task_id=JobStarted.name, **STOPPED)
+        watch_outage = WatchOutage(task_id=WATCH_OUTAGE, **WATCHES)
         return_to_old_job = ReturnToOldJob(task_id=RETURN, trigger_rule=TriggerRule.ONE_FAILED, **RETURNS)
         chain(take_savepoint, snapshot, rescale, validate, approve, cut_over, start_job)
         validate >> cut_over
-        [take_savepoint, start_job] >> return_to_old_job
+        take_savepoint >> watch_outage
+        [take_savepoint, watch_outage, start_job] >> return_to_old_job
         return _Outage(
             take_savepoint, application, hold_slot, snapshot, validate, cut_over, start_job, return_to_old_job
         )

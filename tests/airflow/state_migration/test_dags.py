@@ -80,7 +80,7 @@ def test_the_steps_come_in_order() -> None:
     for group in ("rehearsal", "rehearsal_again"):
         assert f"{group}.rescale" in dag.task_dict[f"{group}.snapshot"].downstream_task_ids
         assert dag.task_dict[f"{group}.rescale"].trigger_rule == "none_failed_min_one_success"
-    assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "start_job"}
+    assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "watch_outage", "start_job"}
     # An application that isn't needed any more ends by itself, and so does the task that keeps a slot.
     assert {task.task_id for task in dag.leaves} == {*BESIDE, "conclude"}
     for name in BESIDE:

@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import (
     TaskAwaitingInput,
 )
 from flink_provider.hook import FlinkHook
-from flink_provider.jobs import JarRun
+from flink_provider.jobs import Goal, JarRun
 from flink_provider.savepoints import Savepoint, SavepointOrder
-from flink_provider.task import FlinkTask
+from flink_provider.task import UP_WITH_CHECKPOINT, FlinkTask
 from state_migration import flink_tasks, when_to_stop
 from state_migration.approval import ApproveRun
 from state_migration.conclusion import Conclude
@@ -135,7 +135,7 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
         Decide(task_id="decide").execute(context(rehearsal, request_, occasion))
     ((subject, body),) = questions
     # 5 s and 6 s for the steps that were timed, and a little that is assumed.
-    assert subject == "Cut over job main? Ready: it will stand still for about 14 s"
+    assert subject == "Cut over job main? Ready: it will stand still for about 14 s, at most 23"
     assert "**Nothing stands still: job `orders` runs**, and is stopped only after a yes." in body
     assert "snapshot, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
     assert "| snapshot | 5 | " in body
@@ -301,6 +301,34 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
     else:
         assert sign is not None
         assert sign.by == "ada"
+
+
+def test_who_is_asked_is_reminded_before_the_time_is_over(
+    tmp_path: Path, rehearsal: Run, occasion: Occasion, questions: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told: list[tuple[str, str, str]] = []
+    monkeypatch.setattr("state_migration.approval.tell", lambda _, event, job, text: told.append((event, job, text)))
+    minutes = 60_000
+    for timeout, first in (("24h", 23 * 60), ("40m", 30), ("3m", 3)):
+        here = context(rehearsal, asked(tmp_path, approval_timeout=timeout, approvers="ada"), occasion)
+        with pytest.raises(TaskAwaitingInput) as waits:
+            Decide(task_id="decide").execute(here)
+        assert waits.value.timeout == timedelta(minutes=first), timeout
+    late = {"error": "none", "error_type": "timeout"}
+    told.clear()
+    with pytest.raises(TaskAwaitingInput) as waits:
+        Decide(task_id="decide").execute_complete(here, late, answer_by=now_ms() + 10 * minutes)
+    ((event, job, text),) = told
+    assert (event, job) == ("reminder", "main")
+    assert text.startswith(
+        "Cut over job main?: still no answer by ada. Without one in 10.0 m, the run ends as rejected"
+    )
+    assert timedelta(minutes=9) < waits.value.timeout <= timedelta(minutes=10)
+    # The answer is taken, and the time then is over for good.
+    with pytest.raises(AirflowFailException, match="no answer came in time"):
+        Decide(task_id="decide").execute_complete(here, late, answer_by=now_ms() - 1)
+    assert len(told) == 1
 
 
 class Flink:
@@ -514,7 +542,7 @@ def test_plan_skips_at_once_what_the_run_doesnt_need(
     here, pushed = context_of(params)
     with pytest.raises(DownstreamTasksSkipped) as skips:
         plan.execute(here)
-    assert sorted(skips.value.tasks) == sorted({*left_out, "check"})
+    assert sorted(skips.value.tasks) == sorted({*left_out, "check", "watch_outage"})
     assert pushed["return_value"]["request"]["source"] == params["source"]
     assert pushed["left_out"].keys() == set(skips.value.tasks)
     said = pushed["return_value"]
@@ -565,13 +593,17 @@ def test_a_job_that_was_stopped_by_a_task_that_was_lost_is_started_again(
 
     def start(_: FlinkTask, run: JarRun, *__: Any, **___: Any) -> dict[str, Any]:
         started.append(run)
-        return {"job_id": run.job_id}
+        return {"job_id": run.job_id, "state": "RUNNING"}
 
+    waited: list[Goal] = []
     monkeypatch.setattr(FlinkTask, "start", start)
+    monkeypatch.setattr(FlinkTask, "wait_for", lambda _, __, goal, **___: waited.append(goal))
     task = ReturnToOldJob(task_id="return_to_old_job")
     if answer is Answer.APPROVED:
         assert task.execute(here)["savepoint"] == "/savepoints/with-which-it-stopped"
         assert [(run.jar, run.savepoint) for run in started] == [("old.jar", "/savepoints/with-which-it-stopped")]
+        # Running isn't enough: its state may still be restored.
+        assert waited == [UP_WITH_CHECKPOINT]
         flink.found = None
     with pytest.raises(AirflowSkipException, match="no savepoint was taken, so job orders was not stopped"):
         task.execute(here)

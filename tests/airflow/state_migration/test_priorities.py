@@ -29,27 +29,28 @@ from tests.airflow.state_migration.test_dags import DAGS, load
 from tests.airflow.state_migration.test_steps import TaskInstance
 
 STOPPED = ("take_savepoint", "snapshot", "rescale", "validate", "cut_over", "start_job")
+BESIDE = ("application", "hold_slot", "watch_outage")
 
 
 def weights(dag: DAG, run_id: str) -> dict[str, int]:
     """As Airflow's scheduler computes them, from the DAG that it has read."""
     read = DagSerialization.from_dict(DagSerialization.to_dict(dag))
-    found: dict[str, int] = {}
-    for name, task in read.task_dict.items():
-        found[name] = task.weight_rule.get_weight(SimpleNamespace(task=task, run_id=run_id))
-    return found
+    instances: dict[str, Any] = {name: SimpleNamespace(task=one, run_id=run_id) for name, one in read.task_dict.items()}
+    return {name: one.task.weight_rule.get_weight(one) for name, one in instances.items()}
 
 
 @pytest.mark.parametrize("run_id", ["manual__1", "scheduled__1"], ids=["by hand", "cut over by schedule"])
 def test_a_stopped_job_goes_first_and_its_way_back_most(run_id: str) -> None:
     found = weights(load("state_migration"), run_id)
-    outage = {name: found.pop(name) for name in (*STOPPED, "return_to_old_job", "application", "hold_slot")}
+    outage = {name: found.pop(name) for name in (*STOPPED, "return_to_old_job", *BESIDE)}
     assert max(outage, key=lambda name: outage[name]) == "return_to_old_job"
     # A job that isn't stopped yet takes no slot from one that stands still.
     after_stop = {outage[name] for name in STOPPED[1:]}
     assert len(after_stop) == 1
     assert min(after_stop) > outage["take_savepoint"]
     assert outage["take_savepoint"] > outage["application"] == outage["hold_slot"] > 100 * max(found.values())
+    # It starts beside the first step, which needs the slot of the task before, and gets the one that is held.
+    assert min(after_stop) > outage["watch_outage"] > outage["hold_slot"]
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "backfill"])
@@ -64,7 +65,7 @@ def test_nights_and_backfills_give_way_to_what_a_person_has_triggered(kind: str)
 def test_no_other_task_has_the_pool_and_no_default_of_an_airflow_makes_them_wait() -> None:
     dags = [load(name) for name in DAGS]
     in_pool = {f"{dag.dag_id}.{task.task_id}" for dag in dags for task in dag.tasks if task.pool == POOL}
-    forth = {f"state_migration.{name}" for name in (*STOPPED, "return_to_old_job", "application", "hold_slot")}
+    forth = {f"state_migration.{name}" for name in (*STOPPED, "return_to_old_job", *BESIDE)}
     assert in_pool == forth | {f"state_rollback.{name}" for name in ("cancel_new_job", "roll_back", "start_old_job")}
     assert all(dag.max_active_tasks >= 16 for dag in dags)
     assert weights(dags[1], "manual__1")["start_old_job"] > weights(dags[0], "manual__1")["start_job"]
@@ -125,7 +126,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hold(*states: dict[str, str]) -> None:
-    context: Any = {"ti": Watched(dict.fromkeys((*STOPPED, "return_to_old_job"), "None"), *states)}
+    context: Any = {"ti": Watched(dict.fromkeys([*STOPPED, "watch_outage", "return_to_old_job"], "None"), *states)}
     HoldSlot().execute(context)
 
 
@@ -135,7 +136,7 @@ def test_the_slot_is_held_until_no_task_can_need_it() -> None:
     hold({"start_job": "upstream_failed"}, {"return_to_old_job": "scheduled"}, {"return_to_old_job": "success"})
 
 
-@pytest.mark.parametrize("task", [*STOPPED, "return_to_old_job"])
+@pytest.mark.parametrize("task", [*STOPPED, "watch_outage", "return_to_old_job"])
 def test_the_slot_goes_to_a_task_that_waits_for_one(task: str) -> None:
     with pytest.raises(AirflowRescheduleException):
         hold({task: "up_for_retry"}, {task: "scheduled"}, {})
