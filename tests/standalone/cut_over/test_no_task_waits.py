@@ -58,8 +58,9 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for file in (REPOSITORY / "dags").glob("*.py"):
         (dags / file.name).write_text(file.read_text())
     (dags / "nights.py").write_text(_NIGHTS)
-    request = {"source": "path", "savepoint": "/nowhere", "operator": "main", "legacy_state": "mainState"}
-    jobs = {JOB: {"request": request | {"new_state": "newMainState"}, "schedule": None, "pool": "ferry"}}
+    request = {"source": "flink", "flink_job": JOB, "savepoint_directory": "/savepoints", "operator": "main"}
+    request |= {"legacy_state": "mainState", "new_state": "newMainState"}
+    jobs = {JOB: {"request": request, "schedule": None, "pool": "ferry"}}
     extra = {"AIRFLOW__CORE__DAGS_FOLDER": str(dags), "AIRFLOW_VAR_STATE_MIGRATION": json.dumps({"jobs": jobs})}
     extra |= {
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
