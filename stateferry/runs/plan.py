@@ -413,7 +413,8 @@ class MigrationPlan(PlanModel):
             Kind.LINES,
             "Time to live of other states",
             "the time to live of a state that isn't migrated, so that its expired entries are counted, or left out as "
-            "well: main/sessions=30d or main/sessions=30d:drop",
+            "well: main/sessions=30d or main/sessions=30d:drop; or further settings of a migrated one: "
+            "main/mainState=30d:ReturnExpiredIfNotCleanedUp",
             row=67,
             name="state_ttl",
             metavar="OPERATOR/STATE=DURATION",
