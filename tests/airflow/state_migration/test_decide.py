@@ -280,7 +280,9 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
     assert "**Four eyes**: grace has triggered this run, so another person must approve it." in body
     ((event, job, text),) = told
     assert (event, job) == ("waiting", "main")
-    assert text.endswith("An answer is waited for, at most 24h, by ada, grace")
+    end = " An answer is waited for, at most 24h, by ada, grace"
+    # A sentence of its own.
+    assert text.endswith((f".{end}", f"?{end}"))
 
     before = rehearsal.facts(Decision)
     own = {**YES, "responded_by_user": {"id": "grace", "name": "grace"}}
@@ -321,7 +323,7 @@ def test_who_is_asked_is_reminded_before_the_time_is_over(
     ((event, job, text),) = told
     assert (event, job) == ("reminder", "main")
     assert text.startswith(
-        "Cut over job main?: still no answer by ada. Without one in 10.0 m, the run ends as rejected"
+        "Cut over job main? There is still no answer by ada. Without one in 10.0 m, the run ends as rejected"
     )
     assert timedelta(minutes=9) < waits.value.timeout <= timedelta(minutes=10)
     # The answer is taken, and the time then is over for good.
