@@ -40,6 +40,8 @@ from stateferry.runs.decision import Answer, Decision, Sign
 from stateferry.runs.differences import SourceLayout
 from stateferry.runs.estimates import Estimate, Prediction
 from stateferry.runs.facts import SavepointTaken, SnapshotFacts, StateSize, ValidateFacts
+from stateferry.runs.lease import BETWEEN_STEPS_MS
+from stateferry.runs.publications import Control
 from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, run_folder
@@ -452,6 +454,9 @@ def test_a_run_unlike_its_rehearsal_is_rejected_so_the_old_job_comes_back(
 ) -> None:
     final.keep(SnapshotFacts(states={"main/mainState": StateSize(entries, 1)}, seconds=1.0))
     final.keep(layout)
+    with Control(final.plan.catalog_uri) as control:
+        # As the step leaves it, for the next one.
+        control.acquire(final.plan.job, final.plan.run_id, lease_ms=BETWEEN_STEPS_MS)
     for _ in range(2):
         if why:
             with pytest.raises(AirflowFailException, match=why):
@@ -459,6 +464,8 @@ def test_a_run_unlike_its_rehearsal_is_rejected_so_the_old_job_comes_back(
         else:
             check_like_rehearsal(final)
     assert final.state is (RunState.REJECTED if why else RunState.RUNNING)
+    with Control(final.plan.catalog_uri) as control:
+        assert (control.lease_of(final.plan.job) is None) == bool(why)
 
 
 def test_the_validated_run_is_approved_as_its_rehearsal_was(final: Run, rehearsal: Run, occasion: Occasion) -> None:
