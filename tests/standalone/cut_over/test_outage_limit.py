@@ -86,7 +86,7 @@ def test_after_the_first_checkpoint_the_new_job_stays_however_late_that_is_notic
 ) -> None:
     ferry = Ferry.ready(airflow, flink, "noticed", tmp_path, "--ttl-days", 30)
     # The new job's first checkpoint comes when nobody of Airflow is there to see it.
-    later = f"{ferry.arguments} --checkpoint-millis 60000"
+    later = f"{ferry.arguments} --checkpoint-millis 20000"
     run = ferry.cut_over(ferry.start_old_job(), ttl="30d", outage_limit=LIMIT, program_args=later, start_timeout="1h")
     wait_for_state(ferry, run, "start_job", "running")
     final = run_of(ferry, run)
