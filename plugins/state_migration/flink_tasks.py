@@ -26,13 +26,14 @@ from state_migration.dag_run import (
     request_of,
     run_of,
     skip,
+    wait_for_lease,
 )
 from state_migration.decided import begin_as_decided
 from state_migration.foreseen import refusal
 from state_migration.hold_slot import wait_for_slots
 from state_migration.outage_task import end_if_exceeded, ends_by
 from state_migration.plan_task import occasion_of
-from state_migration.planning import Occasion, plan_for, planned
+from state_migration.planning import Occasion, default_catalog, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import Program
 from state_migration.shared_application_task import wait_until_ready
@@ -41,6 +42,7 @@ from state_migration.when_to_stop import approved_decision, wait_until_the_job_m
 from stateferry.durations import now_ms, parse_duration
 from stateferry.runs.facts import Began, JobStarted, NewJob, SavepointTaken
 from stateferry.runs.outage import StopAsked, record_start
+from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run
 from stateferry.runs.timers import are_in_native_savepoints
 
@@ -109,6 +111,7 @@ class TakeSavepoint(TaskWithFlink):
         if request.stops_job:
             decision = approved_decision(rehearsal_of(context))
             if flink.hook.run(lambda rest: find(rest, order)) is None:
+                _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
                 wait_for_slots(context, self.log)
                 wait_until_ready(context, FOLDER, self.log)
                 wait_until_the_job_may_stop(context, self.log)
@@ -166,6 +169,14 @@ def stop_order(flink: FlinkTask, request: MigrationRequest) -> SavepointOrder:
     key = (dag_id, SavepointTaken.name, "-1", run_id)
     tries = 1 + _MOST_RETRIES
     return SavepointOrder(key, str(request.flink_job), str(request.savepoint_directory), stop=True, tries=tries)
+
+
+def _wait_for_lease(job: str, run_id: str) -> None:
+    """Waits, while the job runs, until no other run works on it: the steps of a stopped job would wait for that run."""
+    with fail_if_refused(), Control(default_catalog()) as control:
+        reason = control.why_not_free(job, run_id)
+    if reason:
+        wait_for_lease(reason)
 
 
 def _first_asked(context: Context) -> int:

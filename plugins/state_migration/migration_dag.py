@@ -20,7 +20,7 @@ from state_migration.jobs import DAG_ID, ConfiguredJob, configuration
 from state_migration.outage_task import WatchOutage
 from state_migration.page_links import RunPageLink
 from state_migration.plan_task import PlanOperator
-from state_migration.priorities import BEFORE_STOP, HELD, MOST_TASKS, ORDER, RETURNS, STOPPED
+from state_migration.priorities import BEFORE_STOP, HELD, MOST_TASKS, ORDER, RETURNS, STOPPED, WATCHES
 from state_migration.return_task import ReturnToOldJob
 from state_migration.shared_application_task import ShareApplication
 from state_migration.steps import JobAssets, StepOperator
@@ -150,7 +150,7 @@ def _outage(assets: JobAssets) -> _Outage:
         approve = ApproveRun(task_id=APPROVE)
         cut_over = StepOperator.of(Step.CUT_OVER, assets, trigger_rule=_UNLESS_FAILED, **STOPPED)
         start_job = StartJob(task_id=JobStarted.name, **STOPPED)
-        watch_outage = WatchOutage(task_id=WATCH_OUTAGE, **RETURNS)
+        watch_outage = WatchOutage(task_id=WATCH_OUTAGE, **WATCHES)
         return_to_old_job = ReturnToOldJob(task_id=RETURN, trigger_rule=TriggerRule.ONE_FAILED, **RETURNS)
         chain(take_savepoint, snapshot, rescale, validate, approve, cut_over, start_job)
         validate >> cut_over

@@ -48,6 +48,8 @@ HELD: dict[str, Any] = {"pool": POOL, "priority_weight": _OF_STOPPED_JOB}
 """Of what is held before the job is stopped."""
 BEFORE_STOP: dict[str, Any] = {"pool": POOL, "priority_weight": _OF_STOPPED_JOB + 1}
 """Of the task that stops the job: it goes before another job's application, and after a job that stands still."""
+WATCHES = BEFORE_STOP
+"""Of the task that watches the outage: it takes no slot from the next step, and gets that of `hold_slot`."""
 STOPPED: dict[str, Any] = {"pool": POOL, "priority_weight": _OF_STOPPED_JOB + 2}
 """Of the tasks for which the job stands still."""
 RETURNS: dict[str, Any] = {"pool": POOL, "priority_weight": _OF_STOPPED_JOB + 3}

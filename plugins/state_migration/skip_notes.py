@@ -60,7 +60,7 @@ def _left_out(dag_run: DagRun, session: Session) -> Iterator[Mapping[str, str]]:
     from airflow.models.xcom import XComModel
 
     where = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id, XComModel.key == LEFT_OUT)
-    for one in session.scalars(select(XComModel).where(*where)):
+    for one in session.execute(select(XComModel.value).where(*where)):
         said: Any = XComModel.deserialize_value(one)
         if isinstance(said, dict):
             yield said

@@ -384,6 +384,23 @@ def test_nothing_stops_the_job_without_a_yes_outside_the_window_or_on_an_old_reh
     assert [order.stop for order in flink.orders] == [True]
 
 
+def test_the_job_is_not_stopped_while_another_run_works_on_it(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink
+) -> None:
+    """A night of another DAG, or a command: the steps of the stopped job would wait for its lease."""
+    decided(rehearsal)
+    here, stop = context(rehearsal, request_, occasion), TakeSavepoint(task_id="take_savepoint")
+    plan = rehearsal.plan
+    with Control(plan.catalog_uri) as control:
+        held = control.acquire(plan.job, "another run")
+        with pytest.raises(AirflowRescheduleException):
+            stop.execute(here)
+        assert flink.orders == []
+        control.release(held)
+    stop.execute(here)
+    assert [order.stop for order in flink.orders] == [True]
+
+
 def test_a_rehearsal_that_was_made_again_counts_if_it_is_like_the_approved_one(
     home: Path, rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink
 ) -> None:

@@ -7,8 +7,10 @@ import os
 import signal
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -23,7 +25,7 @@ from tests.standalone.migration import answer, log_of, wait_for_question
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(3000)]
 
-# In one wave after the other, which end at different times.
+# The first ones end soon, so that the cut-over gets its slots.
 _NIGHTS = """
 import time
 from datetime import datetime
@@ -36,8 +38,7 @@ with DAG("nights", schedule=None, start_date=datetime(2026, 1, 1), max_active_ta
     def night(seconds: int) -> None:
         time.sleep(seconds)
 
-    night.override(task_id="in_default_pool").expand(seconds=[20, 30, 40, 50] + 40 * [240])
-    night.override(task_id="in_pool_of_job", pool="ferry").expand(seconds=20 * [240])
+    night.expand(seconds=[30, 120, 160] + 40 * [400])
 """
 JOB, DAG_OF_JOB = "held", "state_migration_held"
 AFTER_STOP = ("snapshot", "rescale", "validate", "cut_over", "start_job")
@@ -52,15 +53,16 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An Airflow with four slots, a pool of the job's own that has two, and a DAG that fills both."""
+    """An Airflow with four slots, and a DAG that fills them; the job has a pool of its own."""
     home = tmp_path_factory.mktemp("airflow")
     dags = home / "dags"
     dags.mkdir()
     for file in (REPOSITORY / "dags").glob("*.py"):
         (dags / file.name).write_text(file.read_text())
     (dags / "nights.py").write_text(_NIGHTS)
-    request = {"source": "path", "savepoint": "/nowhere", "operator": "main", "legacy_state": "mainState"}
-    jobs = {JOB: {"request": request | {"new_state": "newMainState"}, "schedule": None, "pool": "ferry"}}
+    request = {"source": "flink", "flink_job": JOB, "savepoint_directory": "/savepoints", "operator": "main"}
+    request |= {"legacy_state": "mainState", "new_state": "newMainState"}
+    jobs = {JOB: {"request": request, "schedule": None, "pool": "ferry"}}
     extra = {"AIRFLOW__CORE__DAGS_FOLDER": str(dags), "AIRFLOW_VAR_STATE_MIGRATION": json.dumps({"jobs": jobs})}
     extra |= {
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
@@ -81,26 +83,33 @@ def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkClu
     old = ferry.start_old_job()
     run = api.trigger(DAG_OF_JOB, ferry.conf_of_cut_over(old, job=JOB, ttl="30d", approval=True, entry_class=new))
     wait_for_question(busy, DAG_OF_JOB, run, "decide")
+    leave_in_pool(busy, 0)
     nights = api.trigger("nights", {})
     api.wait("nights", nights, lambda _, __: free_slots(busy, nights) <= 0, PATIENCE)
     answer(busy, DAG_OF_JOB, run, "Approve", "decide")
 
     if fails:
         until(busy, run, "start_job", "running")
-        command._is_there(lost(busy))
-    state = api.wait_for_end(DAG_OF_JOB, run, PATIENCE)
+        assert command._is_there(lost(busy))
+        until(busy, run, "return_to_old_job", "success")
+    else:
+        until(busy, run, "start_job", "success")
+    others = instances(busy, nights)
+    # What follows needs no slot at once.
+    api.call("PATCH", f"/dags/nights/dagRuns/{quote(nights, safe='')}", {"state": "failed"})
+    leave_in_pool(busy, 2)
+    assert api.wait_for_end(DAG_OF_JOB, run, PATIENCE) == ("failed" if fails else "success")
+
     tasks = api.tasks(DAG_OF_JOB, run)
-    assert state == ("failed" if fails else "success"), {name: task["state"] for name, task in tasks.items()}
     assert "the job runs on until there is a slot for the task" in log_of(busy, DAG_OF_JOB, run, "take_savepoint")
-    expected = (*AFTER_STOP, "return_to_old_job") if fails else AFTER_STOP
-    waited = {name: seconds(tasks[name], "scheduled_when", "start_date") for name in expected}
-    assert max(waited.values()) <= QUEUED_AT_MOST, waited
+    after_stop = (*AFTER_STOP, "return_to_old_job") if fails else AFTER_STOP
+    times = ("scheduled_when", "queued_when", "start_date")
+    waited = {name: [seconds(tasks[name], *pair) for pair in pairwise(times)] for name in after_stop}
+    assert all(max(both) <= QUEUED_AT_MOST for both in waited.values()), waited
     # The nights were in the way all the time, or this has shown nothing.
-    assert night_states(busy, nights).count("scheduled") > 20
-    ends = [task["end_date"] for task in instances(busy, nights) if task["state"] == "success"]
-    begin, end = tasks["take_savepoint"]["end_date"], tasks[expected[-1]]["start_date"]
-    assert all(not begin < one < end for one in ends), "a night has left its slot while the job stood still"
-    api.call("PATCH", f"/dags/nights/dagRuns/{nights}", {"state": "failed"})
+    assert [task["state"] for task in others].count("scheduled") > 20
+    begin, end = tasks["take_savepoint"]["end_date"], tasks[after_stop[-1]]["start_date"]
+    assert not [task for task in others if task["state"] == "success" and begin < task["end_date"] < end]
     ferry.check_that_nothing_was_lost("mainState" if fails else "newMainState")
 
 
@@ -110,6 +119,11 @@ def lost(airflow: Server) -> Server:
     return airflow
 
 
+def leave_in_pool(airflow: Server, free: int) -> None:
+    """Has the job's own pool so many slots."""
+    airflow.api.call("PATCH", "/pools/ferry", {"pool": "ferry", "slots": free, "include_deferred": False})
+
+
 def until(airflow: Server, run: str, task: str, state: str) -> None:
     api = airflow.api
     tasks = api.wait(DAG_OF_JOB, run, lambda tasks, of_run: tasks[task]["state"] == state or of_run in ENDED, PATIENCE)
@@ -117,7 +131,7 @@ def until(airflow: Server, run: str, task: str, state: str) -> None:
 
 
 def instances(airflow: Server, run: str) -> list[dict[str, Any]]:
-    answered = airflow.api.get(f"/dags/nights/dagRuns/{run}/taskInstances?limit=100")
+    answered = airflow.api.get(f"/dags/nights/dagRuns/{quote(run, safe='')}/taskInstances?limit=100")
     found: list[dict[str, Any]] = answered["task_instances"]
     return found
 
