@@ -74,7 +74,7 @@ class Conclude(BaseOperator):
         snapshot = task_of_run(run.plan.rehearse, Step.SNAPSHOT.value)
         if run.state is RunState.PLANNED and task_state(context, snapshot) == "skipped":
             why = f"the run had nothing to do: see the log of the task {snapshot}"
-            tell(context, "nothing", run.plan.job, f"job {printable(run.plan.job)}: {why}")
+            tell(context, "nothing", run.plan.job, f"{outcome_line(RunView.of(run))}: {why}")
             skip(self.log, why)
         times, outage = part_times(run), outage_of(run)
         self.log.info("%s", time_line(times))

@@ -6,7 +6,6 @@ After a checkpoint, the old job would read again what the new job has processed,
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,6 @@ from state_migration.request import MigrationRequest
 from state_migration.when_to_stop import is_approved
 from stateferry.durations import now_ms
 from stateferry.runs.facts import JobStarted, NewJob, Returned, SavepointTaken
-from stateferry.runs.lease import LeaseHeldError
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback
 from stateferry.runs.runs import Run
@@ -169,9 +167,8 @@ def _publication(run: Run) -> Publication | None:
 
 def _roll_back(run: Run, published: Publication) -> None:
     with Control(run.plan.catalog_uri) as control:
-        with suppress(LeaseHeldError):
-            # A driver that was killed in the cut-over keeps nobody waiting.
-            control.release(control.acquire(run.plan.job, run.plan.run_id))
+        # A driver that was killed in the cut-over keeps nobody waiting.
+        control.release_between_steps(run.plan.job, run.plan.run_id)
         Rollback(run.plan.home, control, run.plan.job).carry_out(published)
 
 
