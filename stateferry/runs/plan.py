@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -140,10 +141,10 @@ class OperatorPlan(PlanModel):
     def _states_keep_apart(self) -> OperatorPlan:
         names = [name for state in self.states for name in (state.legacy, state.new)]
         problems = [
-            f"state {name!r} is named {names.count(name)} times in operator {self.operator!r}: "
+            f"state {name!r} is named {count} times in operator {self.operator!r}: "
             "each legacy and each new state can be there once"
-            for name in dict.fromkeys(names)
-            if names.count(name) > 1
+            for name, count in Counter(names).items()
+            if count > 1
         ]
         # Two legacy states may share a flag, because a job may move both at once.
         problems += [
@@ -643,7 +644,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _repeated(names: list[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def folder_of(name: str) -> str:

@@ -71,12 +71,12 @@ class Savepoint:
 
     def operator(self, name: str) -> Operator:
         """Returns the operator with this id, this uid or this name (if only one has it), tried in that order."""
-        operators = self.metadata.operators
+        operators, as_id, of_uid = self.metadata.operators, name.lower(), operator_id(name)
         for operator in operators:
-            if operator.hex_id == name.lower():
+            if operator.hex_id == as_id:
                 return operator
         for operator in operators:
-            if operator.uid == name or operator.id == operator_id(name):
+            if operator.uid == name or operator.id == of_uid:
                 return operator
         named = [operator for operator in operators if operator.name == name]
         if len(named) == 1:
