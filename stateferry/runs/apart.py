@@ -8,11 +8,13 @@ from pathlib import PurePath
 
 from stateferry.errors import PlanError
 from stateferry.runs.plan import MigrationPlan, folder_of
-from stateferry.savepoint.stores import canonical_uri
+from stateferry.savepoint.uris import canonical_uri
+
+_IN_FILE = "sqlite:///"
 
 
 def check_apart(plan: MigrationPlan) -> None:
-    """Refuses a target in or around the source's folder, and a home or warehouse in the source's folder.
+    """Refuses a target in or around the source's folder, and home, warehouse or catalog in the source's folder.
 
     The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the rescale step and
     the cut-over repeat it before they write.
@@ -23,7 +25,10 @@ def check_apart(plan: MigrationPlan) -> None:
             f"target {plan.target} is {target}, and source {plan.source} is {source}: symbolic links or mounts make "
             "the one contain the other. A run never writes into its source: give the target a folder of its own"
         )
-    for what, place in (("home (STATEFERRY_HOME)", plan.home), ("warehouse", plan.warehouse)):
+    places = [("home (STATEFERRY_HOME)", plan.home), ("warehouse", plan.warehouse)]
+    if plan.catalog_uri.startswith(_IN_FILE):
+        places.append(("catalog", plan.catalog_uri.removeprefix(_IN_FILE)))
+    for what, place in places:
         if _lies_in(_real_folder(place), source):
             raise PlanError(
                 f"{what} {place} is {_real_folder(place)}, which lies in the source {plan.source}. A run never writes "

@@ -32,6 +32,7 @@ from stateferry.runs.plan_fields import (
     PlanModel,
     Share,
     absolute_place,
+    check_name_of_home,
     valid_milliseconds,
     valid_share,
 )
@@ -432,6 +433,10 @@ class MigrationPlan(PlanModel):
         if not isinstance(values, Mapping):
             return values
         home = values.get("home", default_home())
+        try:
+            absolute_place(home)
+        except UsageError as error:
+            raise ValueError(f"home: {error}") from None
         defaults: dict[str, object] = {"home": home}
         if "catalog_uri" not in values:
             defaults["catalog_uri"] = default_catalog(str(home))
@@ -460,6 +465,7 @@ class MigrationPlan(PlanModel):
                 f"catalog_uri: expected sqlite:////absolute/path.db or postgresql://host/database, found "
                 f"{self.catalog_shown!r}"
             )
+        yield from self._place_problems()
         yield from self._layout_problems()
         if self.rescales_only:
             yield from self._rescale_problems()
@@ -474,6 +480,22 @@ class MigrationPlan(PlanModel):
             )
         yield from self._lazy_problems(states)
         yield from self._problems_in_reverse()
+
+    def _place_problems(self) -> Iterator[str]:
+        """What is wrong with the names of places, by themselves."""
+        for what, name in (("home", self.home), ("warehouse", self.warehouse), ("catalog_uri", self.catalog_shown)):
+            try:
+                # In the address of a server such signs have their usual meaning.
+                if what != "catalog_uri" or name.startswith("sqlite:"):
+                    check_name_of_home(name, f"{what}:")
+            except UsageError as error:
+                yield str(error)
+                break  # The others lie in the home, if they aren't told.
+        for place in (self.files_from or {}).values():
+            try:
+                absolute_place(place)
+            except UsageError as error:
+                yield f"files_from: {error}"
 
     def _layout_problems(self) -> Iterator[str]:
         wanted = self.parallelism if isinstance(self.parallelism, dict) else {"": self.parallelism}
