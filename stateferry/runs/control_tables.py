@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -136,11 +137,37 @@ def engine_for(catalog_uri: str) -> Engine:
     if (file := sqlite_file(catalog_uri)) is not None:
         with reaching(str(file), "written" if os.path.exists(file) else "made"), private_files():
             file.parent.mkdir(parents=True, exist_ok=True)
-            # SQLite would give the group fewer permissions than the umask allows. The files that it writes beside the
-            # database get the mode of the database.
-            file.touch()
+            if file.exists():
+                file.touch()
+            else:
+                _make_database(file)
     # With a plain BEGIN, a transaction that reads and then writes would fail if another one wrote in between.
     return _engine(catalog_uri, "BEGIN IMMEDIATE")
+
+
+def _make_database(file: Path) -> None:
+    """Makes a SQLite database that appears with all of its tables, whoever else makes it at the same time."""
+    draft = file.with_name(f"{file.name}.{uuid.uuid4().hex}.draft")
+    try:
+        # SQLite would give the group fewer permissions than the umask allows. The files that it writes beside the
+        # database get the mode of the database.
+        try:
+            draft.touch()
+        except OSError as error:
+            error.filename = str(file)
+            raise
+        engine = _sqlite_engine(URL.create("sqlite", database=str(draft)), "BEGIN IMMEDIATE")
+        create_tables(engine)
+        engine.dispose()
+        try:
+            os.link(draft, file)
+        except FileExistsError:
+            return
+        except OSError:
+            # A filesystem without links.
+            file.touch()
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def engine_to_read(catalog_uri: str) -> Engine | None:

@@ -60,7 +60,11 @@ def test_two_names_of_a_store_are_the_same_place(one: str, other: str) -> None:
 
 def test_a_file_uri_is_the_path_that_it_names(tmp_path: Path) -> None:
     values = {**VALUES, "source": str(tmp_path / "demo")}
-    for target in (f"file://{tmp_path}/x/../demo/in", f"file:{tmp_path}/./demo//in", f"file://localhost{tmp_path}/demo"):
+    for target in (
+        f"file://{tmp_path}/x/../demo/in",
+        f"file:{tmp_path}/./demo//in",
+        f"file://localhost{tmp_path}/demo",
+    ):
         (line,) = problems({**values, "target": target})
         assert "lie one in the other" in line
 

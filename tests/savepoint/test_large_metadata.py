@@ -44,7 +44,9 @@ def of_operators(count: int) -> Metadata:
 def of_subtasks(count: int) -> Metadata:
     """An operator with many subtasks that have finished."""
     subtasks = tuple(Subtask(index, finished=True) for index in range(count))
-    return Metadata(6, 1, (Operator(operator_id("one"), count, 32768, "one", "one", subtasks=subtasks),), (), PROPERTIES)
+    return Metadata(
+        6, 1, (Operator(operator_id("one"), count, 32768, "one", "one", subtasks=subtasks),), (), PROPERTIES
+    )
 
 
 def of_large_job(parallelism: int, operators: int, with_state: int) -> Metadata:
