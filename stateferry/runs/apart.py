@@ -8,7 +8,8 @@ from pathlib import PurePath
 
 from stateferry.errors import PlanError
 from stateferry.runs.plan import MigrationPlan, folder_of
-from stateferry.savepoint.uris import canonical_uri
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.uris import canonical_uri, store_in
 
 _IN_FILE = "sqlite:///"
 
@@ -34,6 +35,14 @@ def check_apart(plan: MigrationPlan) -> None:
                 f"{what} {place} is {_real_folder(place)}, which lies in the source {plan.source}. A run never writes "
                 f"into its source: choose a folder elsewhere"
             )
+
+
+def check_buckets(plan: MigrationPlan) -> None:
+    """Refuses a plan that writes into a bucket which is missing; asks for each bucket once."""
+    places = [plan.home] if plan.rescales_only else [plan.home, plan.warehouse]
+    places += [] if plan.rehearse else [plan.target]
+    for place in {store_in(place): place for place in places if "://" in place}.values():
+        Location.of(place).check_bucket()
 
 
 def _real_folder(name: str) -> str:

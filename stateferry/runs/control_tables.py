@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from stateferry import catalog_address
 from stateferry.databases import noticing_silence, shown, tell
 from stateferry.durations import now_ms
 from stateferry.errors import MissingHereError, UsageError
@@ -226,7 +227,7 @@ def _engine(catalog_uri: str, begin: str) -> Engine:
 
 def _url(catalog_uri: str) -> URL:
     try:
-        return make_url(catalog_uri)
+        return make_url(catalog_address.to_connect(catalog_uri))
     except ArgumentError as error:
         raise _no_address(error) from None
 

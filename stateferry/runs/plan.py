@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
 
+from stateferry import catalog_address
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms
 from stateferry.errors import PlanError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
@@ -40,7 +41,8 @@ from stateferry.runs.plan_problems import problem_lines
 from stateferry.runs.state_ttls import StateTtlPlan, StateTtls
 from stateferry.savepoint.chunks import TARGET_BYTES
 
-HOME_VARIABLE, CATALOG_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_HOME", "STATEFERRY_CATALOG", "STATEFERRY_WAREHOUSE"
+HOME_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_HOME", "STATEFERRY_WAREHOUSE"
+CATALOG_VARIABLE = catalog_address.VARIABLE
 DEFAULT_HOME = "~/.stateferry"
 DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
@@ -168,9 +170,9 @@ def default_home() -> str:
 
 
 def default_catalog(home: str) -> str:
-    """The catalog's address: from the environment, else a SQLite database in the home."""
+    """The catalog's address: from the environment, without a password, else a SQLite database in the home."""
     if named := os.environ.get(CATALOG_VARIABLE):
-        return named
+        return catalog_address.without_password(named)
     folder = str(absolute_place(home)).rstrip("/")
     if "://" in folder:
         raise UsageError(
@@ -598,7 +600,7 @@ class MigrationPlan(PlanModel):
     @property
     def catalog_shown(self) -> str:
         """The catalog's address without a password."""
-        return re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", self.catalog_uri)
+        return catalog_address.hidden(self.catalog_uri)
 
     @property
     def fingerprint(self) -> str:
@@ -612,13 +614,16 @@ class MigrationPlan(PlanModel):
         return self.model_dump(exclude=left_out) == other.model_dump(exclude=left_out)
 
     def like(self, kept: MigrationPlan) -> MigrationPlan:
-        """This plan, with the compression of `kept` if that one is of an earlier version, and this one asks for none.
+        """This plan, with what plans of earlier versions have otherwise: compression, and the catalog's password.
 
         So the command that began a run under an earlier version continues it under this one.
         """
-        if (self.compression, kept.compression) != ("auto", "source"):
-            return self
-        return self.model_copy(update={"compression": "source"})
+        update: dict[str, str] = {}
+        if (self.compression, kept.compression) == ("auto", "source"):
+            update["compression"] = "source"
+        if self.catalog_uri == catalog_address.without_password(kept.catalog_uri):
+            update["catalog_uri"] = kept.catalog_uri
+        return self.model_copy(update=update)
 
     def to_json(self) -> str:
         values = self.model_dump(mode="json")
@@ -629,6 +634,11 @@ class MigrationPlan(PlanModel):
 
 def new_plan_values(values: Mapping[str, object]) -> dict[str, object]:
     """The values of a plan for new work, with the defaults that plans of an earlier version don't have."""
+    if catalog_address.has_password(str(values.get("catalog_uri", ""))):
+        raise PlanError(
+            f"catalog_uri: {catalog_address.hidden(str(values['catalog_uri']))} has a password, which would be in the "
+            f"file of the plan: leave it out there, and give it by {CATALOG_VARIABLE}, PGPASSFILE or PGPASSWORD"
+        )
     new = {one.field: one.option.new for one in option_fields(MigrationPlan) if one.option.new is not None}
     return {**new, **values}
 

@@ -98,6 +98,15 @@ class Location:
         with reaching(self.shown):
             return self.filesystem.get_file_info(self.path)
 
+    def check_bucket(self) -> None:
+        """Refuses a place whose bucket is missing: to list a folder in it finds nothing, and only a write fails."""
+        if not self.is_object_store:
+            return
+        bucket = self.path.partition("/")[0]
+        with reaching(self.shown):
+            if self.filesystem.get_file_info(bucket).type == fs.FileType.NotFound:
+                raise UsageError(f"{self.shown}: there is no bucket {bucket}: make it, or correct the name")
+
     def is_file(self) -> bool:
         if not self.is_object_store:
             return bool(self._info().type == fs.FileType.File)

@@ -60,6 +60,11 @@ def canonical_uri(uri: str) -> str:
     return f"{scheme}://{authority}{slash}{path}"
 
 
+def store_in(name: str) -> str:
+    """Returns the store in the name of a place, as `canonical_uri` writes it; empty if the place is on this machine."""
+    return "" if name.startswith("file:") or "://" not in name else "/".join(canonical_uri(name).split("/", 3)[:3])
+
+
 def _same_scheme(scheme: str) -> str:
     known = OTHER_SCHEMES.get(scheme, scheme)
     return _ALIKE.get(known, known)

@@ -29,6 +29,7 @@ from sqlalchemy import Engine, inspect, make_url
 from sqlalchemy.exc import DBAPIError
 
 from stateferry import databases
+from stateferry.catalog_address import to_connect
 from stateferry.errors import StateferryError
 from stateferry.savepoint.storage import Location, side_by_side
 from stateferry.tables.schemas import BOUNDED, CHUNK
@@ -97,7 +98,8 @@ class TableHome:
 
     @property
     def _properties(self) -> dict[str, str]:
-        address = databases.noticing_silence(make_url(self.catalog_uri)).render_as_string(hide_password=False)
+        url = databases.noticing_silence(make_url(to_connect(self.catalog_uri)))
+        address = url.render_as_string(hide_password=False)
         files = {} if Location.of(self.warehouse).is_local else {PY_IO_IMPL: _REMOTE_IO}
         return {"uri": address, "warehouse": self.folder, **files}
 

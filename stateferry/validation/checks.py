@@ -18,6 +18,7 @@ from stateferry.savepoint.chunks import TARGET_BYTES, plan_chunks
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.metadata import Operator, parse_metadata
+from stateferry.savepoint.moved_files import check_stores
 from stateferry.savepoint.reader import Savepoint, has_keyed_state
 from stateferry.savepoint.storage import Location
 from stateferry.validation.carried_check import CarriedResult, CarriedTask, has_carried_state
@@ -58,16 +59,18 @@ def do_here(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
     return map(do_check, tasks)
 
 
-def open_staged(name: str) -> Savepoint | Check:
-    """The staged savepoint, or a failed check if it can't be read."""
+def open_staged(name: str, places: Sequence[str] = ()) -> Savepoint | Check:
+    """The staged savepoint, or a failed check if it can't be read; its files may be in `places`."""
     try:
         try:
-            return Savepoint.open(name)
+            return Savepoint.open(name, places=places)
         except DamagedError:
             # Contradictions inside `_metadata` are found by later checks, which name them.
             folder = Location.of(name)
             file = folder.child(METADATA)
-            return Savepoint(folder, parse_metadata(file.read(), file.shown))
+            metadata = parse_metadata(file.read(), file.shown)
+            check_stores(metadata, file.shown, (folder.shown, *places))
+            return Savepoint(folder, metadata)
     except (DamagedError, RefusedError) as error:
         return Check("readable", Outcome.FAILED, "a savepoint", f"{error}")
 

@@ -6,6 +6,7 @@ import cProfile
 import pstats
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -82,22 +83,29 @@ def seconds(work: Callable[[], object]) -> float:
     return min(found)
 
 
+def compared(metadata: Metadata) -> None:
+    assert list(compare_metadata(metadata, metadata, Layout())) == []
+
+
+def rewritten(folder: Location, metadata: Metadata) -> None:
+    for operator in metadata.operators:
+        OperatorRewrite.prepare(Savepoint(folder, metadata), operator, Layout())
+
+
 @pytest.mark.parametrize(("of", "size"), [(of_operators, 1500), (of_subtasks, 3500)])
 def test_time_grows_with_the_size(of: Callable[[int], Metadata], size: int) -> None:
     took: dict[str, list[float]] = {}
     for metadata in (of(size), of(size * GROWTH)):
         data = build_metadata(metadata)
         folder = Location.of("/nowhere")
-        for what, work in {
-            "parse": lambda data=data: parse_metadata(data, "a file"),
-            "build": lambda metadata=metadata: build_metadata(metadata),
-            "check": lambda data=data, folder=folder: metadata_of(folder, data),
-            "compare": lambda metadata=metadata: list(compare_metadata(metadata, metadata, Layout())),
-            "rewrite": lambda metadata=metadata, folder=folder: [
-                OperatorRewrite.prepare(Savepoint(folder, metadata), operator, Layout())
-                for operator in metadata.operators
-            ],
-        }.items():
+        works: dict[str, Callable[[], object]] = {
+            "parse": partial(parse_metadata, data, "a file"),
+            "build": partial(build_metadata, metadata),
+            "check": partial(metadata_of, folder, data),
+            "compare": partial(compared, metadata),
+            "rewrite": partial(rewritten, folder, metadata),
+        }
+        for what, work in works.items():
             took.setdefault(what, []).append(seconds(work))
     slow = {what: (small, large) for what, (small, large) in took.items() if large > MOST * max(small, 0.001)}
     assert not slow

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 
 # Twice the size is twice the calls, and not four times; calls that are few by any measure aren't looked at.
 MOST, FEW = 2.6, 3000
-STATES = "--operator main --legacy-state mainState --new-state newMainState --flag-state isMigratedState".split()
+OPERATOR = ("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState")
+STATES = (*OPERATOR, "--flag-state", "isMigratedState")
 
 
 def with_operators(folder: Path, count: int) -> None:
