@@ -36,8 +36,19 @@ from tests.mutants.mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(package.__file__).parent
-# Tests that reach the package without a server or another process.
-TESTS = ("tests/validation", "tests/rocksdb", "tests/migration", "tests/tables/test_account.py", "tests/runs")
+# Tests that reach it without a server, each kind of conversion once.
+TESTS = (
+    "tests/validation",
+    "tests/rocksdb/test_merge.py",
+    "tests/rocksdb/test_writer.py",
+    "tests/steps/test_lazy.py",
+    "tests/steps/test_native_output.py",
+    "tests/steps/test_native_source.py",
+    "tests/steps/test_reverse.py",
+    "tests/steps/test_state_ttls.py",
+    "tests/steps/test_verify.py",
+    "tests/tables/test_account.py",
+)
 LEAST_KILLED, MOST_EQUIVALENT = 0.95, 0.03
 _MEMORY = 4 << 30
 Key = tuple[str, str, str, str]
@@ -143,7 +154,7 @@ class Runner:
 
         # Drawn alike in each process, kept nowhere, and never made smaller.
         settings.register_profile(
-            "mutants", deadline=None, max_examples=20, derandomize=True, database=None,
+            "mutants", deadline=None, max_examples=40, derandomize=True, database=None,
             phases=(Phase.explicit, Phase.generate),
         )  # fmt: skip
         settings.load_profile("mutants")
