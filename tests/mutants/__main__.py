@@ -8,7 +8,6 @@ functions it has and runs the tests that reach the line, the quickest first, unt
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import resource
@@ -18,7 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -33,6 +31,7 @@ from stateferry import validation as package
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.in_place import has_kernels, put
 from tests.mutants.mutations import Mutant, mutants_of
+from tests.support import matrices
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(package.__file__).parent
@@ -159,6 +158,16 @@ class Runner:
         )  # fmt: skip
         settings.load_profile("mutants")
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Of a test with many cases alike, those stay in which each word of their names occurs."""
+        cases: dict[str, list[str]] = {}
+        for item in items:
+            if item.get_closest_marker("part") is not None:
+                cases.setdefault(item.nodeid.partition("[")[0], []).append(item.name)
+        chosen = {test: matrices.sample(names) for test, names in cases.items()}
+        items[:] = [one for one in items if one.name in chosen.get(one.nodeid.partition("[")[0], (one.name,))]
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         tests = [self._once(session, item) for item in session.items]
@@ -173,7 +182,7 @@ class Runner:
         return True
 
     def _say(self, text: str) -> None:
-        print(text, file=self.out, flush=True)  # noqa: T201
+        print(text, file=self.out, flush=True)
 
     def _once(self, session: pytest.Session, item: pytest.Item) -> Reached:
         """Runs a test without a fault; shared fixtures stay as they are, for those that come after."""

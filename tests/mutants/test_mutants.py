@@ -77,7 +77,9 @@ def test_a_fault_is_in_the_function_that_others_hold(module: ModuleType, tmp_pat
 
 def test_a_fault_in_a_kernel_is_compiled(tmp_path: Path) -> None:
     """In a process of its own, so that other tests have the kernel as it is."""
-    fault = next(one for one in all_mutants() if (one.function, one.texts()[1]) == ("add_up", "counts[groups[index]] += 2"))
+    fault = next(
+        one for one in all_mutants() if (one.function, one.texts()[1]) == ("add_up", "counts[groups[index]] += 2")
+    )
     child = os.fork()
     if not child:
         status = 1

@@ -95,7 +95,11 @@ def entries_of(key: bytes, user_key: bytes, value: bytes, null: int, stamp: int 
 
 
 def state_of(
-    kind: StateKind, namespace: FlinkType = Scalar.VOID_NAMESPACE, user_key: FlinkType | None = None, *, ttl: bool = False
+    kind: StateKind,
+    namespace: FlinkType = Scalar.VOID_NAMESPACE,
+    user_key: FlinkType | None = None,
+    *,
+    ttl: bool = False,
 ) -> KeyedState:
     value = None if kind is StateKind.TIMERS else Scalar.LONG
     return KeyedState("state", kind, Scalar.STRING, namespace, user_key, value, ttl, False)

@@ -46,7 +46,9 @@ def hash_of(key: int) -> int:
     return (key ^ SEED) * FACTOR & MASK
 
 
-def seen(sample: KeySample, keys: list[int], *, state: str = "rows", size: int = 3, group: int = 5, prefix: int = 1) -> None:
+def seen(
+    sample: KeySample, keys: list[int], *, state: str = "rows", size: int = 3, group: int = 5, prefix: int = 1
+) -> None:
     rows = Rows(group, prefix, [(b"key %d" % key, b"v" * size) for key in keys])
     sample.see(state, rows, np.array(keys, np.uint64))  # type: ignore[arg-type]
 
@@ -64,7 +66,9 @@ def test_few_keys_are_all_kept_with_the_bytes_of_their_rows() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 7, 100, 10_000])
 @pytest.mark.parametrize(("share", "least", "most"), [(0.01, 50, 75), (0.001, 26, 40)])
-def test_of_many_keys_those_with_the_smallest_hashes_are_kept(at_once: int, share: float, least: int, most: int) -> None:
+def test_of_many_keys_those_with_the_smallest_hashes_are_kept(
+    at_once: int, share: float, least: int, most: int
+) -> None:
     """A sample's share of 6,000, or of 32 at least, and up to a quarter more; what comes at once is cut only once."""
     sample = KeySample(SampleSpec(SEED, share), "blobs", False)
     keys = list(range(10_000))
@@ -94,7 +98,8 @@ def test_a_key_with_many_rows_stays_whole(at_once: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "times", "is_too_large"), [(3, 4000, False), (3, 4001, True), (128 * 3999, 1, False), (128 * 4000, 1, True)]
+    ("size", "times", "is_too_large"),
+    [(3, 4000, False), (3, 4001, True), (128 * 3999, 1, False), (128 * 4000, 1, True)],
 )
 def test_a_key_with_very_much_state_is_left_out(size: int, times: int, is_too_large: bool) -> None:
     """More than 4,000 rows, 128 bytes of keys and values counting as one more."""
