@@ -35,7 +35,7 @@ def _module(file: Path) -> ModuleType:
 
 
 def _execute_again(mutant: Mutant, module: ModuleType, folder: Path) -> None:
-    """Others must name kernels by their module. numba's cache goes by the file, so the code with the fault has its own."""
+    """Others must name kernels by their module. numba's cache goes by the file, so that with the fault has its own."""
     file = folder / mutant.file.name
     file.write_text(mutant.source(), "utf-8")
     exec(compile(file.read_text("utf-8"), str(file), "exec"), vars(module))

@@ -1,6 +1,7 @@
 """Small faults in Python code: what may go wrong in one place of one function.
 
-Left alone are texts of messages, annotations, assertions, default values, decorators and what is outside functions.
+Left alone are texts of messages, annotations, assertions (`strict=True` is one), default values, decorators and what is
+outside functions.
 """
 
 from __future__ import annotations
@@ -135,6 +136,8 @@ def _places(
         for at, child in enumerate(value) if isinstance(value, list) else ((None, value),):
             if not isinstance(child, ast.AST) or isinstance(child, ast.Assert | ast.JoinedStr | ast.arguments):
                 continue
+            if isinstance(child, ast.keyword) and child.arg == "strict":
+                continue
             own = child if isinstance(child, ast.stmt | ast.ExceptHandler) else statement
             yield own, node, field, at, child
             if not isinstance(child, ast.Raise):
@@ -216,7 +219,7 @@ def _call(node: ast.Call, _: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
         yield _copy(node, func=ast.Name(_FUNCTIONS[node.func.id], ast.Load()))
     for at, keyword in enumerate(node.keywords):
-        if keyword.arg is not None:
+        if keyword.arg not in (None, "strict"):
             yield _copy(node, keywords=[*node.keywords[:at], *node.keywords[at + 1 :]])
     if isinstance(node.func, ast.Name) and node.func.id == "suppress":
         yield _copy(node, args=[])

@@ -118,9 +118,10 @@ MAP = state_of(StateKind.MAP, user_key=Scalar.STRING)
         # A null of a time to live has bytes, those that all nulls of the state have.
         ((A + NAMESPACE, B, FIVE, 2, 12), MAP, True, 'key "a", user key "b"', "3", False),
         ((A + NAMESPACE + B, b"", b"\0" + FIVE, 0, None), MAP, False, 'key "a", user key "b"', "5", False),
-        ((A + NAMESPACE + B, b"", b"\1", 0, None), MAP, False, 'key "a", user key "b"', "null", False),
+        ((A + NAMESPACE + B, b"", b"\1\0", 0, None), MAP, False, 'key "a", user key "b"', "null", False),
         ((A + NAMESPACE, b"", FIVE, 0, None), state_of(StateKind.VALUE), False, 'key "a"', "5", False),
-        ((A + FIVE, b"", FIVE, 0, None), state_of(StateKind.VALUE, Scalar.LONG), False, 'key "a", namespace 5', "5", False),
+        ((A + FIVE, b"", FIVE, 0, None), state_of(StateKind.VALUE, Scalar.LONG), False,
+         'key "a", namespace 5', "5", False),
         ((A + b"\2" + B + b"\2", b"q", FIVE, 0, None), state_of(StateKind.VALUE, Scalar.STRING), False,
          f'key "a", 0x02{B.hex()}0271', "5", False),
         ((b"\x80" + bytes(6) + b"\x09" + A + NAMESPACE, b"", b"", 0, None), state_of(StateKind.TIMERS), False,
@@ -155,5 +156,9 @@ def test_values_are_told_apart_by_all_their_bytes() -> None:
     assert len(hashes) == 5
     cut = '"' + "v" * 199 + "..."
     assert texts == ['"' + "v" * 198 + '"', cut, cut, cut, "65537 bytes"]
+    for first in (b"\1", b"\2"):
+        made = describe(entries_of(A + NAMESPACE, b"", first + FIVE[1:], 0, None), 0, 99, MAP, True, None)
+        hashes.add(made.value_hash)
+    assert len(hashes) == 7
     nulls = {describe(entries_of(A + NAMESPACE, B, v, 2, 1), 0, 99, MAP, True, None).value_hash for v in (b"", b"x")}
     assert len(nulls) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 
 from stateferry.savepoint.reader import Savepoint
-from stateferry.validation import sampling
 from stateferry.validation.sampling import EVERYTHING, KeySample, Row, SampleSpec, seed_of
 from tests.validation.test_checks import GOLDEN
 
@@ -64,21 +64,38 @@ def test_few_keys_are_all_kept_with_the_bytes_of_their_rows() -> None:
     assert (sample.below, sample.too_large) == (EVERYTHING, [])
 
 
-@pytest.mark.parametrize("at_once", [1, 7, 100, 10_000])
-@pytest.mark.parametrize(("share", "least", "most"), [(0.01, 50, 75), (0.001, 26, 40)])
+@pytest.mark.parametrize("at_once", [1, 7, 100, 200, 10_000])
+@pytest.mark.parametrize(("share", "whole", "most"), [(0.01, 200, 75), (0.001, 32, 40)])
 def test_of_many_keys_those_with_the_smallest_hashes_are_kept(
-    at_once: int, share: float, least: int, most: int
+    at_once: int, share: float, whole: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sample's share of 6,000, or of 32 at least, and up to a quarter more; what comes at once is cut only once."""
+    """A sample's share of 6,000, or of 32 at least, and up to a quarter more; before it is cut, the share of 20,000."""
+    one_by_one: list[int] = []
+    keep = KeySample._keep
+
+    def noted(self: KeySample, state: str, section: Any, chosen: Any, hashes: Any) -> None:
+        one_by_one.append(len(chosen))
+        keep(self, state, section, chosen, hashes)
+
+    monkeypatch.setattr(KeySample, "_keep", noted)
     sample = KeySample(SampleSpec(SEED, share), "blobs", False)
-    keys = list(range(10_000))
-    Random(1).shuffle(keys)
+    keys = [key for key in range(5_000) for _ in range(2)]
+    if at_once != 7:
+        Random(1).shuffle(keys)
+    sizes = []
     for start in range(0, len(keys), at_once):
         seen(sample, keys[start : start + at_once])
-    smallest = sorted(map(hash_of, keys))
+        sizes.append(sum(map(len, sample.keys.values())))
+        assert sample._work == sizes[-1]
+        assert not sample.keys or max(sample.keys) < sample.below
+    smallest = sorted(map(hash_of, range(5_000)))
     assert sorted(sample.keys) == [hash_ for hash_ in smallest if hash_ < sample.below]
-    assert least <= len(sample.keys) <= (200 if share == 0.01 and at_once == len(keys) else most)
-    assert all(len(rows) == 1 for rows in sample.keys.values())
+    assert all(len(rows) == 2 for rows in sample.keys.values())
+    assert max(one_by_one) <= whole
+    assert sizes[-1] >= 26
+    if at_once == 1 and share == 0.01:
+        cuts = [pair for pair in pairwise(sizes) if pair[1] < pair[0]]
+        assert (cuts[0], set(cuts[1:])) == ((200, 60), {(75, 60), (75, 59)})
 
 
 def test_a_state_of_its_share_of_twenty_thousand_is_kept_whole() -> None:
@@ -107,40 +124,50 @@ def test_a_key_with_very_much_state_is_left_out(size: int, times: int, is_too_la
     size -= 9 if size > 3 else 0
     for _ in range(times):
         seen(sample, [3], size=size)
-    seen(sample, [4])
-    seen(sample, [3])
-    assert sample.too_large == ([hash_of(3)] if is_too_large or times == 4000 or size > 3 else [])
+    assert sample.too_large == ([hash_of(3)] if is_too_large else [])
     assert (hash_of(3) in sample.keys) == (not sample.too_large)
     assert sample.below == EVERYTHING
 
 
 @pytest.mark.parametrize("stamped", [False, True])
-@pytest.mark.parametrize(("count", "is_too_large"), [(-5, False), (4000, False), (4001, True)])
-def test_a_blob_counts_by_its_entries(stamped: bool, count: int, is_too_large: bool) -> None:
+@pytest.mark.parametrize(
+    ("count", "length", "work"),
+    [(-5, 3, 1), (0, 3, 1), (1, 3, 1), (2, 3, 2), (2, 0, 2), (13, 0, 4), (9, 5000, 40), (3999, 5000, 3999),
+     (1 << 30, 3, 7)],
+)  # fmt: skip
+def test_a_blob_counts_by_its_entries(stamped: bool, count: int, length: int, work: int) -> None:
+    """By as many as it states, but no more than it has bytes, whatever comes behind it."""
     before = bytes(8) if stamped else b""
-    for length, fits in ((5000, not is_too_large), (3, True)):
+    value = before + struct.pack(">i", count) + bytes(length)
+    for state, expected in (("blobs", work), ("flags", 1 + (len(value) + 4) // 128)):
         sample = KeySample(SampleSpec(SEED, 1.0), "blobs", stamped)
-        value = before + struct.pack(">i", count) + bytes(length)
-        rows = Rows(5, 1, [(b"key", value)])
-        sample.see("blobs", rows, np.array([3], np.uint64))  # type: ignore[arg-type]
-        assert bool(sample.keys) == fits
-    # The flag's value has no number of entries.
-    sample = KeySample(SampleSpec(SEED, 1.0), "blobs", stamped)
-    sample.see("flags", Rows(5, 1, [(b"key", before + b"\x7f\xff\xff\xff" + bytes(5000))]), np.array([3], np.uint64))  # type: ignore[arg-type]
-    assert sample.keys
+        rows = Rows(5, 1, [(b"", value), (b"next", bytes(9999))])
+        sample.see(state, rows, np.array([3], np.uint64))  # type: ignore[arg-type]
+        if stamped and expected in (4, 7):
+            expected += 8
+        assert sample._work == expected
     for short in (b"", before + b"\0\0\0"):
+        sample = KeySample(SampleSpec(SEED, 1.0), "blobs", stamped)
         sample.see("blobs", Rows(5, 1, [(b"key", short)]), np.array([3], np.uint64))  # type: ignore[arg-type]
-    assert sample.keys
+        assert sample._work == 1
 
 
-def test_the_room_of_a_key_that_is_given_up_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "_MOST_OF_A_KEY", 30)
-    sample = KeySample(SampleSpec(SEED, 0.001), "blobs", False)
-    for key in range(30):
-        seen(sample, [key])
-    for _ in range(31):
-        seen(sample, [0])
-    assert len(sample.too_large) == 1 or hash_of(0) >= sample.below
+def test_a_key_that_is_too_large_leaves_the_others_their_room() -> None:
+    """Its own rows no longer count, and those of keys behind it are kept."""
+    assert hash_of(SEED) < hash_of(4)
+    sample = KeySample(SampleSpec(SEED, 1.0), "blobs", False)
+    seen(sample, [SEED] * 4001 + [4])
+    assert (sample.too_large, set(sample.keys), sample._work) == ([0], {hash_of(4)}, 2)
+    seen(sample, [4, SEED, 4])
+    assert (sample.too_large, len(sample.keys[hash_of(4)]), sample._work) == ([0], 3, 4)
+    assert sum(kept.work for kept in sample._kept.values()) == 4
+
+
+def test_the_rows_of_a_key_stay_in_their_order() -> None:
+    sample = KeySample(SampleSpec(SEED, 1.0), "blobs", False)
+    rows = Rows(5, 1, [(b"key", b"%d" % number) for number in range(500)])
+    sample.see("rows", rows, np.array([number % 3 for number in range(500)], np.uint64))  # type: ignore[arg-type]
+    assert [int(row.value) for row in sample.keys[hash_of(1)]] == list(range(1, 500, 3))
 
 
 def test_a_source_has_a_seed_of_64_bits_that_other_sources_do_not_have() -> None:
