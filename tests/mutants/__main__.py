@@ -108,7 +108,7 @@ class Trace:
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
 
     def _call(self, frame: FrameType, event: str, argument: object) -> Any:
         file = frame.f_code.co_filename
@@ -135,6 +135,10 @@ class _AfterIt:
 
     def listchain(self) -> list[Any]:
         return self._chain
+
+
+def _after(item: pytest.Item) -> Any:
+    return _AfterIt(item)
 
 
 class Runner:
@@ -189,7 +193,7 @@ class Runner:
         session._setupstate = SetupState()
         reached, began = Reached(item), time.process_time()
         with Trace() as trace:
-            reports = runtestprotocol(item, log=False, nextitem=_AfterIt(item))
+            reports = runtestprotocol(item, log=False, nextitem=_after(item))
         reached.seconds, reached.lines = time.process_time() - began, trace.lines
         self.failed += [f"{item.nodeid}: {one.longreprtext}" for one in reports if one.failed]
         return reached
@@ -259,7 +263,7 @@ class Runner:
             told.write_text(test.item.nodeid, "utf-8")
             signal.setitimer(signal.ITIMER_PROF, 10 * test.seconds + 20)
             session._setupstate = SetupState()
-            reports = runtestprotocol(test.item, log=False, nextitem=_AfterIt(test.item))
+            reports = runtestprotocol(test.item, log=False, nextitem=_after(test.item))
             if any(report.failed for report in reports):
                 return 1
         told.write_text(f"{len(tests)} tests reach it" if tests else "", "utf-8")

@@ -158,6 +158,7 @@ MAP_IN_WORDS = "MAP MapSerializer(StringSerializer, LongSerializer)"
         (header(A, B, key=LONG), header(A, B, key=TEXT), []),
         (header(A, B), header(A, B, key=LONG),
          [(f"{WHERE}: key serializer", "StringSerializer", "another description")]),
+        (None, header(A, B, B), [(f"{WHERE}: state b", "one description", "2")]),
         (None, header(A, B, B, B), [(f"{WHERE}: state b", "one description", "3")]),
         (None, header(A, B, meta("c")), [(f"{WHERE}: state c", "no such state", "its description")]),
         (None, header(A), [(f"{WHERE}: state b", "its description", "none")]),
@@ -215,6 +216,8 @@ def test_what_becomes_of_a_header() -> None:
     ttl = replace(RULES, legacy=replace(OLD_STATE, ttl=True))
     old_stamped, new_stamped = meta("old", ttl_snapshot(MAP)), meta("new", STAMPED, "MAP")
     assert made_of(A, old_stamped, rules=ttl) == (A, new_stamped)
+    # A description that doesn't have the timestamps outside is left as it is.
+    assert made_of(A, old, rules=ttl) == (A, new)
     # Where the old and the new state are described in two ways, what is made of the old one counts.
     assert made_of(meta("new", map_snapshot(TEXT, TEXT), "MAP"), old) == (new,)
     back = replace(RULES, reverse=True)
