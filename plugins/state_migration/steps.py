@@ -130,6 +130,8 @@ class StepOperator(SparkSubmitOperator):
         before = run.changes()
         try:
             if not self._is_done_by_shared_application(context, run):
+                # The application may have been ended because the run was rejected.
+                check_not_rejected(run)
                 self._wait_for_lease(run, patience=_SECONDS_TO_END)
                 super().execute(context)
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,16 +53,16 @@ def _settings(one: OptionField) -> dict[str, Any]:
             return {"metavar": one.option.metavar or "NAME"}
 
 
-def plan_values_of_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The values in the plan file and the options; values that neither gives are left out."""
+def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The values in the plan file and the options; values that neither gives are those of a run, or are left out."""
     from stateferry.runs.plan import plan_values
     from stateferry.runs.plan_options import plan_values_of
 
     given = vars(options)
-    values: dict[str, Any] = {}
+    values = dict(of_run or {})
     if options.plan is not None:
         try:
-            values = plan_values(Path(options.plan).read_bytes(), options.plan)
+            values |= plan_values(Path(options.plan).read_bytes(), options.plan)
         except OSError as error:
             raise UsageError(f"the plan can't be read: {error}") from None
     _check_names(given)
@@ -112,9 +113,10 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
 def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
     """The home and the catalog's address that the options name."""
     from stateferry.runs.plan import default_catalog, default_home
-    from stateferry.runs.plan_fields import absolute_place
+    from stateferry.runs.plan_fields import absolute_place, check_name_of_home
     from stateferry.runs.runs import check_home
 
     home = str(absolute_place(options.home or default_home())).rstrip("/")
+    check_name_of_home(home, "home")
     check_home(home)
     return home, options.catalog or default_catalog(home)

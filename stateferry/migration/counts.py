@@ -39,9 +39,11 @@ class InventoryCounts(StateCounts):
     some have none, nor a blob that becomes rows. These may be `flagged_for_another` state that shares the flag, and has
     rows of them. `rows_without_flag` are keys with rows and with neither flag nor blob. All of these are counted only
     if the savepoint has the flag state. `flags_not_set` are false or have expired.
+
+    `unwritable_nulls` are null values that the value's serializer can't write, of entries that would become rows.
     """
 
-    unrepresentable_nulls: int = 0
+    unwritable_nulls: int = 0
     flagged: int = 0
     flagged_with_rows: int = 0
     flagged_without_rows: int = 0
@@ -60,7 +62,7 @@ class ConversionCounts(StateCounts):
 
     rows_written: int = 0
     flags_written: int = 0
-    unrepresentable_nulls_dropped: int = 0
+    nulls_dropped: int = 0
     blobs_written: int = 0
     entries_written: int = 0
     entries_that_live_longer: int = 0

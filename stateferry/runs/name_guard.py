@@ -97,7 +97,7 @@ class _Evidence:
             {state: counts for (*place, state), counts in inventory.signs.items() if tuple(place) == of},
             {what: texts for (*place, what), texts in inventory.named.items() if tuple(place) == of},
             rivals_of(rules, one.states),
-            frozenset(name for name, _ in one.roles()),
+            frozenset(name for each in one.rules for name in (each.legacy.name, each.new_name, each.flag_name or "")),
         )
 
     @property

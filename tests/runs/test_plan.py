@@ -43,8 +43,8 @@ def test_what_is_left_out_has_a_default(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert plan.catalog_uri == f"sqlite:///{tmp_path}/catalog.db"
     assert plan.warehouse == f"{tmp_path}/warehouse"
     assert (plan.parallelism, plan.max_parallelism, plan.operators[0].states[0].flag) == (None, None, None)
-    assert plan.on_contradiction == "stop"
-    assert not any((plan.keep_expired, plan.keep_legacy, plan.drop_unrepresentable_nulls, plan.rehearse))
+    assert (plan.on_contradiction, plan.nulls) == ("stop", "stop")
+    assert not any((plan.keep_expired, plan.keep_legacy, plan.rehearse))
 
 
 def test_without_the_variable_home_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_a_state_can_be_named_once_and_a_flag_may_be_shared() -> None:
     assert "state 'a' of operator 'main' is a flag and a map" in line
 
 
-def test_a_password_is_kept_and_never_shown() -> None:
+def test_a_password_that_an_earlier_version_has_stored_is_kept_and_never_shown() -> None:
     plan = plan_of({**VALUES, "catalog_uri": "postgresql://ferry:s3c/r@t@db/catalog"})
     assert plan.catalog_shown == "postgresql://ferry:***@db/catalog"
     assert plan_of_json(plan.to_json()).catalog_uri == plan.catalog_uri
