@@ -73,7 +73,7 @@ class ResolvedPlan:
     """A plan, its source, and what the plan asks of each operator.
 
     `native` are the ids of the operators whose keyed state is written as RocksDB's own files. `told` are, by operator
-    id, the states whose time to live is told although they aren't migrated.
+    id, the states whose time to live is told although they aren't migrated. `layout` is what the plan asks for.
     """
 
     plan: MigrationPlan
@@ -81,6 +81,12 @@ class ResolvedPlan:
     operators: tuple[ResolvedOperator, ...]
     native: frozenset[bytes] = frozenset()
     told: Mapping[bytes, tuple[ToldTtl, ...]] = field(default_factory=dict)
+    # The one that follows from the others: to find it takes a look at every subtask.
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        migrated = [one.operator for one in self.operators]
+        object.__setattr__(self, "layout", wanted_layout(self.plan, self.source, migrated, self.native))
 
     def moving(self, choices: Sequence[LazyChoice]) -> ResolvedPlan:
         """The same plan, moving only the keys that the snapshot of a lazy run has chosen; without choices all keys."""
@@ -90,11 +96,6 @@ class ResolvedPlan:
             for one, wanted in zip(self.operators, self.plan.operators, strict=True)
         )
         return replace(self, operators=tuple(operators))
-
-    @property
-    def layout(self) -> Layout:
-        """The layout that the plan asks for."""
-        return wanted_layout(self.plan, self.source, [one.operator for one in self.operators], self.native)
 
     @property
     def nothing_to_do(self) -> bool:
@@ -188,12 +189,14 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         source.placed(operator)
     problems: list[str] = []
     operators = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
-    ids = [one.operator.id for one in operators]
-    problems += [
-        f"operator {one.operator.label} is there more than once, by different names: put its states into one list"
-        for index, one in enumerate(operators)
-        if one.operator.id in ids[:index]
-    ]
+    seen = set[bytes]()
+    for one in operators:
+        if one.operator.id in seen:
+            problems.append(
+                f"operator {one.operator.label} is there more than once, by different names: put its states into one "
+                "list"
+            )
+        seen.add(one.operator.id)
     problems += layout_problems(plan, source)
     migrated = {(one.operator.id, name): rules for one in operators for name, rules in one.migrated()}
     told = find_told_ttls(plan, source, migrated, problems)

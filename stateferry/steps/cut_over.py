@@ -60,7 +60,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     if not report.is_green:
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
     check_apart(run.plan)
-    staged = Savepoint.open(run.staged.shown)
+    staged = Savepoint.open(run.staged.shown, places=(run.plan.target,))
     if not report.holds_for(digests_of(workers, staged), run.plan.fingerprint):
         run.forget(RescaleFacts, ValidateFacts)
         raise RejectedError(

@@ -419,7 +419,7 @@ class Pipeline:
         )
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
-        staged, foreseen = Savepoint.open(self.run.staged.shown), predicted(self.run)
+        staged, foreseen = Savepoint.open(self.run.staged.shown, places=(self.run.plan.target,)), predicted(self.run)
         sizes = StagedSizes()
         with suppress(StateferryError):  # A damaged savepoint has a red report, and no picture.
             sizes = StagedSizes(key_groups.sizes_of(staged))
