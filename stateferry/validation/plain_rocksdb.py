@@ -17,7 +17,8 @@ import cramjam
 
 from stateferry.errors import DamagedError
 from stateferry.rocksdb.files import StoredFile, read_at
-from stateferry.rocksdb.manifest import ColumnFamily, LiveFile, manifest_name, read_manifest
+from stateferry.rocksdb.manifest import manifest_name, read_manifest
+from stateferry.rocksdb.visible import ColumnFamily, LiveFile
 
 _FOOTER, _TRAILER = 53, 5
 _DELETE, _VALUE, _MERGE, _SINGLE_DELETE, _RANGE_DELETE = 0, 1, 2, 7, 15
