@@ -390,8 +390,8 @@ def walk(
 
     `blocks` has where the entries of each block begin and end in `raw`, and how many restart points follow, by which
     RocksDB searches: each must be the place of an entry that shares nothing with the one before. The last key of block
-    i is at most `separators[bounds[i] : bounds[i + 1] - trailer]`. Rows of key groups below `low` are left out; the walk
-    ends before one of `high` or above. With `plain`, all entries must be values, and of those of one key only the
+    i is at most `separators[bounds[i] : bounds[i + 1] - trailer]`. Rows of key groups below `low` are left out; the
+    walk ends before one of `high` or above. With `plain`, all entries must be values, and of those of one key only the
     newest becomes a row. `tags` are sequence numbers with types; the numbers must be from `LEAST` to `LARGEST`.
 
     `state` has where the walk is. The key before is in `out`, or in `key` if `PREVIOUS` is negative.

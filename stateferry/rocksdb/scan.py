@@ -427,8 +427,8 @@ class _Merge:
         key = self.arena[self.starts[run, row] + 4 : self.key_ends[run, row]].tobytes()
         file = next(one for one in self.runs[run].tables if one.live.smallest[:-8] <= key <= one.live.largest[:-8])
         return DamagedError(
-            "a key's newest version in the newest file that has the key",
-            f"a newer version of {key[:_SHOWN].hex()} below this file: RocksDB would show one or the other",
+            "each key of a state once, or its newest version in the newest file that has it",
+            f"{key[:_SHOWN].hex()} again, in a file below this one: RocksDB would show one or the other version",
             file=file.name,
         )
 
