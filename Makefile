@@ -79,7 +79,8 @@ test-chaos: programs $(VENV)/.made check-java ## Runs with a store, a Postgres, 
 
 test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
 	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \
-	  $(BIN)/pytest -s --all tests/validation/test_saboteur.py tests/flink/test_judge_alterations.py
+	  $(BIN)/pytest -s --all tests/validation/test_saboteur.py \
+	  tests/validation/test_mutated_results.py tests/flink/test_judge_alterations.py
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Check style, format, types and import rules
 	@$(MAKE) --no-print-directory $(if $(PARALLEL),-j2) --output-sync=target lint-types lint-airflow-types lint-style

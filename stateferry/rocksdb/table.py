@@ -471,14 +471,21 @@ def entries_end(block: Bytes, size: int, name: str, offset: int) -> int:
 
 
 def entries(block: Bytes, name: str, offset: int) -> list[tuple[bytes, bytes]]:
-    """Returns keys and values of a small block."""
+    """Returns keys and values of a small block, whose restart points must be right: RocksDB searches by them."""
     size = len(block) - SLACK
-    coded = Coded(block[: entries_end(block, size, name, offset)].tobytes(), name, offset)
+    end = entries_end(block, size, name, offset)
+    restarts, alone = block[end : size - 4].view("<u4").tolist(), []
+    coded = Coded(block[:end].tobytes(), name, offset)
     found, key = [], b""
     while not coded.at_end():
+        at = coded.position
         shared, own, value = (coded.varint(what) for what in ("shared bytes", "a key's bytes", "a value's bytes"))
         if shared > len(key):
             raise coded.damaged(f"at most {len(key)} shared bytes", f"{shared}")
+        alone += [] if shared else [at]
         key = key[:shared] + coded.take(own, "a key")
         found.append((key, coded.take(value, "a value")))
+    if found and (not set(restarts) <= set(alone) or restarts != sorted({0, *restarts})):
+        expected = "restart points in order, at entries that share no bytes"
+        raise DamagedError(expected, f"{restarts}", file=name, offset=offset)
     return found

@@ -132,8 +132,8 @@ class Table:
             "rocksdb.merge.operands": varint(sum(one[2] == MERGE for one in entries)),
             "rocksdb.num.entries": varint(len(entries)),
             "rocksdb.num.range-deletions": varint(len(ranges)),
-            "rocksdb.raw.key.size": varint(0),
-            "rocksdb.raw.value.size": varint(0),
+            "rocksdb.raw.key.size": varint(sum(len(one[0]) + 8 for one in entries)),
+            "rocksdb.raw.value.size": varint(sum(len(one[3]) for one in entries)),
             **(properties or {}),
         }
         meta["rocksdb.properties"] = self._add(block([(name.encode(), found[name]) for name in sorted(found)], 1))
@@ -185,10 +185,17 @@ def log(records: Iterable[bytes]) -> bytes:
     return bytes(out)
 
 
-def new_file(number: int, level: int, size: int, entries: Sequence[Entry], epoch: int = 0) -> bytes:
+def new_file(
+    number: int,
+    level: int,
+    size: int,
+    entries: Sequence[Entry],
+    epoch: int = 0,
+    sequences: Sequence[int] | None = None,
+) -> bytes:
     """What the MANIFEST says of a file."""
     first, last = bounds(entries)
-    sequences = [entry[1] for entry in entries]
+    sequences = sequences or [entry[1] for entry in entries]
     edit = varint(103) + varint(level) + varint(number) + varint(size) + sized(first) + sized(last)
     told = varint(13) + sized(varint(epoch)) if epoch else b""
     return edit + varint(min(sequences)) + varint(max(sequences)) + told + varint(1)
