@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
-from stateferry.errors import StateferryError
+from stateferry.errors import DamagedError, RejectedError, StateferryError
+from stateferry.migration.staging import with_absolute_files
 from stateferry.private_files import private_files, usual_files
 from stateferry.runs.facts import Claim
 from stateferry.runs.publications import Publication
 from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.file_names import METADATA, drafts, is_draft_of_metadata
+from stateferry.savepoint.metadata import build_metadata, parse_metadata
 from stateferry.savepoint.storage import Location
 
 
@@ -33,22 +36,55 @@ class TargetMetadata:
         """Whether the `_metadata` is stored."""
         return self.run.target_metadata.exists()
 
-    def roll_forward(self, kept: bytes | None = None) -> None:
+    def proven(self, staged: bytes) -> bytes | None:
+        """The stored `_metadata`, if it is `staged`, which was validated, with names of files for the target.
+
+        None also if the target has another one, which somebody else has put there.
+        """
+        kept = self.run.target_metadata.read_if_there()
+        there = Location.of(self.run.plan.target).child(METADATA).read_if_there()
+        if kept is None or there not in (None, kept):
+            return None
+        try:
+            metadata = parse_metadata(kept, self.run.target_metadata.shown)
+        except DamagedError:
+            return None
+        absolute = build_metadata(with_absolute_files(metadata, Location.of(self.run.plan.target)))
+        return kept if (build_metadata(metadata), absolute) == (kept, staged) else None
+
+    def roll_forward(self, digest: str, kept: bytes | None = None) -> None:
         """Writes `_metadata` into the target, if it isn't there yet; `kept` is what is stored, if it was read already.
 
-        Two processes may do this at once, because both write the same bytes.
+        It must have the digest of the publication. Two processes may do this at once, because both write the same
+        bytes.
         """
         target = Location.of(self.run.plan.target)
         metadata = target.child(METADATA)
-        if not metadata.is_file():
+        found = metadata.read_if_there()
+        if found is None:
+            kept = self.read() if kept is None else kept
+            if digest_of_metadata(kept) != digest:
+                raise self._other(
+                    f"{self.run.target_metadata.shown} is no longer the one that was validated and published, so it is "
+                    f"not written into {target.shown}, and no job can start from there"
+                )
             try:
-                self._publish(target, self.read() if kept is None else kept)
+                self._publish(target, kept)
             except (OSError, StateferryError):
                 if not metadata.is_file():
                     raise
+        elif digest_of_metadata(found) != digest:
+            raise self._other(f"{metadata.shown} is not the one that was validated and published: start no job from it")
         # `_metadata` is in place now, so its drafts are useless, even to a process that still writes one.
         for draft in filter(is_draft_of_metadata, drafts(target)):
             draft.remove()
+
+    def _other(self, what: str) -> RejectedError:
+        plan = self.run.plan
+        return RejectedError(
+            f"run {plan.run_id}: {what}. Roll the publication back (stateferry rollback --job {plan.job}), then run "
+            "again with another target"
+        )
 
     def _publish(self, target: Location, content: bytes) -> None:
         claim = self.run.facts(Claim)
@@ -59,6 +95,11 @@ class TargetMetadata:
         else:
             access.open(target, self.run.plan.home)
             target.child(METADATA).write_atomically(content, access.metadata.give_to)
+
+
+def digest_of_metadata(metadata: bytes) -> str:
+    """The digest by which a publication knows its `_metadata`."""
+    return hashlib.sha256(metadata).hexdigest()
 
 
 def published_run(home: str, publication: Publication) -> Run | None:

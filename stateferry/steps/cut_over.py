@@ -6,9 +6,9 @@ later command writes it. The tables' `main` moves afterwards, when the tables ha
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
+from stateferry.digests import digest_of_bytes
 from stateferry.errors import RejectedError
 from stateferry.runs.apart import check_apart
 from stateferry.runs.facts import RescaleFacts, Step, ValidateFacts
@@ -17,8 +17,7 @@ from stateferry.runs.lease import Lease
 from stateferry.runs.publications import Control, Publication, Record
 from stateferry.runs.report import FileDigest, Report, SavepointDigests
 from stateferry.runs.runs import Run
-from stateferry.runs.target_metadata import TargetMetadata
-from stateferry.savepoint.metadata import parse_metadata
+from stateferry.runs.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.savepoint.reader import Savepoint
 from stateferry.steps.workers import Measure, Workers
 
@@ -56,7 +55,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     """
     if not run.has_done(Step.VALIDATE):
         raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")
-    report = Report.read(run.report)
+    report = proven_report(run)
     if not report.is_green:
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
     check_apart(run.plan)
@@ -70,8 +69,13 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     # The target may have become a link while its files were read.
     check_apart(run.plan)
     target_metadata = TargetMetadata(run)
-    metadata = target_metadata.read()
-    parse_metadata(metadata, run.folder.shown)
+    metadata = target_metadata.proven(run.staged_metadata.read())
+    if metadata is None:
+        run.forget(RescaleFacts, ValidateFacts)
+        raise RejectedError(
+            f"run {run.plan.run_id}: {run.target_metadata.shown}, or one in {run.plan.target}, is not the `_metadata` "
+            "that was validated, so nothing is published: rescale and validate again"
+        )
     standing = control.standing(run.plan.job)
     record = Record(
         run_id=run.plan.run_id,
@@ -79,12 +83,24 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
         source=run.plan.source,
         checkpoint_id=staged.metadata.checkpoint_id,
         target=run.plan.target,
-        metadata_digest=hashlib.sha256(metadata).hexdigest(),
+        metadata_digest=digest_of_metadata(metadata),
         tables=tables or {},
         tables_pending=tables is None,
     )
     already = standing is not None and standing.record == record
     replaces = standing.sequence if standing is not None and not already else None
     published = standing if already and standing else control.publish(lease, record, replaces=replaces)
-    target_metadata.roll_forward(metadata)
+    target_metadata.roll_forward(record.metadata_digest, metadata)
     return published
+
+
+def proven_report(run: Run) -> Report:
+    """The report, if it is still what the validation has written."""
+    content, facts = run.report.read(), run.facts(ValidateFacts)
+    if facts is not None and facts.report not in (None, digest_of_bytes(content)):
+        run.forget(ValidateFacts)
+        raise RejectedError(
+            f"run {run.plan.run_id}: {run.report.shown} is not the report that the validation has written, so nothing "
+            "is published: validate again"
+        )
+    return Report.of_json(content, run.report.shown)

@@ -9,12 +9,16 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from stateferry.cli import main
+from stateferry.errors import DamagedError
+from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.metadata import Operator, parse_metadata
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.mutations import HIDDEN, PLAIN, mutated
@@ -24,6 +28,29 @@ COUNT = int(os.environ.get("STATEFERRY_ALTERATIONS", "80"))
 SEED = int(os.environ.get("STATEFERRY_ALTERATION_SEED", "1"))
 OF_THE_PLAN = ("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG)
 LAYOUT = ("--parallelism", "2", "--job", "orders")
+
+
+def is_same_but_names(one: Path, other: Path) -> bool:
+    """Whether two `_metadata` differ in nothing but ids of native state, which Flink needs for shared files alone."""
+    if one.name != METADATA:
+        return False
+    try:
+        contents = [parse_metadata(file.read_bytes(), METADATA) for file in (one, other)]
+    except DamagedError:
+        return False
+    return (
+        len({repr(replace(content, operators=tuple(map(_nameless, content.operators)))) for content in contents}) == 1
+    )
+
+
+def _nameless(operator: Operator) -> Operator:
+    subtasks = (
+        replace(
+            one, native_keyed=one.native_keyed and replace(one.native_keyed, backend="", id="", checkpointed_size=0)
+        )
+        for one in operator.subtasks
+    )
+    return replace(operator, subtasks=tuple(subtasks))
 
 
 @pytest.mark.slow
@@ -52,7 +79,8 @@ def test_a_changed_file_of_a_result_is_red_and_named(
         verify = ["verify", str(source), str(target), *OF_THE_PLAN, *LAYOUT, "--format", format_, "--json"]
         code, said = main(verify), capsys.readouterr()
         what = f"seed {SEED}, number {number}: {kind.__name__} in {file.name}"
-        if code not in ((0, 1) if kind not in PLAIN else (1,)):
+        harmless = kind not in PLAIN or is_same_but_names(target / file.name, file)
+        if code not in ((0, 1) if harmless else (1,)):
             wrong.append(f"{what}: exit {code}: {said.err}")
         elif code == 1 and kind not in PLAIN:
             failed = [check for check in json.loads(said.out)["checks"] if check["outcome"] == "failed"]
