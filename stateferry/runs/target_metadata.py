@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from stateferry.errors import DamagedError, RejectedError, StateferryError
-from stateferry.migration.staging import with_absolute_files
+from stateferry.errors import RejectedError, StateferryError
 from stateferry.private_files import private_files, usual_files
 from stateferry.runs.facts import Claim
 from stateferry.runs.publications import Publication
 from stateferry.runs.runs import Run, runs_of
 from stateferry.savepoint.file_names import METADATA, drafts, is_draft_of_metadata
-from stateferry.savepoint.metadata import build_metadata, parse_metadata
 from stateferry.savepoint.storage import Location
 
 
@@ -35,22 +33,6 @@ class TargetMetadata:
     def is_kept(self) -> bool:
         """Whether the `_metadata` is stored."""
         return self.run.target_metadata.exists()
-
-    def proven(self, staged: bytes) -> bytes | None:
-        """The stored `_metadata`, if it is `staged`, which was validated, with names of files for the target.
-
-        None also if the target has another one, which somebody else has put there.
-        """
-        kept = self.run.target_metadata.read_if_there()
-        there = Location.of(self.run.plan.target).child(METADATA).read_if_there()
-        if kept is None or there not in (None, kept):
-            return None
-        try:
-            metadata = parse_metadata(kept, self.run.target_metadata.shown)
-        except DamagedError:
-            return None
-        absolute = build_metadata(with_absolute_files(metadata, Location.of(self.run.plan.target)))
-        return kept if (build_metadata(metadata), absolute) == (kept, staged) else None
 
     def roll_forward(self, digest: str, kept: bytes | None = None) -> None:
         """Writes `_metadata` into the target, if it isn't there yet; `kept` is what is stored, if it was read already.
