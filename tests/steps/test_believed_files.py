@@ -339,20 +339,20 @@ def test_another_plan_has_no_steps_done(worlds: Callable[[str], World], capsys: 
     assert not (world.root / TARGET / METADATA).exists()
 
 
+@dataclass(frozen=True)
 class _ExchangeAltered(InProcess):
     """Alters a file of the exchange between those that write it and those that read it."""
 
-    def __init__(self, exchange: Path, alter: Alter) -> None:
-        InProcess.__init__(self)
-        self._exchange, self._alter = exchange, alter
+    exchange: Path = Path()
+    alter: Alter = cut
 
     def do(
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
         done = InProcess.do(self, step, work, fn, measure)
         if step == f"{Step.RESCALE}: send":
-            file = max((one for one in self._exchange.rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
-            file.write_bytes(self._alter(file.read_bytes(), Random(1)))
+            file = max((one for one in self.exchange.rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
+            file.write_bytes(self.alter(file.read_bytes(), Random(1)))
         return done
 
 
@@ -363,7 +363,7 @@ def test_an_exchange_that_is_altered_under_way_is_not_published(
 ) -> None:
     world = world_of(tmp_path / "world", max_parallelism=300)
     world.pictures["snapshot"].restore(world.root)
-    codes = [world.do("rescale", _ExchangeAltered(world.root / RUN / "exchange", alter))]
+    codes = [world.do("rescale", _ExchangeAltered(exchange=world.root / RUN / "exchange", alter=alter))]
     codes += [world.do("validate")] if not any(codes) else []
     assert any(codes), capsys.readouterr().err
     assert 70 not in codes
