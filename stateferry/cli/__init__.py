@@ -32,6 +32,7 @@ from stateferry.cli import (
     status,
     verify,
     where,
+    worth_it,
 )
 from stateferry.errors import UsageError
 from stateferry.exit_codes import (
@@ -61,7 +62,22 @@ __all__ = [
     "main",
 ]
 
-_COMMANDS = (inspect, dump, where, advise, ages, demo_savepoint, run, verify, report, rollback, status, runs, clean)
+_COMMANDS = (
+    inspect,
+    dump,
+    where,
+    advise,
+    ages,
+    worth_it,
+    demo_savepoint,
+    run,
+    verify,
+    report,
+    rollback,
+    status,
+    runs,
+    clean,
+)
 _EPILOG = """\
 examples:
   stateferry demo-savepoint /tmp/demo --ttl 30d

@@ -5,8 +5,8 @@
 
 The first step creates the run from the plan. Each step takes the job's lease, and does its work if it isn't done yet.
 Between steps, the lease stays with the run for some minutes, so that no other run comes between them. It is released
-when a step fails, and after the validation, because people may take long to approve the run. Exit codes are those of
-`stateferry`.
+when a step fails or has nothing to do, and after the validation, because people may take long to approve the run. Exit
+codes are those of `stateferry`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
         with suppress(PassingError):  # If this fails, the lease expires.
             control.release(lease)
         raise
-    if step in _AT_ONCE_FOLLOWED:
+    if step in _AT_ONCE_FOLLOWED and run.has_done(Step(step)):
         control.renew(lease, lease_ms=BETWEEN_STEPS_MS)
     else:
         control.release(lease)

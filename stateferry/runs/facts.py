@@ -413,9 +413,10 @@ class JobStarted(TimedFacts):
 
 @dataclass(frozen=True, slots=True)
 class Returned(RunFacts):
-    """The old job is running again, so this run's savepoint is out of date."""
+    """The old job is started again, so this run's savepoint is out of date; it runs since `ended_at` (milliseconds)."""
 
     name: ClassVar[str] = "returned"
 
     reason: str
     savepoint: str
+    ended_at: int | None = None

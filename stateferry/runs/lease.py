@@ -96,6 +96,12 @@ class Leases(ControlDatabase):
             row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
             return Lease(**row) if row is not None and row["run_id"] is not None else None
 
+    def at_work(self, job: str) -> Lease | None:
+        """The job's lease, if its time hasn't ended, by the clock of the catalog; else None."""
+        held = self.lease_of(job)
+        with self._engine.begin() as connection:
+            return held if held is not None and held.expires_at > self._now(connection) else None
+
     def why_not_free(self, job: str, run_id: str) -> str:
         """Says which process keeps this run's next driver from the lease; empty if there is none."""
         with self._engine.begin() as connection:

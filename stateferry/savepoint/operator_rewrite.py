@@ -115,6 +115,8 @@ class OperatorRewrite:
             for state in keyed_states(merged, operator.label):
                 _refuse_unstable(state, operator.label)
         prepared.header = prepared.transform.header(merged)
+        if not is_native:
+            prepared.compression = layout.compression.of(source.compression(operator))
         return prepared
 
     @property

@@ -11,6 +11,7 @@ import mmh3
 
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.heap_timers import are_timers
@@ -42,6 +43,7 @@ class Savepoint:
     _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     # What the files of an operator's subtasks say of its states.
     _headers: dict[bytes, KeyedHeader | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _compressions: dict[bytes, Compression] = field(default_factory=dict, init=False, repr=False, compare=False)
     # Where key groups are, by operator and subtask.
     _placed: dict[tuple[bytes, int], PlacedState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -160,6 +162,23 @@ class Savepoint:
                 merged = header if merged is None else merged.merged_with(header, name)
             self._headers[operator.id] = merged
         return self._headers[operator.id]
+
+    def compression(self, operator: Operator) -> Compression:
+        """How the operator's key groups are written: stored if the largest files with frames are, else snappy."""
+        header = self.keyed_header(operator)
+        if header is None or not header.compressed:
+            return Compression.NONE
+        if operator.id not in self._compressions:
+            largest = sorted(_keyed(operator), key=lambda one: one[1].size, reverse=True)[:_FILES_AT_ONCE]
+            with ExitStack() as opened:
+                files = [
+                    opened.enter_context(open_keyed(self.folder, handle, operator.max_parallelism, subtask))
+                    for subtask, handle in largest
+                ]
+                found = {file.compression for file in files}
+            is_stored = Compression.STORED in found and Compression.SNAPPY not in found
+            self._compressions[operator.id] = Compression.STORED if is_stored else Compression.SNAPPY
+        return self._compressions[operator.id]
 
     def keyed_states(self, operator: Operator) -> tuple[KeyedState, ...]:
         """Returns the operator's keyed states, in the order of the ids in `keyed_header`."""

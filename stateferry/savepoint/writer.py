@@ -53,7 +53,7 @@ class KeyedFileWriter:
         digests: Digests | None = None,
         compression: Compression = Compression.SOURCE,
     ) -> None:
-        compression = compression.of(header.compressed)
+        compression = compression.of(Compression.SNAPPY if header.compressed else Compression.NONE)
         self._location, self._range = location, key_groups
         self._header = replace(header, compressed=compression is not Compression.NONE)
         self._digests, self._hasher = digests, new_hasher() if digests is not None else None

@@ -116,6 +116,15 @@ def test_a_lease_that_is_renewed_lasts_and_one_that_is_not_can_be_taken(control:
         control.renew(held)
 
 
+def test_a_lease_whose_time_has_ended_is_nobody_at_work(control: Control, clock: Clock) -> None:
+    held = control.acquire(JOB, "one", lease_ms=1000)
+    clock.now += 999
+    assert control.at_work(JOB) == held
+    clock.now += 1
+    assert (control.at_work(JOB), control.lease_of(JOB)) == (None, held)
+    assert control.at_work("another job") is None
+
+
 def test_an_expired_lease_that_nobody_took_is_still_good(control: Control, clock: Clock) -> None:
     held = control.acquire(JOB, "one", lease_ms=1000)
     clock.now += 5000

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from state_migration import conclusion
 from state_migration.conclusion import Conclude
 from state_migration.dag_run import fail_if_refused
 from state_migration.planning import Occasion, planned
@@ -39,13 +40,16 @@ def a_run(occasion: Occasion, request: MigrationRequest, **seconds: float) -> Ru
 
 @pytest.mark.usefixtures("home")
 def test_each_part_of_a_cut_over_is_told_beside_what_was_predicted(
-    occasion: Occasion, capsys: pytest.CaptureFixture[str]
+    occasion: Occasion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_run(Occasion("a rehearsal", occasion.as_of), MigrationRequest().rehearsal(), take_savepoint=2.0)
     run = a_run(Occasion("later", occasion.as_of), MigrationRequest(), take_savepoint=3.0, start_job=4.0)
     run.enter(RunState.PUBLISHED, 3)
     told_to = context(run)
+    told_of: list[tuple[str, ...]] = []
+    monkeypatch.setattr(conclusion, "tell", lambda _, *said: told_of.append(said))
     said = Conclude(task_id="conclude").execute(told_to)
+    assert told_of == [("done", "demo", "cut over demo: published, steps 8.0 s")]
     assert told_to["ti"].said["note"] == "cut over demo: published, steps 8.0 s"
     assert said["times"] == {
         "take_savepoint": {"seconds": 3.0, "predicted": 2.0},
