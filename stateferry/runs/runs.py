@@ -5,7 +5,7 @@
 | plan.json | the plan; it is written first |
 | state.json | the states that the run went through, each with time and reason |
 | state.lock | nothing; it is locked while state.json is written (on an object store the job's lease instead) |
-| steps/<name>.json | the facts of a finished step, and others of `facts.py`, each with the plan's fingerprint |
+| steps/<name>.json | the facts of a finished step, and others of `facts.py`, with the plan's fingerprint and a digest |
 | blob-times | the timestamps of legacy blobs with time to live, if the next night can go on from this run |
 | report.json | what the validation found |
 | report.html | the same and more as a page |
