@@ -129,15 +129,16 @@ def _open_what_is_closed() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    options = _parser().parse_args(arguments)
     with contextlib.suppress(AttributeError, io.UnsupportedOperation):
         # A character that the terminal can't show must not end the output half way.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
+        options = _parser().parse_args(arguments)
         with private_files():
             code: int = options.run(options)
     finally:
-        # Output from before an error comes before the error's line.
+        # Output from before an error comes before the error's line. What --help and --version print is also written
+        # here: if it were left to Python's end, a closed pipe would cause a traceback there.
         sys.stdout.flush()
     return code
 
