@@ -1,4 +1,4 @@
-"""`.ci/run` starts the tests with the environment of a new login, so that a setting of one machine can't hide a fault."""
+"""`.ci/run` gives the tests the environment of a new login, so that no setting of one machine can hide a fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ raise SystemExit(int(os.environ["TMPDIR"][-1]))
 """
 
 
-def given(folder: Path, code: int = 0, **variables: str) -> dict[str, str]:
+def given(folder: Path, variables: dict[str, str], code: int = 0) -> dict[str, str]:
     """The environment of make when these variables are set where `.ci/run` is started."""
     (folder / ".ci").mkdir()
     shutil.copy(SCRIPT, folder / ".ci" / "run")
@@ -41,7 +41,7 @@ def test_what_one_machine_happens_to_set_is_not_seen(tmp_path: Path) -> None:
     set_here = dict.fromkeys(
         ("PYTHONUNBUFFERED", "PYTHONPATH", "STATEFERRY_HOME", "AIRFLOW_HOME", "SPARK_HOME", "AWS_ACCESS_KEY_ID"), "1"
     )
-    assert not set(set_here) & set(given(tmp_path, **set_here))
+    assert not set(set_here) & set(given(tmp_path, set_here))
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_what_one_machine_happens_to_set_is_not_seen(tmp_path: Path) -> None:
 def test_how_packages_are_fetched_stays_as_it_is(tmp_path: Path, name: str) -> None:
     # Not one that bash itself would complain about.
     value = "C.UTF-8" if name == "LC_ALL" else "two words\nand a line"
-    assert given(tmp_path, **{name: value})[name] == value
+    assert given(tmp_path, {name: value})[name] == value
 
 
 def test_the_exit_code_is_that_of_the_tests(tmp_path: Path) -> None:
-    given(tmp_path, 2)
+    given(tmp_path, {}, 2)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from stateferry.did_you_mean import there_are
 from stateferry.durations import format_duration
 from stateferry.errors import PlanError, RefusedError, UsageError
 from stateferry.migration.chosen import Chosen, Order
@@ -270,10 +271,9 @@ def _resolve_operator(
             problems += _ttl_in_vain(state, new, operator)
             migrated_before.append(state)
         else:
-            known = ", ".join(states) or "none"
             problems.append(
                 f"operator {operator.label} has no keyed state {state.legacy!r}, and no MapState {state.new!r} that it "
-                f"could have become. There are: {known}"
+                f"could have become. {there_are(state.legacy, states)}"
             )
     return ResolvedOperator(operator, states, tuple(rules), tuple(migrated_before))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from stateferry.did_you_mean import there_are
 from stateferry.durations import format_duration
 from stateferry.migration.rules import ToldTtl
 from stateferry.migration.stamps import why_no_stamps
@@ -40,7 +41,7 @@ def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migra
     if (role := migrated.get((operator.id, wanted.state))) is not None:
         yield f"{where} is {role} of this run: its time to live is --ttl, not --state-ttl"
     elif (state := states.get(wanted.state)) is None:
-        yield f"operator {operator.label} has no keyed state {wanted.state!r}. There are: {', '.join(states) or 'none'}"
+        yield f"operator {operator.label} has no keyed state {wanted.state!r}. {there_are(wanted.state, states)}"
     elif not state.ttl:
         yield (
             f"{where} has no TTL (its values have no timestamps), but --state-ttl tells one of "

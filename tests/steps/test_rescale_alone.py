@@ -113,7 +113,10 @@ def test_a_parallelism_by_operator_goes_with_a_migration(tmp_path: Path, plan_of
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--parallelism", "mian=4"), "parallelism mian=4: no operator has the id, uid or name 'mian'. There are: "),
+        (
+            ("--parallelism", "mian=4"),
+            "parallelism mian=4: no operator has the id, uid or name 'mian'. Did you mean main? There are: ",
+        ),
         (("--parallelism", "main=200"), "operator main: expected a parallelism of 1 to the max parallelism 128"),
         (("--parallelism", "500"), "expected a parallelism of 1 to the max parallelism 128, found 500"),
         (("--parallelism", "gate=2"), "parallelism gate=2: operator gate has no state, so nothing in the savepoint"),
