@@ -74,7 +74,7 @@ def not_printed(line: str) -> str:
             rows.append([])
         elif word.group() not in single:
             rows[-1].append(word.group())
-    return max(map(" ".join, rows), key=len)
+    return max(map(" ".join, rows), key=lambda row: row.count(" "))
 
 
 def quoted(file: Path) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stateferry.cli import files_from
-from stateferry.cli.options import add_plan_options, plan_of_options
+from stateferry.cli.options import add_plan_options, named_by_options, plan_of_options
+from stateferry.errors import UsageError
 from stateferry.printable import say
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Read both savepoints and check that DST is what SRC becomes with the given options. Exit code 1: DST is something else
-or is damaged. Exit code 3: SRC is damaged.
+or is damaged. Exit code 3: SRC is damaged. Give the options of the run that made DST.
 """
 
 
@@ -26,6 +27,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "verify",
         help="validate a migrated savepoint against its source",
+        usage="stateferry verify SRC DST [OPTION ...]",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_options=_add_options,
@@ -52,10 +54,12 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.validation.checks import open_staged
 
     options.files_from = files_from.roots_of(options) or None
-    plan = plan_of_options(options)
-    resolved = resolve(plan, open_source(plan))
-    if plan.lazy:
-        resolved = resolved.moving(chosen_before(plan))
+    _check_two(options)
+    with named_by_options(options):
+        plan = plan_of_options(options)
+        resolved = resolve(plan, open_source(plan))
+        if plan.lazy:
+            resolved = resolved.moving(chosen_before(plan))
     # This is checked before Spark starts, because a target that can't be read needs no Spark.
     opened = open_staged(plan.target)
     if isinstance(opened, Check):
@@ -63,6 +67,19 @@ def run(options: argparse.Namespace) -> int:
     with engine.local_workers("stateferry verify", ProgressLines(sys.stderr)) as workers:
         checks = validate.run(workers, resolved, plan.target)
     return _answer(checks, option_notes(resolved), as_json=options.json)
+
+
+def _check_two(options: argparse.Namespace) -> None:
+    """Refuses a savepoint beside itself, before the options of a run are missed."""
+    from stateferry.runs.plan import folder_of
+    from stateferry.runs.plan_fields import absolute_place
+
+    source, target = (folder_of(str(absolute_place(place))) for place in (options.source, options.target))
+    if source == target:
+        raise UsageError(
+            f"SRC and DST are the same savepoint, {source}: verify compares a savepoint with another one that a run "
+            "has made of it. `stateferry inspect SAVEPOINT` reads all of a single one, and finds damage"
+        )
 
 
 def _answer(checks: Sequence[Check], notes: Sequence[str], *, as_json: bool) -> int:
