@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from stateferry.did_you_mean import nearest, there_are
 from stateferry.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,6 +66,10 @@ class Parser(argparse.ArgumentParser):
             what = f"argument {'/'.join(action.option_strings)}: unknown value" if action.option_strings else "unknown"
             kind = "" if action.option_strings else f" {str(action.metavar or action.dest).lower()}"
             self.error(f"{what}{kind} {value!r}. {there_are(str(value), list(map(str, action.choices)))}")
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        # Argparse would keep silent about a pipe that nobody reads any more.
+        (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")

@@ -90,6 +90,11 @@ class Savepoint:
         known = [text for one in operators for text in (one.uid, one.name, one.hex_id) if text]
         raise UsageError(f"no operator has the id, uid or name {name!r}. {there_are(name, known, listed)}")
 
+    def shortest_name(self, operator: Operator) -> str:
+        """What `operator` finds this operator by: its label, if no other has that, else its id."""
+        alike = [one for one in self.metadata.operators if operator.label in (one.uid, one.name)]
+        return operator.label if len(alike) == 1 else operator.hex_id
+
     def keyed_operators(self) -> tuple[Operator, ...]:
         """Returns the operators that have keyed state."""
         return tuple(operator for operator in self.metadata.operators if has_keyed_state(operator))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from stateferry.cli import main
+from stateferry.cli import _parser, main
+from stateferry.cli.options import plan_of_options
+from stateferry.runs.plan_check import open_source, resolve
 from stateferry.runs.plan_options import PLAN_OPTIONS, in_words_of_options
 
 LEGACY = Path(__file__).parents[1] / "savepoints" / "legacy-2.3-rocksdb"
@@ -27,7 +30,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 
 def refused_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, *options: str, source: Path = LEGACY) -> str:
-    places = ["--savepoint", source, "--target", tmp_path / "new", "--home", tmp_path / "home"]
+    places = ("--savepoint", source, "--target", tmp_path / "new", "--home", tmp_path / "home")
     line = refused(capsys, "run", *places, *options)
     assert not (tmp_path / "new").exists()
     assert not (tmp_path / "home" / "runs").exists()
@@ -100,6 +103,42 @@ def test_what_is_wrong_in_a_plan_file_is_said_of_its_fields(tmp_path: Path, caps
 def test_names_of_states_are_no_names_of_options() -> None:
     said = "the plan: state 'keep_legacy' of main/keep_expired: keep_expired is given"
     assert in_words_of_options(said) == "state 'keep_legacy' of main/keep_expired: --keep-expired is given"
+
+
+@pytest.mark.parametrize(
+    ("case", "operator", "options"),
+    [
+        ("legacy-2.3-rocksdb", "main", "--new-state newMainState --flag-state isMigratedState"),
+        ("legacy-ttl-2.3-rocksdb", "main", "--new-state newMainState --flag-state isMigratedState --ttl TTL"),
+        ("kinds-2.3-rocksdb", "kinds", "--legacy-state value-state --new-state NEW_STATE"),
+    ],
+)
+def test_inspect_says_how_a_state_is_migrated(
+    capsys: pytest.CaptureFixture[str], case: str, operator: str, options: str
+) -> None:
+    savepoint = LEGACY.with_name(case)
+    assert main(["inspect", str(savepoint)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (command,) = [line.strip() for line in lines if line.startswith("  stateferry run ")]
+    assert command.startswith(f"stateferry run --savepoint {savepoint} --target NEW_FOLDER --operator {operator}")
+    assert command.endswith(options)
+    for name in ("NEW_FOLDER", "NEW_STATE", "TTL"):
+        explained = [line for line in lines if line.startswith(f"  {name}: ")]
+        assert len(explained) == (f" {name}" in command)
+
+
+def test_the_command_that_inspect_prints_is_a_plan_that_fits(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["inspect", str(WITH_TTL)]) == 0
+    (command,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  stateferry run ")]
+    places = {"NEW_FOLDER": str(tmp_path / "new"), "TTL": "30d"}
+    words = [places.get(word, word) for word in shlex.split(command)]
+    options = _parser().parse_args([*words[1:], "--home", str(tmp_path)])
+    options.files_from = None
+    plan = plan_of_options(options)
+    assert resolve(plan, open_source(plan)).operators
+    assert (plan.home, plan.operators[0].states[0].ttl_ms) == (str(tmp_path), 30 * 86_400_000)
 
 
 def test_a_savepoint_is_not_verified_against_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
