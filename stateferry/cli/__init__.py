@@ -22,6 +22,7 @@ from stateferry.cli import (
     advise,
     ages,
     clean,
+    completion,
     demo_savepoint,
     dump,
     inspect,
@@ -61,7 +62,22 @@ __all__ = [
     "main",
 ]
 
-_COMMANDS = (inspect, dump, where, advise, ages, demo_savepoint, run, verify, report, rollback, status, runs, clean)
+_COMMANDS = (
+    inspect,
+    dump,
+    where,
+    advise,
+    ages,
+    demo_savepoint,
+    run,
+    verify,
+    report,
+    rollback,
+    status,
+    runs,
+    clean,
+    completion,
+)
 _EPILOG = """\
 examples:
   stateferry demo-savepoint /tmp/demo --ttl 30d
@@ -137,5 +153,5 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in _COMMANDS:
         added = command.add_to(commands)
-        added.set_defaults(run=command.run)
+        added.set_defaults(run=command.run, parser=parser)
     return parser

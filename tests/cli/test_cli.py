@@ -569,8 +569,8 @@ def test_runs_are_a_table_with_a_heading(terminal: Terminal, tmp_path: Path) -> 
     heading, *lines = terminal.says("runs", "--home", tmp_path).splitlines()
     assert heading.split() == ["run", "job", "state", "since", "(UTC)", "target"]
     assert sorted(line.split() for line in lines) == [
-        ["run-0", "orders", "planned", "2026-11-20", "11:54:55", "/out"],
-        ["run-1", r"a\x1b[31m", "planned", "2026-11-20", "11:54:55", "/out"],
+        ["run-0", "orders", "planned", "2026-11-20", "16:34:55", "/out"],
+        ["run-1", r"a\x1b[31m", "planned", "2026-11-20", "16:34:55", "/out"],
     ]
     assert {line.index("planned") for line in lines} == {heading.index("state")}
     assert terminal.says("runs", "--home", tmp_path, "--job", "none").startswith("there is no run of job none in ")
