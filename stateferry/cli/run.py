@@ -275,7 +275,7 @@ def _do_steps(pipeline: Pipeline) -> None:
     """Does the steps. As soon as the new job may start, it says so; the tables follow after that."""
     from stateferry.runs.report import Report
     from stateferry.runs.report_text import show_report, show_tables
-    from stateferry.runs.run_states import RunState
+    from stateferry.runs.run_states import ENDED, RunState
 
     run = pipeline.run
     if run.state is not RunState.PUBLISHED:
@@ -283,7 +283,7 @@ def _do_steps(pipeline: Pipeline) -> None:
             report = pipeline.carry_out()
         finally:
             _show_failed_report(run)
-        show_report(report, sys.stdout)
+        show_report(report, sys.stdout, is_over=run.state in ENDED)
         _say_result(run)
     if pipeline.control.are_tables_pending(run.plan.job, run.plan.run_id):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -279,7 +280,7 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
     assert "**Four eyes**: grace has triggered this run, so another person must approve it." in body
     ((event, job, text),) = told
     assert (event, job) == ("waiting", "main")
-    assert text.endswith("An answer is waited for, at most 24h, by ada, grace")
+    assert re.search(r"[.?] An answer is waited for, at most 24h, by ada, grace$", text)
 
     before = rehearsal.facts(Decision)
     own = {**YES, "responded_by_user": {"id": "grace", "name": "grace"}}
