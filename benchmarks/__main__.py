@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import (
+    accessing,
     exchanging,
     hashing,
     moving,
@@ -53,6 +54,7 @@ SUBJECTS: dict[str, Subject] = {
     "native_runs": native_runs.SUBJECT,
     "native_nights": native_nights.SUBJECT,
     "rescaling": rescaling.SUBJECT,
+    "accessing": accessing.SUBJECT,
     "object_store": object_store.SUBJECT,
     "outage": outage.SUBJECT,
     "outage_by_dag": outage_by_dag.SUBJECT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,7 +176,14 @@ class Outage:
         return len(self.parts) == len(PARTS)
 
 
-Line = Rate | Duration | Comparison | Outage
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A line of a table of its own kind: what is measured by the titles of its columns."""
+
+    by_title: Mapping[str, str]
+
+
+Line = Rate | Duration | Comparison | Outage | Cells
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.measuring import PARTS, Comparison, Duration, Line, Outage, Rate
+from benchmarks.measuring import PARTS, Cells, Comparison, Duration, Line, Outage, Rate
 
 _PACKAGES = ("numpy", "numba", "pyarrow", "cramjam")
 _RATE_HEADER = ("", "measured on", "million/s", "best", "per CPU second", "goal", "plain Python", "faster by")
@@ -32,6 +32,7 @@ _OUTAGE_HEADER = (
 def tables(lines: Iterable[Line]) -> str:
     """One table for each kind of result."""
     comparisons, rates, durations, outages = [], [], [], []
+    cells: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for line in lines:
         if isinstance(line, Rate):
             rates.append(_rate_row(line))
@@ -39,6 +40,8 @@ def tables(lines: Iterable[Line]) -> str:
             comparisons.append(_comparison_row(line))
         elif isinstance(line, Outage):
             outages.append(_outage_row(line))
+        elif isinstance(line, Cells):
+            cells.setdefault(tuple(line.by_title), []).append(tuple(line.by_title.values()))
         else:
             durations.append(_duration_row(line))
     made = []
@@ -50,6 +53,7 @@ def tables(lines: Iterable[Line]) -> str:
         made.append(_table(_RATE_HEADER, rates))
     if durations:
         made.append(_table(_DURATION_HEADER, durations))
+    made += [_table(titles, rows) for titles, rows in cells.items()]
     return "\n\n".join(made)
 
 

@@ -25,8 +25,8 @@ _BUCKETS = _EXACT + _STEPS * 57
 # So many neighbours are compared to tell by the order of the keys which backend wrote them.
 _MOST_PAIRS, _PAIRS_OF_SECTION, _ENOUGH_PAIRS = 4096, 64, 16
 _ROWS_AT_ONCE = 1 << 14
-# What counts as small maps, long values, and a gain.
-_FEW_ENTRIES, _FEW_OF_MOST, _LONG_ENTRY, _LEAST_GAIN = 4, 32, 4096, 2
+# What counts as small maps, and as a gain.
+_FEW_ENTRIES, _FEW_OF_MOST, _LEAST_GAIN = 4, 32, 2
 
 
 class Backend(Enum):
@@ -94,8 +94,6 @@ class BlobSizes:
             return "the order of the keys is that of the HashMap backend, where an access (de)serializes nothing"
         if mean < _FEW_ENTRIES and self.entries.ninety_nine < _FEW_OF_MOST:
             return f"small maps: {mean:.1f} entries on average"
-        if self.entry_bytes >= _LONG_ENTRY and mean < _FEW_OF_MOST:
-            return f"long values: an access still (de)serializes {self.access_after:,.0f} bytes"
         if self.access_before < _LEAST_GAIN * self.access_after:
             return f"little gain: {self.access_before:,.0f} bytes an access now, {self.access_after:,.0f} after"
         return None

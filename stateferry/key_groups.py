@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from stateferry.errors import UsageError
 
+DEFAULT_LOWER_BOUND_MAX_PARALLELISM = 128
 UPPER_BOUND_MAX_PARALLELISM = 32768
 LAST_MAX_PARALLELISM_WITH_ONE_BYTE_PREFIX = 128
 
@@ -122,6 +123,27 @@ def range_for_operator_index(max_parallelism: int, parallelism: int, index: int)
 def ranges(max_parallelism: int, parallelism: int) -> tuple[KeyGroupRange, ...]:
     """Returns the key groups of every subtask, in the order of the subtasks."""
     return tuple(range_for_operator_index(max_parallelism, parallelism, index) for index in range(parallelism))
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Returns the max parallelism that Flink gives to an operator for which neither job nor savepoint has one.
+
+    It is the least power of two that is no less than one and a half times the parallelism, within 128..32768.
+    """
+    check_parallelism(parallelism, "parallelism")
+    rounded_up = 1 << (parallelism + parallelism // 2 - 1).bit_length()
+    return min(max(rounded_up, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
+
+
+def default_note(parallelism: int, max_parallelism: int) -> str | None:
+    """Says what a new job would get at this parallelism, if it isn't the max parallelism of the savepoint."""
+    default = default_max_parallelism(parallelism)
+    if default == max_parallelism:
+        return None
+    return (
+        f"a new job gets max parallelism {default} at parallelism {parallelism}, unless it sets another one; one that "
+        f"starts from this savepoint gets {max_parallelism}"
+    )
 
 
 def key_group_prefix_bytes(max_parallelism: int) -> int:

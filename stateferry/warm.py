@@ -162,7 +162,7 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
         "job": job,
         "now": now,
         "operators": [{"operator": OPERATOR, "states": [state]}],
-        "drop_unrepresentable_nulls": True,
+        "nulls": "drop",
         "on_contradiction": "rows",
         "accept_expired": 1.0,
         "clock_tolerance_ms": MAX_MILLISECONDS,
@@ -183,7 +183,7 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
         of_night = {"run_id": f"{night}", "target": f"{folder}/{job}-{night}", "max_parallelism": max_parallelism}
         resolved = carried_out(values | of_night, opened)
     plan = resolved.plan
-    forth_alone = ("drop_unrepresentable_nulls", "on_contradiction")
+    forth_alone = ("nulls", "on_contradiction")
     back = {name: value for name, value in values.items() if name not in forth_alone}
     back |= {"run_id": "back", "source": plan.target, "target": f"{folder}/{job}-back", "reverse": True}
     carried_out(back, Savepoint.open(plan.target))

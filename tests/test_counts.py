@@ -20,15 +20,15 @@ TABLES = (
     "keys migrated by job|keys migrated by ferry|keys left|keys left untouched|keys left untouched for 7 runs|"
     "keys left untouched for 30 runs|keys of the job|keys of the ferry|"
     "ledger rows read|ledger rows written|rows read|rows written|rows folded|empty maps|contradictions|"
-    "blob entries superseded|unrepresentable nulls dropped"
+    "blob entries superseded|nulls dropped"
 )
 
 
 @pytest.mark.parametrize(
     ("counts", "keys"),
     [
-        (InventoryCounts(), f"{BOTH}|unrepresentable nulls"),
-        (ConversionCounts(), f"{BOTH}|rows written|flags written|unrepresentable nulls dropped|{IN_REVERSE}"),
+        (InventoryCounts(), f"{BOTH}|unwritable nulls"),
+        (ConversionCounts(), f"{BOTH}|rows written|flags written|nulls dropped|{IN_REVERSE}"),
         (TableCounts(), TABLES),
     ],
     ids=lambda it: type(it).__name__,

@@ -94,6 +94,16 @@ def test_ranges_partition_all_key_groups_by_owner(layout: tuple[int, int]) -> No
         assert owners == {subtask}
 
 
+@pytest.mark.parametrize(
+    ("parallelism", "expected"),
+    [(1, 128), (85, 128), (86, 256), (128, 256), (171, 256), (1000, 2048), (30000, 32768), (32768, 32768)],
+)
+def test_default_max_parallelism(parallelism: int, expected: int) -> None:
+    assert key_groups.default_max_parallelism(parallelism) == expected
+    assert key_groups.default_note(parallelism, expected) is None
+    assert f"max parallelism {expected} at parallelism {parallelism}" in (key_groups.default_note(parallelism, 7) or "")
+
+
 @pytest.mark.parametrize(("max_parallelism", "expected"), [(1, 1), (128, 1), (129, 2), (32768, 2)])
 def test_key_group_prefix(max_parallelism: int, expected: int) -> None:
     assert key_groups.key_group_prefix_bytes(max_parallelism) == expected
@@ -137,6 +147,8 @@ def test_impossible_ranges_are_refused(start: int, end: int) -> None:
 def test_parallelism_has_bounds(value: int) -> None:
     with pytest.raises(UsageError, match=f"found {value}"):
         key_groups.ranges(value, 1)
+    with pytest.raises(UsageError, match=f"found {value}"):
+        key_groups.default_max_parallelism(value)
     with pytest.raises(UsageError, match=f"found {value}"):
         key_groups.assign_to_key_group(1, value)
     with pytest.raises(UsageError, match=f"found {value}"):

@@ -33,13 +33,13 @@ LONG_AGO = ("--now", "1703000000000", "--clock-tolerance", "106751991000d")
 RUNS = [
     [
         *("--savepoint", str(GOLDEN / "kinds-ttl-1.20-hashmap"), "--operator", "kinds", *LONG_AGO, "--keep-expired"),
-        *("--legacy-state", "value-state", "--new-state", "new", "--ttl", "20d", "--drop-unrepresentable-nulls"),
+        *("--legacy-state", "value-state", "--new-state", "new", "--ttl", "20d", "--nulls", "drop"),
         *("--state-ttl", "kinds/list-state=20d:drop", "--state-ttl", "kinds/map-state=20d:drop"),
     ],
     [
         *("--savepoint", str(GOLDEN / "legacy-ttl-1.20-rocksdb"), "--operator", "main", *LONG_AGO, "--keep-expired"),
         *("--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"),
-        *("--ttl", "20d", "--lazy", "--share", "50%", "--drop-unrepresentable-nulls"),
+        *("--ttl", "20d", "--lazy", "--share", "50%", "--nulls", "drop"),
     ],
 ]
 

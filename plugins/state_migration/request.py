@@ -47,7 +47,7 @@ SOURCE_FIELDS = {
 _NEEDED = SOURCE_FIELDS | {"checkpoint": ()}
 # Options that mean nothing if no state is migrated.
 _OF_A_MIGRATION = {
-    *("keep_expired", "keep_legacy", "drop_unrepresentable_nulls", "on_contradiction", "accept_expired"),
+    *("keep_expired", "keep_legacy", "nulls", "on_contradiction", "accept_expired"),
     *("lazy", "share", "budget", "largest_first"),
 }
 

@@ -14,12 +14,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stateferry.durations import MILLISECONDS_PER_UNIT
+from stateferry.errors import UsageError
 from stateferry.migration.ages import Ages
 
 DAY = MILLISECONDS_PER_UNIT["d"]
-# Flink's defaults: entries that an access looks at, and the age at which RocksDB compacts a file in any case.
-CLEANUP_SIZE = 5
-PERIODIC_COMPACTION = 30 * DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanup:
+    """The settings of a job's cleanup, by default Flink's.
+
+    `size` is the number of entries that an access looks at (`cleanupIncrementally`). RocksDB compacts each file when it
+    is as old as `compaction` (the period of `cleanupInRocksdbCompactFilter`), and with 0 never for its age alone.
+    """
+
+    size: int = 5
+    compaction: int = 30 * DAY
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise UsageError(f"expected a cleanup size of at least 1 entry, found {self.size}")
+
+
+FLINKS_CLEANUP = Cleanup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +44,7 @@ class ForecastDay:
     """A day from now on, if nothing is read or written: what expires on it, and sums up to its end.
 
     `expired` have expired, so a full snapshot leaves them out. `compacted` of them have been removed by the compaction
-    filter at any rate.
+    filter at any rate (none, if no file is compacted for its age).
     """
 
     day: int
@@ -51,17 +68,17 @@ class Forecast:
     overdue: int
 
 
-def forecast(ages: Ages, ttl: int, days: int) -> Forecast:
+def forecast(ages: Ages, ttl: int, days: int, cleanup: Cleanup = FLINKS_CLEANUP) -> Forecast:
     """Forecasts so many days. Ages are those of a histogram, so the numbers of each day are about right."""
 
     def expired_on(day: int) -> int:
         return ages.older_than(max(ttl - day * DAY, 0))
 
     def compacted_on(day: int) -> int:
-        return ages.older_than(max(ttl + PERIODIC_COMPACTION - day * DAY, 0))
+        return ages.older_than(max(ttl + cleanup.compaction - day * DAY, 0)) if cleanup.compaction else 0
 
     found = tuple(
         ForecastDay(day, expired_on(day) - expired_on(day - 1), expired_on(day), compacted_on(day))
         for day in range(1, days + 1)
     )
-    return Forecast(ttl, expired_on(0), found, -(-ages.entries // CLEANUP_SIZE), compacted_on(0))
+    return Forecast(ttl, expired_on(0), found, -(-ages.entries // cleanup.size), compacted_on(0))

@@ -80,8 +80,7 @@ class Advice:
         weights = self.weights
         if not weights.heaviest:
             return False
-        heaviest = {"rows": weights.heaviest[0].rows, "bytes": weights.heaviest[0].bytes}.get(weights.measure, 1)
-        return heaviest > self.proposal.flattest.mean
+        return weights.heaviest[0].weight > self.proposal.flattest.mean
 
 
 def advise(weights: KeyWeights, parallelism: Span | None = None, max_parallelism: Span | None = None) -> Advice:

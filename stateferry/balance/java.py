@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from stateferry.balance.substitutes import TYPES, Key, Substitutes
+from stateferry.balance.java_literals import java_literal, java_type
+from stateferry.balance.substitutes import TYPES, Substitutes
 from stateferry.errors import UsageError
 from stateferry.serializers.types import Scalar
 
@@ -107,15 +107,14 @@ def java_class(substitutes: Substitutes, class_name: str) -> str:
         "max_parallelism": layout.max_parallelism,
         "type": names[substitutes.type],
         "primitive": _PRIMITIVES[substitutes.type],
-        "keys": _lines(map(_literal_of(substitutes.type), substitutes.keys)),
+        "keys": _lines(java_literal(substitutes.type, key) or "" for key in substitutes.keys),
     }
     source = f"package {package};\n\n" if package else ""
     source += _HEAD.format(**words) + _ALWAYS.format(**words)
     if substitutes.own_type is not None:
-        own = _literal_of(substitutes.own_type)
-        heavy = ",".join(f"\n        Map.entry({own(key)}, {subtask})" for key, subtask in substitutes.pinned.items())
+        heavy = ",".join(f"\n        Map.entry({literal}, {subtask})" for literal, subtask in substitutes.pinned)
         last = _lines(map(str, substitutes.last_hashes))
-        source += _SPREAD.format(own=names[substitutes.own_type], heavy=heavy, last=last, **words)
+        source += _SPREAD.format(own=java_type(substitutes.own_type), heavy=heavy, last=last, **words)
     else:
         source = source.replace("import java.util.Map;\n\n", "")
     return source + _MURMUR
@@ -125,10 +124,3 @@ def _lines(items: Iterable[str]) -> str:
     return textwrap.fill(
         ", ".join(items), 116, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False
     )
-
-
-def _literal_of(type_: Scalar) -> Callable[[Key], str]:
-    if type_ is Scalar.STRING:
-        # JSON's escapes of what isn't ASCII are Java's too.
-        return json.dumps
-    return lambda key: f"{key}L" if type_ is Scalar.LONG else str(key)

@@ -8,7 +8,9 @@ chosen by a hash. Of more than `MOST_KEYS` keys a sample is kept, also chosen by
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ import numpy.typing as npt
 from stateferry.balance.kernels import Hashes, Weights
 from stateferry.hashing.java_hash import hash_codes, unstable_reason
 from stateferry.key_group_arrays import murmur
-from stateferry.migration.key_hashes import key_lanes
+from stateferry.migration.key_hashes import hash_each, key_lanes
 from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
 from stateferry.savepoint.membership import key_offset
 from stateferry.savepoint.metadata import Operator
@@ -37,26 +39,37 @@ Identities = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
-    """Keys, or runs of rows of one key each: a hash that tells keys apart, the murmur hash, rows and bytes."""
+    """Keys, or runs of rows of one key each: a hash that tells keys apart, the murmur hash, rows and bytes.
+
+    `contents` is a hash of the rows that doesn't depend on their order, `traffic` the work that the key makes. Both
+    are 0 if nobody asked for the traffic.
+    """
 
     identities: Identities
     hashes: Hashes
     rows: Weights
     bytes: Weights
+    contents: Identities
+    traffic: Weights
 
     @classmethod
     def none(cls) -> Keys:
-        return cls(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+        hashes, numbers = np.empty(0, np.uint64), np.empty(0, np.int64)
+        return cls(hashes, np.empty(0, np.int32), numbers, numbers, hashes, numbers)
 
     @classmethod
     def joined(cls, parts: list[Keys]) -> Keys:
         if len(parts) == 1:
             return parts[0]
-        columns = [(part.identities, part.hashes, part.rows, part.bytes) for part in [cls.none(), *parts]]
+        columns = [part._columns for part in [cls.none(), *parts]]
         return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
+    @property
+    def _columns(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.identities, self.hashes, self.rows, self.bytes, self.contents, self.traffic
+
     def some(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Keys:
-        return Keys(self.identities[chosen], self.hashes[chosen], self.rows[chosen], self.bytes[chosen])
+        return Keys(*(column[chosen] for column in self._columns))
 
     def summed(self) -> Keys:
         """Returns each key once, with the sums of its rows and bytes."""
@@ -65,12 +78,14 @@ class Keys:
         order = np.argsort(self.identities, kind="stable")
         sorted_ = self.some(order)
         firsts = np.flatnonzero(np.append(True, sorted_.identities[1:] != sorted_.identities[:-1]))
-        sums = [np.add.reduceat(weights, firsts) for weights in (sorted_.rows, sorted_.bytes)]
+        sums = [np.add.reduceat(weights, firsts) for weights in sorted_._columns[2:]]
         return Keys(sorted_.identities[firsts], sorted_.hashes[firsts], *sums)
 
     def weights(self, measure: str) -> Weights:
-        """Returns the keys' rows, bytes, or 1 for each key."""
-        return {"rows": self.rows, "bytes": self.bytes}.get(measure, np.ones(len(self), np.int64))
+        """Returns the keys' rows or bytes, 1 for each key, or in any other measure their traffic."""
+        if measure == "keys":
+            return np.ones(len(self), np.int64)
+        return {"rows": self.rows, "bytes": self.bytes}.get(measure, self.traffic)
 
     def __len__(self) -> int:
         return len(self.identities)
@@ -83,6 +98,7 @@ class HeavyKey:
     key_group: int
     rows: int
     bytes: int
+    weight: int
     identity: int
     text: str | None
 
@@ -91,9 +107,9 @@ class HeavyKey:
 class KeyWeights:
     """What an operator's keyed state weighs.
 
-    `groups` has rows, bytes and keys of each key group. `keys` has all keys, or a sample of them: those that weigh more
-    than `heavy_above`, and a share `sampled` of the others. `why_no_keys` says why keys can't be told apart,
-    `why_fixed` why their key groups at another max parallelism aren't known.
+    `groups` has rows, bytes and keys of each key group, and its traffic if that is the measure. `keys` has all keys, or
+    a sample of them: those that weigh more than `heavy_above`, and a share `sampled` of the others. `why_no_keys` says
+    why keys can't be told apart, `why_fixed` why their key groups at another max parallelism aren't known.
     """
 
     operator: Operator
@@ -123,11 +139,22 @@ class KeyWeights:
         return scaled
 
 
+class Traffic(Protocol):
+    """How much work each key makes, by a measure of this name."""
+
+    @property
+    def name(self) -> str: ...
+
+    def of(self, key_group: int, keys: Keys) -> Weights:
+        """Returns the traffic of complete keys of a key group."""
+
+
 def measure_keys(
     savepoint: Savepoint,
     operator: Operator,
     measure: str,
     *,
+    traffic: Traffic | None = None,
     heaviest: int = 10,
     most_keys: int = MOST_KEYS,
     most_runs: int = _MOST_RUNS,
@@ -135,12 +162,13 @@ def measure_keys(
 ) -> KeyWeights | None:
     """Reads all keyed state of the operator once, and key groups with some of the heaviest keys again.
 
-    Returns None if the operator has no keyed state.
+    With `traffic` that is the measure. Returns None if the operator has no keyed state.
     """
     found: _Measured | None = None
     for file in savepoint.open_files(operator):
         if found is None:
-            found = _Measured(file.header.key_serializer.type, operator.max_parallelism, measure, most_keys)
+            named = measure if traffic is None else traffic.name
+            found = _Measured(file.header.key_serializer.type, operator.max_parallelism, named, most_keys, traffic)
         reader = _FileReader(file, found, most_runs)
         for key_group, extent in file.extents.items():
             reader.read(key_group)
@@ -154,6 +182,7 @@ class _Measured:
     max_parallelism: int
     measure: str
     most_keys: int
+    traffic: Traffic | None = None
     groups: dict[str, Weights] = field(init=False)
     heavy: Keys = field(default_factory=Keys.none)
     heavy_groups: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -165,7 +194,8 @@ class _Measured:
     why_fixed: str | None = None
 
     def __post_init__(self) -> None:
-        self.groups = {measure: np.zeros(self.max_parallelism, np.int64) for measure in MEASURES}
+        measures = dict.fromkeys([*MEASURES, self.measure])
+        self.groups = {measure: np.zeros(self.max_parallelism, np.int64) for measure in measures}
         if opaque := opaque_parts(self.key):
             self.why_no_keys = f"the end of a {type_name(self.key)} can't be found: {opaque[0].reason}"
         self.why_fixed = self.why_no_keys or unstable_reason(self.key)
@@ -173,6 +203,9 @@ class _Measured:
     def add(self, key_group: int, keys: Keys) -> None:
         """Adds complete keys of a key group."""
         self.groups["keys"][key_group] += len(keys)
+        if self.traffic is not None:
+            keys = replace(keys, traffic=self.traffic.of(key_group, keys))
+            self.groups[self.measure][key_group] += int(keys.traffic.sum())
         self._add_heavy(key_group, keys)
         self.sample.append(keys.some(keys.identities <= np.uint64(self.sample_below)))
         self.sample_size += len(self.sample[-1])
@@ -200,11 +233,12 @@ class _Measured:
         shown = self.heavy.identities[:count]
         texts = _texts(savepoint, operator, self.key, shown, set(self.heavy_groups[:count].tolist()))
         found = tuple(
-            HeavyKey(group, rows, size, identity, texts.get(identity))
-            for group, rows, size, identity in zip(
+            HeavyKey(group, rows, size, weight, identity, texts.get(identity))
+            for group, rows, size, weight, identity in zip(
                 self.heavy_groups[:count].tolist(),
                 self.heavy.rows[:count].tolist(),
                 self.heavy.bytes[:count].tolist(),
+                self.heavy.weights(self.measure)[:count].tolist(),
                 shown.tolist(),
                 strict=True,
             )
@@ -278,7 +312,17 @@ class _FileReader:
                     measured.why_fixed = (
                         f"a {type_name(key)} isn't where its hash by position leads: the job sets its fields by name"
                     )
-        return Keys(identities, hashes, rows, np.diff(begins))
+        contents = np.zeros(len(firsts), np.uint64)
+        if measured.traffic is not None:
+            contents = np.add.reduceat(self._content(section), places)
+        return Keys(identities, hashes, rows, np.diff(begins), contents, np.zeros(len(firsts), np.int64))
+
+    def _content(self, section: Section) -> Identities:
+        """Returns a hash of each row, which is another one in another state."""
+        # Ids of states differ between savepoints, names don't.
+        name = self._file.header.states[section.state].name.encode(errors="surrogatepass")
+        seed = np.frombuffer(blake2b(name, digest_size=8).digest(), np.uint64)
+        return hash_each(section.data, section.starts, section.ends, np.repeat(seed, len(section)))
 
 
 def _texts(

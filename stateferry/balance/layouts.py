@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from stateferry.balance import kernels
 from stateferry.balance.kernels import Weights
-from stateferry.balance.key_weights import MEASURES, KeyWeights
+from stateferry.balance.key_weights import KeyWeights
 from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM, key_group_prefix_bytes, ranges
 
 # A search looks at about so many (key, layout) pairs, and at no fewer layouts than this.
@@ -139,7 +139,10 @@ class LayoutSearch:
     def all_loads(self, layout: Layout) -> dict[str, Loads]:
         """Returns the loads in every measure that is known of all keys."""
         known = layout.max_parallelism == self.today.max_parallelism or self.weights.sampled == 1
-        return {measure: self.loads(layout, measure) for measure in (MEASURES if known else [self.weights.measure])}
+        return {
+            measure: self.loads(layout, measure)
+            for measure in (self.weights.groups if known else [self.weights.measure])
+        }
 
     def candidates(self, least: int, most: int, parallelisms: Sequence[int]) -> Weights:
         """Returns the max parallelisms of a range that the search looks at: all of them, unless there are many keys.

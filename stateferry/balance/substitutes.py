@@ -9,6 +9,7 @@ others share what is left, by their hash.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -16,13 +17,14 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
+from stateferry.balance.java_literals import java_literal
 from stateferry.balance.key_weights import KeyWeights
-from stateferry.balance.layouts import Layout, Loads
-from stateferry.errors import UsageError
+from stateferry.balance.layouts import Layout, LayoutSearch, Loads
+from stateferry.errors import RefusedError, UsageError
 from stateferry.hashing.hash_map import string_hash
 from stateferry.key_group_arrays import assign_to_key_groups
 from stateferry.key_groups import check_layout
-from stateferry.serializers.types import Scalar
+from stateferry.serializers.types import FlinkType, Scalar
 
 # Types of keys, as the command line and Java name them.
 TYPES = {"Integer": Scalar.INTEGER, "Long": Scalar.LONG, "String": Scalar.STRING}
@@ -57,49 +59,91 @@ def rebalanced_keys(layout: Layout, type_: Scalar = Scalar.INTEGER) -> tuple[Key
 class Substitutes:
     """For each subtask its substitute, and which subtask each of the job's keys gets.
 
-    `pinned` has the subtasks of the heaviest keys. Another key gets the first subtask whose last hash (`last_hashes`)
-    is no less than the key's murmur hash.
-    If the job's keys aren't Integer, Long or String, both are empty, and the loads aren't known.
+    `pinned` are the heaviest keys, as Java literals, with their subtasks. Another key gets the first subtask whose last
+    hash (`last_hashes`) is no less than the key's murmur hash. If the hash of the job's keys isn't known, `own_type` is
+    None, there are none of both, and the loads aren't known. `own_loads` are those of the job's keys by themselves.
     """
 
     layout: Layout
     type: Scalar
     keys: tuple[Key, ...]
-    own_type: Scalar | None
-    pinned: dict[Key, int]
+    own_type: FlinkType | None
+    pinned: tuple[tuple[str, int], ...]
     last_hashes: tuple[int, ...]
     loads: Loads | None
+    own_loads: Loads | None
+
+    @property
+    def partition_to_key(self) -> dict[int, Key]:
+        """The substitute of each subtask."""
+        return dict(enumerate(self.keys))
+
+    @property
+    def key_to_partition(self) -> dict[Key, int]:
+        """The subtask to which Flink routes each substitute."""
+        return {key: subtask for subtask, key in enumerate(self.keys)}
 
 
 def substitutes(weights: KeyWeights, layout: Layout, type_: Scalar) -> Substitutes:
-    """Returns the substitutes of a layout, and how the measured keys are spread over them."""
+    """Returns the substitutes of a layout, and how the measured keys are spread over them.
+
+    As many of the heaviest keys as help get subtasks of their own choice. Raises an error if the keys by themselves are
+    spread better.
+    """
     if layout.parallelism > MOST_SUBTASKS:
         raise UsageError(
             f"expected a parallelism of at most {MOST_SUBTASKS} for substitutes, found {layout.parallelism}"
         )
     keys = rebalanced_keys(layout, type_)
-    own = weights.key if isinstance(weights.key, Scalar) and weights.key in TYPES.values() else None
-    if own is None:
-        return Substitutes(layout, type_, keys, None, {}, (), None)
-    own_weights = weights.key_weights
+    if weights.why_fixed is not None:
+        return Substitutes(layout, type_, keys, None, (), (), None, None)
+    heavy = list(_heavy(weights, layout))
+    numbers = sorted({0, len(heavy), *(1 << power for power in range(len(heavy).bit_length()))})
+    spreads = [_Spread.of(weights, layout, heavy[:number]) for number in numbers]
+    best = min(spreads, key=lambda spread: round(spread.loads.worst_over_mean, 2))
+    own = LayoutSearch(weights).loads(layout)
+    if best.loads.worst > own.worst:
+        raise RefusedError(
+            f"substitutes would make {weights.operator.label} less even at parallelism {layout.parallelism} and max "
+            f"parallelism {layout.max_parallelism}: worst over mean {best.loads.worst_over_mean:.2f} instead of "
+            f"{own.worst_over_mean:.2f}. Leave the job's keys as they are"
+        )
+    return Substitutes(layout, type_, keys, weights.key, best.pinned, best.last_hashes, best.loads, own)
+
+
+def _heavy(weights: KeyWeights, layout: Layout) -> Iterator[tuple[str, int, int]]:
+    """Yields the keys that are worth a place of their own, as a Java literal, with their place and their weight."""
     places = {int(identity): place for place, identity in enumerate(weights.keys.identities)}
-    fair = weights.total / layout.parallelism
-    loads = np.zeros(layout.parallelism)
-    pinned: dict[Key, int] = {}
-    is_pinned = np.zeros(len(own_weights), np.bool_)
+    least = weights.total / layout.parallelism * _PINNED_FROM
     for key in weights.heaviest:
         place = places.get(key.identity)
-        if key.text is not None and place is not None and own_weights[place] >= fair * _PINNED_FROM:
+        literal = None if key.text is None else java_literal(weights.key, json.loads(key.text))
+        if literal is not None and place is not None and key.weight >= max(least, 1):
+            yield literal, place, key.weight
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spread:
+    """Which subtasks some heavy keys get, which hashes of the others each subtask gets, and the loads then."""
+
+    pinned: tuple[tuple[str, int], ...]
+    last_hashes: tuple[int, ...]
+    loads: Loads
+
+    @classmethod
+    def of(cls, weights: KeyWeights, layout: Layout, heavy: Sequence[tuple[str, int, int]]) -> _Spread:
+        own_weights = weights.key_weights
+        loads, pinned = np.zeros(layout.parallelism), []
+        is_pinned = np.zeros(len(own_weights), np.bool_)
+        for literal, place, weight in heavy:
             subtask = int(loads.argmin())
-            pinned[json.loads(key.text)] = subtask
-            loads[subtask] += own_weights[place]
+            pinned.append((literal, subtask))
+            loads[subtask] += weight
             is_pinned[place] = True
-    last = _last_hashes(np.maximum(fair - loads, 0))
-    rest = np.searchsorted(last, weights.keys.hashes[~is_pinned])
-    loads += np.bincount(rest, own_weights[~is_pinned], layout.parallelism)
-    return Substitutes(
-        layout, type_, keys, own, pinned, tuple(last.tolist()), Loads(layout, np.rint(loads).astype(np.int64))
-    )
+        last = _last_hashes(np.maximum(weights.total / layout.parallelism - loads, 0))
+        rest = np.searchsorted(last, weights.keys.hashes[~is_pinned])
+        loads += np.bincount(rest, own_weights[~is_pinned], layout.parallelism)
+        return cls(tuple(pinned), tuple(last.tolist()), Loads(layout, np.rint(loads).astype(np.int64)))
 
 
 def _last_hashes(room: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:

@@ -33,6 +33,7 @@ from stateferry.cli import (
     status,
     verify,
     where,
+    worth_it,
 )
 from stateferry.cli.parser import Parser
 from stateferry.exit_codes import (
@@ -68,6 +69,7 @@ _COMMANDS = (
     where,
     advise,
     ages,
+    worth_it,
     demo_savepoint,
     run,
     verify,

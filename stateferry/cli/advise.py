@@ -42,7 +42,24 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--by", choices=("bytes", "rows", "keys"), default="bytes", help="what counts as load (default: bytes)"
     )
-    parser.add_argument("--heaviest", type=int, default=10, metavar="N", help="show so many keys (default: 10)")
+    parser.add_argument(
+        "--rates",
+        metavar="FILE",
+        help="what counts as load is how much work a key makes: a file with a line for each key: the key as dump "
+        "prints it, a tab, and a whole number such as its records an hour",
+    )
+    parser.add_argument(
+        "--changed-since",
+        metavar="SAVEPOINT",
+        help="what counts as load is which keys have changed since an earlier savepoint of the job, as of last night",
+    )
+    parser.add_argument(
+        "--heaviest",
+        type=int,
+        metavar="N",
+        help="show so many keys (default: 10); with --substitutes, give so many keys subtasks of their own choice "
+        "(default: as many as help)",
+    )
     parser.add_argument(
         "--substitutes",
         choices=("Integer", "Long", "String"),
@@ -61,12 +78,15 @@ def run(options: argparse.Namespace) -> int:
 
     parallelism = Span.of(options.parallelism, "parallelism") if options.parallelism else None
     max_parallelism = Span.of(options.max_parallelism, "max parallelism") if options.max_parallelism else None
-    if not 0 <= options.heaviest <= _MOST_SHOWN:
+    if options.heaviest is not None and not 0 <= options.heaviest <= _MOST_SHOWN:
         raise UsageError(f"expected --heaviest of 0 to {_MOST_SHOWN}, found {options.heaviest}")
+    if options.rates is not None and options.changed_since is not None:
+        raise UsageError("expected --rates or --changed-since, found both: each says what counts as load")
     if options.java is not None or options.substitutes is not None:
         return _substitutes(options, parallelism, max_parallelism)
     savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-    found = [advise(weights, parallelism, max_parallelism) for weights in _measured(savepoint, options)]
+    measured = _measured(savepoint, options, 10 if options.heaviest is None else options.heaviest)
+    found = [advise(weights, parallelism, max_parallelism) for weights in measured]
     if options.json:
         facts = {"path": savepoint.folder.shown, "operators": [_facts(savepoint, advice) for advice in found]}
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
@@ -91,7 +111,7 @@ def _substitutes(options: argparse.Namespace, parallelism: Span | None, max_para
         if span is not None and span.least != span.most:
             raise UsageError(f"expected one {name} for substitutes, found a range: they are made for one layout")
     savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-    measured = _measured(savepoint, options)
+    measured = _measured(savepoint, options, _MOST_SHOWN if options.heaviest is None else options.heaviest)
     if len(measured) > 1:
         names = ", ".join(weights.operator.label for weights in measured)
         raise UsageError(f"expected --operator for substitutes, because several have keyed state: {names}")
@@ -115,19 +135,37 @@ def _substitutes(options: argparse.Namespace, parallelism: Span | None, max_para
 _MOST_SHOWN = 1000
 
 
-def _measured(savepoint: Savepoint, options: argparse.Namespace) -> list[KeyWeights]:
+def _measured(savepoint: Savepoint, options: argparse.Namespace, heaviest: int) -> list[KeyWeights]:
     from stateferry.balance.key_weights import measure_keys
+    from stateferry.balance.traffic import Rates, traffic_of
+    from stateferry.printable import say
+    from stateferry.savepoint.reader import Savepoint
     from stateferry.survey import bytes_to_read
 
     operators = savepoint.keyed_operators()
     if options.operator is not None:
         operators = (savepoint.operator(options.operator),)
+    if options.rates is not None and len(operators) > 1:
+        names = ", ".join(operator.label for operator in operators)
+        raise UsageError(f"expected --operator for --rates, because several have keyed state: {names}")
+    earlier = None
+    if options.changed_since is not None:
+        earlier = Savepoint.open(options.changed_since, files_from=files_from.roots_of(options))
+    measured = []
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
-        found = [
-            measure_keys(savepoint, operator, options.by, heaviest=options.heaviest, bytes_read=bytes_read)
-            for operator in operators
-        ]
-    measured = [weights for weights in found if weights is not None]
+        for operator in operators:
+            traffic = traffic_of(savepoint, operator, options.rates, earlier)
+            weights = measure_keys(
+                savepoint, operator, options.by, traffic=traffic, heaviest=heaviest, bytes_read=bytes_read
+            )
+            if weights is not None:
+                measured.append(weights)
+            if isinstance(traffic, Rates) and traffic.met < traffic.keys:
+                say(
+                    f"note: {traffic.keys - traffic.met:,} of the {traffic.keys:,} keys in {options.rates} have no "
+                    "state in this savepoint, so they count nowhere",
+                    sys.stderr,
+                )
     if not measured:
         named = f"operator {options.operator}" if options.operator is not None else "the savepoint"
         raise UsageError(f"{named} has no keyed state, so there is nothing to balance")
@@ -136,6 +174,7 @@ def _measured(savepoint: Savepoint, options: argparse.Namespace) -> list[KeyWeig
 
 def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:
     from stateferry.balance.apply import how_to_apply
+    from stateferry.key_groups import default_max_parallelism
     from stateferry.serializers.types import type_name
 
     weights, proposal = advice.weights, advice.proposal
@@ -155,10 +194,12 @@ def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:
                 "key_group": key.key_group,
                 "rows": key.rows,
                 "bytes": key.bytes,
+                "weight": key.weight,
             }
             for key in weights.heaviest
         ],
         "one_key_is_too_heavy": advice.one_key_is_too_heavy,
+        "default_max_parallelism": default_max_parallelism(weights.operator.parallelism),
         "today": _layout_facts(advice.before),
         "candidates": advice.candidates,
         "choices": [
@@ -217,7 +258,9 @@ def _substitute_facts(found: Substitutes) -> dict[str, Any]:
     return {
         **_layout(found.layout),
         "substitutes": list(found.keys),
-        "heaviest_keys": [{"key": key, "subtask": subtask} for key, subtask in found.pinned.items()],
+        "partition_to_key": found.partition_to_key,
+        "key_to_partition": found.key_to_partition,
+        "heaviest_keys": [{"java": literal, "subtask": subtask} for literal, subtask in found.pinned],
         "last_hashes": list(found.last_hashes),
         "load": found.loads and {**_loads_facts(found.loads), "by_subtask": found.loads.by_subtask.tolist()},
     }

@@ -10,9 +10,10 @@ from rich.table import Table
 
 from stateferry.balance.advice import Advice, Choice
 from stateferry.balance.apply import how_to_apply
-from stateferry.balance.key_weights import MEASURES, KeyWeights
-from stateferry.balance.layouts import Layout, LayoutSearch, Loads
+from stateferry.balance.key_weights import KeyWeights
+from stateferry.balance.layouts import Layout, Loads
 from stateferry.balance.substitutes import Substitutes
+from stateferry.key_groups import default_note
 from stateferry.people_text import console_on, plain
 from stateferry.quantities import noun, percent
 from stateferry.savepoint.reader import Savepoint
@@ -38,10 +39,7 @@ def show_substitutes(weights: KeyWeights, found: Substitutes) -> None:
         console.print(plain(f"{operator.label}: substitute keys for {_layout(layout)}", "bold"), soft_wrap=True)
         loads = found.loads
         if loads is None:
-            why = (
-                f"The job's keys are {type_name(weights.key)}: only Integer, Long and String can be written into Java."
-            )
-            console.print(plain(why), soft_wrap=True)
+            console.print(plain(f"How they spread the job's keys isn't known: {weights.why_fixed}"), soft_wrap=True)
         table = _table(
             "subtask", "substitute", *(() if loads is None else ("heavy keys", weights.measure, "of a fair share"))
         )
@@ -49,13 +47,12 @@ def show_substitutes(weights: KeyWeights, found: Substitutes) -> None:
             cells = [str(key)]
             if loads is not None:
                 own = int(loads.by_subtask[subtask])
-                heavy = sum(one == subtask for one in found.pinned.values())
+                heavy = sum(one == subtask for _, one in found.pinned)
                 cells += [str(heavy), f"{own:,}", _times(own, loads.mean)]
             table.add_row(str(subtask), *cells)
         console.print(table)
-        if loads is not None:
-            today = LayoutSearch(weights).loads(Layout(operator.parallelism, operator.max_parallelism))
-            line = f"today's keys by themselves: {_words(today)}; by substitutes: {_words(loads)}"
+        if loads is not None and found.own_loads is not None:
+            line = f"today's keys by themselves: {_words(found.own_loads)}; by substitutes: {_words(loads)}"
             console.print(plain(line), soft_wrap=True)
 
 
@@ -64,7 +61,7 @@ class _Text:
         self._console, self._savepoint, self._advice = console, savepoint, advice
         self._weights = advice.weights
         self._measure = advice.weights.measure
-        self._known = [one for one in MEASURES if one != "keys" or self._weights.why_no_keys is None]
+        self._known = [one for one in self._weights.groups if one != "keys" or self._weights.why_no_keys is None]
 
     def show(self) -> None:
         operator, weights = self._weights.operator, self._weights
@@ -81,6 +78,8 @@ class _Text:
                 f"There are too many keys to hold: the search uses the heaviest ones, and {percent(weights.sampled)} "
                 "of the others. What is said of today is exact."
             )
+        if (note := default_note(operator.parallelism, operator.max_parallelism)) is not None:
+            self._say(f"{note[0].upper()}{note[1:]}.")
         self._console.print(self._subtasks())
         self._key_groups()
         if weights.heaviest:
@@ -124,8 +123,7 @@ class _Text:
         operator, mean = self._weights.operator, self._advice.before[self._measure].mean
         for key in self._weights.heaviest:
             subtask = key.key_group * operator.parallelism // operator.max_parallelism
-            own = {"rows": key.rows, "bytes": key.bytes}.get(self._measure, 1)
-            texts = (str(key.key_group), str(subtask), f"{key.rows:,}", f"{key.bytes:,}", _times(own, mean))
+            texts = (str(key.key_group), str(subtask), f"{key.rows:,}", f"{key.bytes:,}", _times(key.weight, mean))
             table.add_row(plain(_shortened(key.text or "?")), *texts)
         self._console.print(table)
 

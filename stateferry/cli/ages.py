@@ -13,6 +13,7 @@ from stateferry.cli.progress import progress_bar
 from stateferry.errors import UsageError
 
 if TYPE_CHECKING:
+    from stateferry.aging.forecast import Cleanup
     from stateferry.aging.measured import MeasuredAges, MeasuredState, Told
     from stateferry.savepoint.reader import Savepoint
 
@@ -41,6 +42,20 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         help="the time to live of a state, such as main/sessions=30d, or main/sessions=30d:OnReadAndWrite if reading "
         "renews it; can be repeated",
     )
+    parser.add_argument(
+        "--cleanup-size",
+        type=int,
+        default=5,
+        metavar="N",
+        help="the job's cleanupIncrementally looks at so many entries with each access (default: 5)",
+    )
+    parser.add_argument(
+        "--compaction-period",
+        default="30d",
+        metavar="DURATION",
+        help="the job's cleanupInRocksdbCompactFilter has each file compacted when it is so old; 0 for never (default: "
+        "30d)",
+    )
     parser.add_argument("--days", type=int, default=7, metavar="N", help="forecast so many days (default: 7)")
     parser.add_argument(
         "--now",
@@ -55,8 +70,9 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
+    from stateferry.aging.forecast import Cleanup
     from stateferry.aging.measured import measure_ages
-    from stateferry.durations import now_ms
+    from stateferry.durations import now_ms, parse_duration
     from stateferry.savepoint.reader import Savepoint
     from stateferry.survey import bytes_to_read
 
@@ -64,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"expected --days of 0 to {_MOST_DAYS}, found {options.days}")
     if options.now is not None and options.now < 0:
         raise UsageError(f"expected --now of 0 or more, found {options.now}")
+    cleanup = Cleanup(options.cleanup_size, parse_duration(options.compaction_period))
     savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
     told = _told(savepoint, options.state_ttl)
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
@@ -73,13 +90,13 @@ def run(options: argparse.Namespace) -> int:
             "path": savepoint.folder.shown,
             "format": savepoint.format,
             "checkpoint_id": savepoint.metadata.checkpoint_id,
-            **_facts(found, options.days),
+            **_facts(found, options.days, cleanup),
         }
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     else:
         from stateferry.cli.ages_text import show
 
-        show(savepoint, found, options.days)
+        show(savepoint, found, options.days, cleanup)
     return 0
 
 
@@ -101,15 +118,16 @@ def _told(savepoint: Savepoint, texts: Sequence[str]) -> Told:
     return told
 
 
-def _facts(found: MeasuredAges, days: int) -> dict[str, Any]:
+def _facts(found: MeasuredAges, days: int, cleanup: Cleanup) -> dict[str, Any]:
     return {
         "now": found.now,
         "now_is_youngest_timestamp": found.is_youngest,
-        "states": [_state_facts(one, days) for one in found.states],
+        "cleanup": {"size": cleanup.size, "compaction_period": cleanup.compaction},
+        "states": [_state_facts(one, days, cleanup) for one in found.states],
     }
 
 
-def _state_facts(one: MeasuredState, days: int) -> dict[str, Any]:
+def _state_facts(one: MeasuredState, days: int, cleanup: Cleanup) -> dict[str, Any]:
     from stateferry.aging.forecast import forecast
     from stateferry.aging.histogram import classes
 
@@ -126,7 +144,7 @@ def _state_facts(one: MeasuredState, days: int) -> dict[str, Any]:
     if not ages.entries:
         return facts
     told = one.told.time_to_live if one.told is not None else None
-    ahead = forecast(ages, ttl, days) if ttl is not None else None
+    ahead = forecast(ages, ttl, days, cleanup) if ttl is not None else None
     return facts | {
         "future": ages.future,
         "youngest": ages.youngest,

@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
-from stateferry.aging.forecast import CLEANUP_SIZE, PERIODIC_COMPACTION, Forecast, forecast
+from stateferry.aging.forecast import Cleanup, Forecast, forecast
 from stateferry.aging.histogram import AgeClass, classes
 from stateferry.aging.measured import MeasuredAges, MeasuredState
 from stateferry.durations import format_duration, moment, rough_duration
@@ -21,7 +21,7 @@ from stateferry.ttl import StateVisibility
 _BAR = 40
 
 
-def show(savepoint: Savepoint, found: MeasuredAges, days: int) -> None:
+def show(savepoint: Savepoint, found: MeasuredAges, days: int, cleanup: Cleanup) -> None:
     """Prints the ages of each state."""
     with console_on(sys.stdout) as console:
         since = "its youngest timestamp" if found.is_youngest else "now"
@@ -32,14 +32,16 @@ def show(savepoint: Savepoint, found: MeasuredAges, days: int) -> None:
             ),
             soft_wrap=True,
         )
-        if not found.states:
+        if found.states:
+            console.print("time to live counts in processing time, the machines' clocks: Flink knows no other for it")
+        else:
             console.print("no keyed state has a time to live")
         for one in found.states:
             console.print()
-            _show_state(console, one, days)
+            _show_state(console, one, days, cleanup)
 
 
-def _show_state(console: Console, one: MeasuredState, days: int) -> None:
+def _show_state(console: Console, one: MeasuredState, days: int, cleanup: Cleanup) -> None:
     ages = one.ages
     kind = f"{one.state.kind.value} state of {one.state.type_name}"
     console.print(plain(f"{one.operator.label}/{one.state.name}", "bold"), plain(f"({kind})"), soft_wrap=True)
@@ -56,14 +58,14 @@ def _show_state(console: Console, one: MeasuredState, days: int) -> None:
         console.print(plain(f"  {line}"), soft_wrap=True)
     if one.ttl is None:
         return
-    ahead = forecast(ages, one.ttl, days)
+    ahead = forecast(ages, one.ttl, days, cleanup)
     expired = ages.expired if one.told is not None else ahead.expired
     share = percent(expired / ages.entries)
     have = noun(expired, "has", "have")
     console.print(f"  under {format_duration(one.ttl)}, {expired:,} of {ages.entries:,} {have} expired ({share})")
     if ahead.days:
         console.print(_days(ahead))
-    for line in _strategies(one, ahead, expired):
+    for line in _strategies(one, ahead, expired, cleanup):
         console.print(plain(f"  {line}"), soft_wrap=True)
 
 
@@ -122,18 +124,18 @@ def _days(ahead: Forecast) -> Table:
     return table
 
 
-def _strategies(one: MeasuredState, ahead: Forecast, expired: int) -> Iterator[str]:
-    period = format_duration(PERIODIC_COMPACTION)
+def _strategies(one: MeasuredState, ahead: Forecast, expired: int, cleanup: Cleanup) -> Iterator[str]:
     yield (
         "full snapshot: the next canonical savepoint leaves out what has expired; the running job and its incremental "
         "checkpoints keep it"
     )
     yield (
-        f"incremental (HashMap): each access looks at {CLEANUP_SIZE} entries, so a round takes {ahead.accesses:,} "
+        f"incremental (HashMap): each access looks at {cleanup.size} {noun(cleanup.size, 'entry', 'entries')}, so a "
+        f"round takes {ahead.accesses:,} "
         f"{noun(ahead.accesses, 'access', 'accesses')}; without any, nothing goes"
     )
     yield (
-        f"compaction filter (RocksDB): when a file is compacted, and each file is after {period} at the latest"
+        f"compaction filter (RocksDB): when a file is compacted, {_period(cleanup)}"
         + (f"; {ahead.overdue:,} expired longer ago than that, so no such filter is at work" if ahead.overdue else "")
     )
     if expired:
@@ -141,3 +143,9 @@ def _strategies(one: MeasuredState, ahead: Forecast, expired: int) -> Iterator[s
         yield f"without any of these, the {expired:,} expired {stay}"
     if one.told is not None and one.told.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP:
         yield "until then the job still reads what has expired, once (ReturnExpiredIfNotCleanedUp)"
+
+
+def _period(cleanup: Cleanup) -> str:
+    if not cleanup.compaction:
+        return "which may be never: no file is compacted for its age alone"
+    return f"and each file is after {format_duration(cleanup.compaction)} at the latest"

@@ -58,6 +58,7 @@ def facts_of(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dic
 
 
 def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
+    from stateferry.key_groups import default_max_parallelism
     from stateferry.savepoint.reader import has_native_state
     from stateferry.serializers.types import type_name
 
@@ -73,6 +74,7 @@ def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
         "name": operator.name,
         "parallelism": operator.parallelism,
         "max_parallelism": operator.max_parallelism,
+        "default_max_parallelism": default_max_parallelism(operator.parallelism),
         "finished_subtasks": survey.finished_subtasks,
         "keyed": keyed,
         "operator_states": [
@@ -102,11 +104,13 @@ def _state_facts(survey: StateSurvey) -> dict[str, Any]:
         },
         "migratable": state.why_not_migratable is None,
         "reason": state.why_not_migratable,
-        "worth": survey.blobs and _worth(survey.blobs),
+        "worth": survey.blobs and worth_facts(survey.blobs),
     }
 
 
-def _worth(blobs: BlobSizes) -> dict[str, Any]:
+def worth_facts(blobs: BlobSizes) -> dict[str, Any]:
+    """What the sizes of a state's maps say, as JSON."""
+
     def spread(of: Spread) -> dict[str, int]:
         return {"median": of.median, "p90": of.ninety, "p99": of.ninety_nine, "largest": of.largest}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,16 +76,16 @@ def _settings(one: OptionField) -> dict[str, Any]:
             return {"metavar": one.option.metavar or "NAME"}
 
 
-def plan_values_of_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The values in the plan file and the options; values that neither gives are left out."""
+def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The values in the plan file and the options; values that neither gives are those of a run, or are left out."""
     from stateferry.runs.plan import plan_values
     from stateferry.runs.plan_options import plan_values_of
 
     given = vars(options)
-    values: dict[str, Any] = {}
+    values = dict(of_run or {})
     if options.plan is not None:
         try:
-            values = plan_values(Path(options.plan).read_bytes(), options.plan)
+            values |= plan_values(Path(options.plan).read_bytes(), options.plan)
         except OSError as error:
             raise UsageError(f"the plan can't be read: {error}") from None
     _check_names(given)

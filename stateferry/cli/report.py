@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stateferry.cli.named_run import named_run
 from stateferry.cli.options import add_place_options, catalog_of
 from stateferry.errors import UsageError
 from stateferry.printable import say
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.runs.report_text import show_report, show_tables
     from stateferry.runs.run_states import ENDED, RunState
 
-    found = _found(options)
+    found = named_run(options.run_id, options.job, lambda: catalog_of(options)[0])
     report = Report.read(found.report) if found.report.is_file() else None
     if options.html is not None:
         _write_html(found, options.html)
@@ -78,29 +79,3 @@ def _write_html(found: Run, name: str) -> None:
     except OSError as error:
         raise UsageError(f"{name} can't be written: {error}") from None
     say(f"wrote {name}")
-
-
-def _found(options: argparse.Namespace) -> Run:
-    """The run that the options name."""
-    from stateferry.runs.runs import Run, runs_of
-    from stateferry.savepoint.storage import Location
-
-    if "/" in options.run_id:
-        folder = Run.if_there(Location.of(options.run_id.rstrip("/")))
-        if folder is None:
-            raise UsageError(f"{options.run_id} is not the folder of a run: it has no plan.json")
-        return folder
-    home, _ = catalog_of(options)
-    if options.job is not None:
-        return Run.find(home, options.job, options.run_id)
-    all_runs = runs_of(home)
-    found = [one for one in all_runs if one.run_id == options.run_id] or [
-        one for one in all_runs if one.run_id.startswith(options.run_id)
-    ]
-    if len(found) != 1:
-        several = ", ".join(f"{one.run_id} of job {one.job}" for one in found)
-        raise UsageError(
-            f"{home} has {f'{len(found)} runs' if found else 'no run'} {options.run_id!r}"
-            + (f": {several}. Name the job with --job, or more of the id" if found else ": `stateferry runs` lists all")
-        )
-    return Run.open(found[0].folder)

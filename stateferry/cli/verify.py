@@ -10,16 +10,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stateferry.cli import files_from
-from stateferry.cli.options import add_plan_options, named_by_options, plan_of_options
+from stateferry.cli.named_run import named_run
+from stateferry.cli.options import add_plan_options, named_by_options, plan_values_of_options
 from stateferry.errors import UsageError
 from stateferry.printable import say
 
 if TYPE_CHECKING:
+    from stateferry.runs.plan import MigrationPlan
     from stateferry.validation.check_result import Check
 
 _DESCRIPTION = """\
-Read both savepoints and check that DST is what SRC becomes with the given options. Exit code 1: DST is something else
-or is damaged. Exit code 3: SRC is damaged. Give the options of the run that made DST.
+Read both savepoints and check that DST is what SRC becomes with the given options, or with those of a run (--run). What
+has expired is judged by the run's now. The run is found by DST, if the home has it and neither --run nor --now is
+given. Exit code 1: DST is something else or is damaged. Exit code 3: SRC is damaged.
 """
 
 
@@ -38,6 +41,12 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SRC", help="the savepoint from which DST was made")
     parser.add_argument("target", metavar="DST", help="the migrated savepoint")
+    parser.add_argument(
+        "--run",
+        dest="run_id",
+        metavar="RUN",
+        help="take options and now from this run (id, beginning of one, or folder); other options override it",
+    )
     files_from.add_to(parser)
     add_plan_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
@@ -56,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     options.files_from = files_from.roots_of(options) or None
     _check_two(options)
     with named_by_options(options):
-        plan = plan_of_options(options)
+        plan, since = _plan(options)
         resolved = resolve(plan, open_source(plan))
         if plan.lazy:
             resolved = resolved.moving(chosen_before(plan))
@@ -66,7 +75,53 @@ def run(options: argparse.Namespace) -> int:
         return _answer([opened], (), as_json=options.json)
     with engine.local_workers("stateferry verify", ProgressLines(sys.stderr)) as workers:
         checks = validate.run(workers, resolved, plan.target)
-    return _answer(checks, option_notes(resolved), as_json=options.json)
+    expires = any(resolved.dropping.values()) or any(
+        rules.drops_expired for one in resolved.operators for rules in one.rules
+    )
+    notes = [*([since] if since and expires else []), *option_notes(resolved)]
+    return _answer(checks, notes, as_json=options.json)
+
+
+def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str]:
+    """The plan, and whose `now` it has; empty if an option or a plan file says it."""
+    from stateferry.durations import moment
+    from stateferry.runs.plan import default_home
+    from stateferry.runs.plan_check import planned
+    from stateferry.runs.plan_fields import absolute_place
+
+    run = None
+    if options.run_id is not None:
+        run = named_run(options.run_id, options.job, lambda: str(absolute_place(options.home or default_home())))
+    # Plans of an earlier version have another default of the compression than new ones.
+    of_run = run.plan.model_dump(mode="json") | {"compression": run.plan.compression} if run is not None else None
+    values = plan_values_of_options(options, of_run)
+    plan = planned(values)
+    if run is not None and plan.now == run.plan.now:
+        return plan, f"now is {moment(plan.now)}, as in run {run.plan.run_id}"
+    if "now" in values:
+        return plan, ""
+    if (maker := _maker_of(plan)) is not None:
+        now = f"now is {moment(maker.now)}, as in run {maker.run_id}, whose target this is"
+        return plan.model_copy(update={"now": maker.now}), now
+    return plan, (
+        f"now is this moment, as no run under {plan.home} has the target {plan.target}: what has expired since that "
+        "was made counts as kept by mistake. Name the run (--run) or its now (--now)"
+    )
+
+
+def _maker_of(plan: MigrationPlan) -> MigrationPlan | None:
+    """The plan of the run that has made the target: one that was published, else the newest."""
+    from stateferry.runs.plan import folder_of
+    from stateferry.runs.run_states import RunState
+    from stateferry.runs.runs import runs_of
+
+    found = [
+        one
+        for one in runs_of(plan.home)
+        if one.plan is not None and folder_of(one.plan.target) == folder_of(plan.target)
+    ]
+    published = [one for one in found if one.state in (RunState.PUBLISHED, RunState.ROLLED_BACK)]
+    return next((one.plan for one in (*published, *found)), None)
 
 
 def _check_two(options: argparse.Namespace) -> None:

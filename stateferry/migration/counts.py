@@ -33,9 +33,12 @@ class StateCounts(Counts):
 
 @dataclass(slots=True)
 class InventoryCounts(StateCounts):
-    """The counts of a state before anything is written."""
+    """The counts of a state before anything is written.
 
-    unrepresentable_nulls: int = 0
+    `unwritable_nulls` are null values that the value's serializer can't write, of entries that would become rows.
+    """
+
+    unwritable_nulls: int = 0
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class ConversionCounts(StateCounts):
 
     rows_written: int = 0
     flags_written: int = 0
-    unrepresentable_nulls_dropped: int = 0
+    nulls_dropped: int = 0
     blobs_written: int = 0
     entries_written: int = 0
     entries_that_live_longer: int = 0

@@ -23,7 +23,7 @@ from stateferry.migration.counts import FlagCounts, InventoryCounts
 from stateferry.migration.heavy_key import HeavyKey, heavier
 from stateferry.migration.heavy_keys import KeysOfGroup, heavy_groups
 from stateferry.migration.key_hashes import members
-from stateferry.migration.rules import Contradiction, Rules, ToldTtl, null_under_ttl
+from stateferry.migration.rules import Contradiction, Rules, ToldTtl
 from stateferry.migration.sections import Blobs, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
 from stateferry.migration.who_wins import NO_KEYS, KeySets, kept_entries, kept_rows, key_sets_of
@@ -228,14 +228,14 @@ def _examine(
     aged(blobs.timestamps, blobs.counts)
     stops = rules.on_contradiction is Contradiction.STOP
     keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
-    if rules.legacy.ttl and null_under_ttl(rules.map_type.value) is None:
-        met.unrepresentable_nulls += int((keep & blobs.nulls()).sum())
+    if not rules.writes_nulls:
+        met.unwritable_nulls += int((keep & blobs.nulls()).sum())
     return blobs
 
 
 def _note_times(blobs: Blobs, rules: Rules, times: BlobTimes) -> None:
     """Keeps the blobs' timestamps, unless a null that can't be kept counts only as long as its blob is alive."""
-    if null_under_ttl(rules.map_type.value) is None and blobs.nulls().any():
+    if not rules.writes_nulls and blobs.nulls().any():
         times.give_up()
     else:
         times.note(blobs.timestamps, blobs.counts)

@@ -123,9 +123,9 @@ def convert(
     keep = kept_entries(blobs, rules, sets, counts)
     stamped = rules.legacy.ttl
     null = null_under_ttl(rules.map_type.value) if stamped else b""
-    if stamped and null is None:
+    if rules.leaves_out_nulls:
         nulls = keep & blobs.nulls()
-        counts.unrepresentable_nulls_dropped += dropped_nulls(int(nulls.sum()), rules)
+        counts.nulls_dropped += dropped_nulls(int(nulls.sum()), rules)
         keep = keep & ~nulls
     order = np.argsort(targets, kind="stable")
     out = np.empty(_most_bytes(blobs, prefix, len(null or b"")) + kernels.SLACK, np.uint8)

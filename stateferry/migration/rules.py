@@ -21,13 +21,22 @@ class Contradiction(Enum):
     ROWS = "rows"
 
 
+class Nulls(Enum):
+    """What becomes of null values that the value's serializer can't write; with `STOP` the snapshot may refuse them."""
+
+    STOP = "stop"
+    KEEP = "keep"
+    DROP = "drop"
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan.
 
     `chosen` are the keys that a lazy run moves; without it all keys are moved.
 
-    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes.
+    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes. `told` are all
+    settings of its time to live, if the plan has them.
     """
 
     legacy: KeyedState
@@ -36,13 +45,14 @@ class Rules:
     ttl: int | None
     now: int
     keep_expired: bool = False
-    drop_unrepresentable_nulls: bool = False
+    nulls: Nulls = Nulls.STOP
     on_contradiction: Contradiction = Contradiction.STOP
     no_flag: bool = False
     chosen: Chosen | None = None
     # The rows of the new state become blobs of the legacy state again.
     reverse: bool = False
     drop_legacy_blobs: bool = False
+    told: StateTtlConfig | None = None
 
     @property
     def made_name(self) -> str:
@@ -60,6 +70,19 @@ class Rules:
     def drops_expired(self) -> bool:
         """Whether expired entries are left out."""
         return self.ttl is not None and not self.keep_expired
+
+    @property
+    def writes_nulls(self) -> bool:
+        """Whether the value's serializer can write null."""
+        return null_under_ttl(self.map_type.value) is not None
+
+    @property
+    def leaves_out_nulls(self) -> bool:
+        """Whether entries with a null that the value's serializer can't write become no rows.
+
+        Without time to live the flag before the value says that it is null. With it the serializer must.
+        """
+        return (self.legacy.ttl or self.nulls is Nulls.DROP) and not self.writes_nulls
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +105,10 @@ class LeftoverBlobsError(RejectedError):
 
 class NullsCannotBeKeptError(RejectedError):
     """Entries have a null that the new state can't hold."""
+
+
+class NullsNeedAWordError(RejectedError):
+    """Entries have a null with which the new job can do less than the old one, and the plan has no rule for them."""
 
 
 def null_under_ttl(value: FlinkType) -> bytes | None:

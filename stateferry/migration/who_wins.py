@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from stateferry.migration.counts import StateCounts
 from stateferry.migration.key_hashes import NO_HASHES, members
-from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError, Rules
+from stateferry.migration.rules import Contradiction, ContradictionsError, Nulls, NullsCannotBeKeptError, Rules
 from stateferry.migration.sections import (
     Blobs,
     MapRows,
@@ -169,10 +169,10 @@ def _count_future(timestamps: Positions, rules: Rules, counts: StateCounts) -> N
 
 def dropped_nulls(nulls: int, rules: Rules) -> int:
     """Returns how many nulls are dropped, or refuses them if the plan doesn't drop them."""
-    if nulls and not rules.drop_unrepresentable_nulls:
+    if nulls and rules.nulls is not Nulls.DROP:
         raise NullsCannotBeKeptError(
             f"state {rules.legacy.name}: {nulls} {noun(nulls, 'entry has', 'entries have')} a null value, which a "
             f"MapState of {type_name(rules.map_type.value)} with time to live can't hold. Plan again with "
-            "--drop-unrepresentable-nulls to leave such entries out, or make the value nullable in both jobs"
+            "--nulls drop to leave such entries out, or make the value nullable in both jobs"
         )
     return nulls

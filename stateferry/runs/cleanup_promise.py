@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 
 from stateferry.durations import format_duration, rough_duration
 from stateferry.errors import RejectedError
-from stateferry.migration.rules import ToldTtl
 from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.runs.state_ages import FoundAges
+from stateferry.runs.state_ages import FoundAges, Holds
 from stateferry.savepoint.metadata import Operator
 from stateferry.savepoint.reader import has_native_state
 from stateferry.savepoint.savepoint_properties import is_savepoint
+from stateferry.ttl import StateTtlConfig
 
 
 class BrokenPromiseError(RejectedError):
@@ -27,18 +27,21 @@ class BrokenPromiseError(RejectedError):
 def check_promises(resolved: ResolvedPlan, found: FoundAges, oldest: Mapping[tuple[str, str], int]) -> None:
     """Raises an error if an entry is there that such a cleanup would have left out.
 
-    `oldest` are the greatest ages of the entries that it covers, by operator id and state.
+    `oldest` are the greatest ages of the entries that it covers, by operator id and state; without those of migrated
+    states, of which it covers all.
     """
     youngest = min((one.youngest for one in (*found.states, *found.untold)), default=0)
-    for operator, told in _promises(resolved):
-        age = oldest.get((operator.hex_id, told.state.name))
-        beyond = told.config.time_to_live + resolved.plan.clock_tolerance_ms
+    all_oldest = {(one.operator, one.state): one.oldest for one in found.states if one.holds is not Holds.OTHERS}
+    for operator, name, config in _promises(resolved):
+        of_others = oldest.get((operator.hex_id, name))
+        age = of_others if of_others is not None else all_oldest.get((operator.label, name))
+        beyond = config.time_to_live + resolved.plan.clock_tolerance_ms
         if age is not None and is_kept(resolved, operator) and age - youngest >= beyond:
             raise BrokenPromiseError(
-                f"state {told.state.name} of operator {operator.label} is said to be cleaned up in full snapshots "
+                f"state {name} of operator {operator.label} is said to be cleaned up in full snapshots "
                 f"(cleanupFullSnapshot), but it has an entry that is {rough_duration(age - youngest)} older than the "
                 f"youngest timestamp of this canonical savepoint, so under a time to live of "
-                f"{format_duration(told.config.time_to_live)} it had expired before the savepoint was written. Nothing "
+                f"{format_duration(config.time_to_live)} it had expired before the savepoint was written. Nothing "
                 "has been written. Either the time to live is longer, or the job has no such cleanup: correct the "
                 "--state-ttl"
             )
@@ -46,10 +49,10 @@ def check_promises(resolved: ResolvedPlan, found: FoundAges, oldest: Mapping[tup
 
 def unkept_promises(resolved: ResolvedPlan) -> Iterator[str]:
     """Yields a note for each state whose cleanup says nothing about this savepoint."""
-    for operator, told in _promises(resolved):
+    for operator, name, _ in _promises(resolved):
         if not is_kept(resolved, operator):
             yield (
-                f"cleanupFullSnapshot of {told.state.name} of {operator.label} had no effect: native savepoints and "
+                f"cleanupFullSnapshot of {name} of {operator.label} had no effect: native savepoints and "
                 "checkpoints hold expired entries in any case"
             )
 
@@ -59,8 +62,14 @@ def is_kept(resolved: ResolvedPlan, operator: Operator) -> bool:
     return is_savepoint(resolved.source.metadata) and not has_native_state(operator)
 
 
-def _promises(resolved: ResolvedPlan) -> Iterator[tuple[Operator, ToldTtl]]:
+def _promises(resolved: ResolvedPlan) -> Iterator[tuple[Operator, str, StateTtlConfig]]:
+    """Yields the states of which the plan says so."""
     for operator in resolved.source.keyed_operators():
         for told in resolved.told.get(operator.id, ()):
             if told.config.cleanup_full_snapshot:
-                yield operator, told
+                yield operator, told.state.name, told.config
+    for one in resolved.operators:
+        for rules in one.rules:
+            if rules.told is not None and rules.told.cleanup_full_snapshot:
+                names = (rules.legacy.name, rules.new_name)
+                yield from ((one.operator, name, rules.told) for name in names if name in one.states)

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 
 from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import Inventory
-from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
+from stateferry.migration.rules import Contradiction, Rules
 from stateferry.migration.unnamed_flags import possible_flags
-from stateferry.quantities import noun
 from stateferry.runs.cleanup_promise import unkept_promises
 from stateferry.runs.expiry_guard import needless
+from stateferry.runs.null_values import null_notes
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, StatePlan
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds
-from stateferry.runs.wanted_layout import kept
-from stateferry.ttl import StateVisibility
+from stateferry.runs.ttl_notes import ttl_notes
+from stateferry.runs.wanted_layout import kept, unlike_defaults
 
 
 def option_notes(
@@ -38,8 +38,7 @@ def option_notes(
         if resolved.plan.lazy:
             notes += _of_new_flags(one)
     notes += unkept_promises(resolved)
-    if ages is not None:
-        notes += _of_visible_entries(resolved, ages)
+    notes += ttl_notes(resolved, ages)
     return [*notes, *_of_the_layout(resolved), *_of_time(resolved, ages), *_of_the_rules(resolved, inventory)]
 
 
@@ -110,6 +109,9 @@ def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
     if plan.output_format == "native":
         yield from _of_the_format(resolved)
     operators = resolved.source.metadata.operators
+    if plan.parallelism is not None or plan.max_parallelism is not None:
+        layout = resolved.layout
+        yield from unlike_defaults(map(layout.of, operators))
     if plan.max_parallelism and all(one.max_parallelism == plan.max_parallelism for one in operators):
         yield f"--max-parallelism {plan.max_parallelism} had no effect: it is that of every operator already"
     if plan.compression not in ("auto", "source") and resolved.nothing_to_do:
@@ -163,20 +165,6 @@ def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
             yield f"{option} had no effect: without it the run would not have stopped either"
 
 
-def _of_visible_entries(resolved: ResolvedPlan, ages: FoundAges) -> Iterator[str]:
-    """Says where entries go that the job could still have read."""
-    expired = {(one.operator, one.state): one.expired for one in ages.states if one.holds is Holds.OTHERS}
-    for operator in resolved.source.keyed_operators():
-        for told in resolved.told.get(operator.id, ()):
-            gone = expired.get((operator.label, told.state.name), 0)
-            is_visible = told.config.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
-            if told.drops and is_visible and gone:
-                yield (
-                    f"{gone:,} expired {noun(gone, 'entry', 'entries')} of {told.state.name} of {operator.label} "
-                    f"{noun(gone, 'goes', 'go')}, which the job could still have read (drop-visible)"
-                )
-
-
 def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[str]:
     plan = resolved.plan
     every = [(one, rules) for one in resolved.operators for rules in one.rules]
@@ -198,13 +186,4 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
             yield f"{option} had no effect: no legacy state has a flag state"
         elif not met(lambda counts: counts.contradictions):
             yield f"{option} had no effect: no key is flagged as migrated and still has a blob"
-    if plan.drop_unrepresentable_nulls:
-        option = "--drop-unrepresentable-nulls"
-        if all(_can_keep_nulls(rules) for _, rules in every):
-            yield f"{option} had no effect: each new state can hold null values"
-        elif not met(lambda counts: counts.unrepresentable_nulls):
-            yield f"{option} had no effect: no entry has a null value that its new state can't hold"
-
-
-def _can_keep_nulls(rules: Rules) -> bool:
-    return not rules.legacy.ttl or null_under_ttl(rules.map_type.value) is not None
+    yield from null_notes(resolved, inventory)

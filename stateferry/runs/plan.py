@@ -43,6 +43,8 @@ DEFAULT_HOME = "~/.stateferry"
 DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
 _CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
+# What the first plans had instead of `nulls`. Fingerprints still count it, so that runs of such plans go on.
+_OF_FIRST_PLANS = {"drop_unrepresentable_nulls": False}
 # Fields that may differ in another request for the same work.
 _OF_THE_RUN = {"run_id", "now", "now_from"}
 
@@ -344,15 +346,18 @@ class MigrationPlan(PlanModel):
             row=128,
         ),
     ] = False
-    drop_unrepresentable_nulls: Annotated[
-        StrictBool,
+    nulls: Annotated[
+        Literal["stop", "keep", "drop"],
+        ADDED,
         Option(
-            Kind.SWITCH,
-            "Drop null values",
-            "leave out entries whose value is null where a MapState with time to live cannot hold null",
+            Kind.CHOICE,
+            "Null values",
+            "what becomes of null values that the value's serializer cannot write, such as those of Long: keep them, "
+            "although the new job can do less with them than the old one; drop them; with stop, the run stops and says "
+            "what the job could not do",
             row=130,
         ),
-    ] = False
+    ] = "stop"
     no_timers: Annotated[
         StrictBool,
         ADDED,
@@ -434,7 +439,9 @@ class MigrationPlan(PlanModel):
         defaults: dict[str, object] = {"home": home}
         if "catalog_uri" not in values:
             defaults["catalog_uri"] = default_catalog(str(home))
-        return {**defaults, "warehouse": default_warehouse(str(home)), **values}
+        values = {**defaults, "warehouse": default_warehouse(str(home)), **values}
+        drops_nulls = [values.pop(name) for name in _OF_FIRST_PLANS if name in values]
+        return {"nulls": "drop", **values} if drops_nulls == [True] else values
 
     @model_validator(mode="after")
     def _fits_together(self) -> MigrationPlan:
@@ -495,7 +502,7 @@ class MigrationPlan(PlanModel):
         of_a_migration = {
             "keep_expired": self.keep_expired,
             "keep_legacy": self.keep_legacy,
-            "drop_unrepresentable_nulls": self.drop_unrepresentable_nulls,
+            "nulls": self.nulls != "stop",
             "on_contradiction": self.on_contradiction != "stop",
             "accept_expired": self.accept_expired is not None and not self.state_ttls,
             "lazy": self.lazy,
@@ -564,7 +571,7 @@ class MigrationPlan(PlanModel):
             "lazy": (self.lazy, "moves all keys"),
             "keep_legacy": (self.keep_legacy, "makes the legacy state"),
             "on_contradiction": (self.on_contradiction != "stop", "never lets a blob count"),
-            "drop_unrepresentable_nulls": (self.drop_unrepresentable_nulls, "keeps every null"),
+            "nulls": (self.nulls != "stop", "keeps every null"),
         }
         yield from (
             f"{name} and reverse: a run in reverse {why}: leave {name} out"
@@ -580,7 +587,7 @@ class MigrationPlan(PlanModel):
     @property
     def fingerprint(self) -> str:
         """A hash of all options; facts of a plan with another fingerprint don't count for this plan."""
-        return _digest(self.model_dump(mode="json"))
+        return _digest(self.model_dump(mode="json") | _OF_FIRST_PLANS)
 
     def is_asked_for_again_by(self, other: MigrationPlan) -> bool:
         """Whether the other plan asks for the same work: run id and `now` count only if the other plan gives them."""

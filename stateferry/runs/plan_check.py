@@ -13,13 +13,13 @@ from stateferry.migration.chosen import Chosen, Order
 from stateferry.migration.drop_expired import DropExpired
 from stateferry.migration.map_migration import MigrateMaps
 from stateferry.migration.rows_to_blobs import RowsToBlobs
-from stateferry.migration.rules import Contradiction, Rules, ToldTtl
+from stateferry.migration.rules import Contradiction, Nulls, Rules, ToldTtl
 from stateferry.runs.apart import check_apart
 from stateferry.runs.facts import LazyChoice
 from stateferry.runs.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, new_plan_values, plan_of
 from stateferry.runs.reverse_check import state_to_make
-from stateferry.runs.told_ttls import find_told_ttls
+from stateferry.runs.told_ttls import find_told_ttls, with_told_ttl
 from stateferry.runs.wanted_layout import layout_problems, wanted_layout
 from stateferry.savepoint.file_names import METADATA, is_state_file
 from stateferry.savepoint.metadata import NativeHandle, Operator
@@ -60,13 +60,13 @@ class ResolvedOperator:
             return replace(rules, chosen=None)
         return replace(rules, chosen=Chosen(Order(choice.order), choice.last, flag))
 
-    def roles(self) -> Iterator[tuple[str, str]]:
-        """Yields the name of each state that takes part in a migration, and what it is there."""
+    def migrated(self) -> Iterator[tuple[str, Rules]]:
+        """Yields the name of each state that takes part in a migration, with its rules."""
         for rules in self.rules:
-            yield rules.legacy.name, "a legacy state"
-            yield rules.new_name, "a new state"
+            yield rules.legacy.name, rules
+            yield rules.new_name, rules
             if rules.flag_name is not None:
-                yield rules.flag_name, "a flag state"
+                yield rules.flag_name, rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         if one.operator.id in ids[:index]
     ]
     problems += layout_problems(plan, source)
-    migrated = {(one.operator.id, name): role for one in operators for name, role in one.roles()}
+    migrated = {(one.operator.id, name): rules for one in operators for name, rules in one.migrated()}
     told = find_told_ttls(plan, source, migrated, problems)
     problems += () if plan.no_timers else lost_timers(source)
     if problems:
@@ -275,6 +275,7 @@ def _resolve_operator(
                 f"operator {operator.label} has no keyed state {state.legacy!r}, and no MapState {state.new!r} that it "
                 f"could have become. {there_are(state.legacy, states)}"
             )
+    rules = [with_told_ttl(plan, source, operator, one, problems) for one in rules]
     return ResolvedOperator(operator, states, tuple(rules), tuple(migrated_before))
 
 
@@ -300,7 +301,7 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
         state.ttl_ms,
         plan.now,
         keep_expired=plan.keep_expired,
-        drop_unrepresentable_nulls=plan.drop_unrepresentable_nulls,
+        nulls=Nulls(plan.nulls),
         on_contradiction=Contradiction(plan.on_contradiction),
         no_flag=state.no_flag,
         reverse=plan.reverse,

@@ -103,6 +103,10 @@ def _parts(text: str) -> dict[str, Any]:
     if not (equals and slash and operator.strip() and state.strip()):
         raise ValueError(f"expected {_FORM}, found {text!r}")
     duration, *words = (word.strip() for word in settings.split(":"))
+    if "disabled" in (duration.lower(), *map(str.lower, words)):
+        raise ValueError(
+            f"under UpdateType.Disabled {state.strip()} has no time to live, so none can be given: leave {text!r} out"
+        )
     if valid_milliseconds(duration) == 0:
         raise ValueError(f"expected a time to live above 0, found {text!r}")
     parts: dict[str, Any] = {

@@ -11,9 +11,10 @@ new max parallelism is for the other operators, unless the whole job has 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from stateferry.errors import UsageError
+from stateferry.key_groups import default_note
 from stateferry.runs.plan import MigrationPlan
 from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.metadata import Operator
@@ -80,6 +81,17 @@ def kept(plan: MigrationPlan, source: Savepoint) -> Iterator[str]:
                     f"--parallelism {plan.parallelism} is not for {operator.label}, which keeps {operator.parallelism} "
                     f"{'subtask' if operator.parallelism == 1 else 'subtasks'}: {reason}"
                 )
+
+
+def unlike_defaults(operators: Iterable[Operator]) -> Iterator[str]:
+    """Yields a note for each layout of the new savepoint whose max parallelism isn't the one a new job would get."""
+    named: dict[str, list[str]] = {}
+    for operator in operators:
+        note = default_note(operator.parallelism, operator.max_parallelism)
+        if note is not None and _has_state(operator) and operator.max_parallelism > 1:
+            named.setdefault(note, []).append(operator.label)
+    for note, labels in named.items():
+        yield f"{', '.join(labels)}: {note}"
 
 
 def layout_problems(plan: MigrationPlan, source: Savepoint) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from stateferry.errors import DamagedError
+from stateferry.errors import DamagedError, RefusedError
 from stateferry.savepoint.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
@@ -155,6 +155,11 @@ def _kind(meta: StateMeta, file: str) -> StateKind:
     if meta.kind not in (BackendKind.KEY_VALUE, BackendKind.KEY_VALUE_V2):
         raise DamagedError("a keyed state", f"{meta.name} of kind {meta.kind.name}", file=file)
     named = meta.option(KEYED_STATE_TYPE)
+    if named == "FOLDING":
+        raise RefusedError(
+            f"{file}: state {meta.name} is a FoldingState, which Flink has removed and Stateferry doesn't read: let "
+            "the job move it to an AggregatingState under its present Flink, and take a savepoint without it"
+        )
     if named not in StateKind.__members__ or named == "TIMERS":
         raise DamagedError(
             f"the kind of state {meta.name}: VALUE, LIST, MAP, REDUCING or AGGREGATING", f"{named}", file=file

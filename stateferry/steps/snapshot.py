@@ -30,7 +30,6 @@ from stateferry.migration.rules import (
     Contradiction,
     ContradictionsError,
     LeftoverBlobsError,
-    NullsCannotBeKeptError,
     Rules,
 )
 from stateferry.migration.unnamed_flags import unnamed_flag
@@ -38,6 +37,7 @@ from stateferry.quantities import noun
 from stateferry.runs.earlier_night import Counted, EarlierNight, can_be_brought_forward, earlier_night
 from stateferry.runs.facts import LazyChoice, SnapshotFacts, StateSize, Step
 from stateferry.runs.lazy_choice import order_of
+from stateferry.runs.null_values import check_nulls
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds, StateAges
 from stateferry.steps.workers import Measure, Workers
@@ -147,7 +147,7 @@ def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
         if not found.entries:
             continue
         if (rule := rules.get((operator, legacy))) is not None:
-            states.append(_aged(label, legacy, state, _holds(state, rule), rule.ttl or 0, plan.keep_expired, found))
+            states.append(_aged(label, legacy, state, _holds(state, rule), rule.ttl or 0, rule.keep_expired, found))
         elif (ttl := told.get((operator, state))) is not None:
             states.append(_aged(label, state, state, Holds.OTHERS, ttl.config.time_to_live, not ttl.drops, found))
         elif (operator, state) not in inventory.unread:
@@ -231,7 +231,9 @@ def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryEr
             signs = {flag: counts for (*of, flag), counts in inventory.flag_signs.items() if of == [id_, legacy]}
             if unnamed := unnamed_flag(rules, one.operator.label, signs):
                 errors.append(unnamed)
-            errors += _errors(one.operator.label, rules, inventory.met.get((id_, legacy), InventoryCounts()))
+            met = inventory.met.get((id_, legacy), InventoryCounts())
+            errors += _errors(one.operator.label, rules, met)
+            errors += check_nulls(resolved, one.operator, rules, met)
     return errors
 
 
@@ -255,14 +257,6 @@ def _errors(operator: str, rules: Rules, met: InventoryCounts) -> list[Stateferr
                 f"{where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as migrated and still "
                 f"{noun(flagged, 'has', 'have')} a blob; say which of the two counts: "
                 "--on-contradiction blob or --on-contradiction rows"
-            )
-        )
-    if (nulls := met.unrepresentable_nulls) and not rules.drop_unrepresentable_nulls:
-        errors.append(
-            NullsCannotBeKeptError(
-                f"{where}: {nulls:,} {noun(nulls, 'entry has', 'entries have')} a null value, which a MapState with "
-                "TTL can't hold; make the value nullable in both jobs, or leave these entries out with "
-                "--drop-unrepresentable-nulls"
             )
         )
     return errors

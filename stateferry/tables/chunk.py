@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from stateferry.migration.counts import StateCounts
 from stateferry.migration.key_hashes import Lanes, key_lanes
-from stateferry.migration.rules import null_under_ttl
+from stateferry.migration.rules import Nulls
 from stateferry.migration.sections import is_live, parse_blobs, parse_rows
 from stateferry.migration.who_wins import NO_KEYS, KeySets, dropped_nulls, kept_entries, kept_rows, key_sets
 from stateferry.savepoint.chunks import Chunk
@@ -203,7 +203,7 @@ class _ChunkWork:
         self._user_keys = UserKeys(self.rules.map_type.key)
         self._waiting: list[EntryColumns] = []
         self._waiting_rows = self._waiting_bytes = 0
-        self._null = null_under_ttl(self.rules.map_type.value) if self.rules.legacy.ttl else b""
+        self._leaves_out_nulls = self.rules.leaves_out_nulls
         self.known = read_ledger(task.ledger_files, self.rules.legacy)
         self.counts.ledger_rows_read = self.known.read
 
@@ -302,10 +302,10 @@ class _ChunkWork:
         blobs = parse_blobs(section, self.rules)
         counts = StateCounts()
         keep = kept_entries(blobs, self._lasting, unit.sets, counts)
-        if self._null is None and (nulls := keep & blobs.nulls()).any():
+        if self._leaves_out_nulls and (nulls := keep & blobs.nulls()).any():
             live = blobs.per_entry(is_live(blobs.timestamps, self.rules, len(blobs.counts)))
-            unit.counts.unrepresentable_nulls_dropped += dropped_nulls(int((nulls & live).sum()), self.rules)
-            if self.rules.drop_unrepresentable_nulls:
+            unit.counts.nulls_dropped += dropped_nulls(int((nulls & live).sum()), self.rules)
+            if self.rules.nulls is Nulls.DROP:
                 keep = keep & ~nulls
         unit.counts.empty_maps += counts.empty_maps
         unit.counts.contradictions += counts.contradictions

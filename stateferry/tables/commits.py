@@ -104,6 +104,7 @@ class TableLayout:
     """What must be equal for one night to follow another.
 
     `chunks` are the first key groups of the chunks. `columns` is a hash of the columns of both tables and their types.
+    `drops_nulls` says that null values are left out which a state without time to live could hold.
     """
 
     max_parallelism: int
@@ -111,6 +112,7 @@ class TableLayout:
     serializers: str
     chunks: tuple[int, ...]
     columns: str = ""
+    drops_nulls: bool = False
 
     def difference(self, other: TableLayout) -> str | None:
         """Returns why a run with the other layout can't follow this one, or None if it can."""
@@ -120,6 +122,8 @@ class TableLayout:
             return f"time to live was {'added' if other.ttl else 'taken away'}"
         if self.serializers != other.serializers:
             return "the serializers changed"
+        if self.drops_nulls != other.drops_nulls:
+            return f"null values are {'left out' if other.drops_nulls else 'kept'} now"
         # Earlier rows would have no values in the new columns.
         return "the tables' columns changed" if self.columns != other.columns else None
 

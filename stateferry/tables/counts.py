@@ -43,4 +43,4 @@ class TableCounts(Counts):
     empty_maps: int = 0
     contradictions: int = 0
     blob_entries_superseded: int = 0
-    unrepresentable_nulls_dropped: int = 0
+    nulls_dropped: int = 0

@@ -183,7 +183,8 @@ def layout_of(
     serializers = _serializers(header, rules)
     flag = states.get(rules.flag_name) if rules.flag_name else None
     columns = _columns(schemas_of(rules).values())
-    layout = TableLayout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts, columns)
+    drops_nulls = rules.leaves_out_nulls and not rules.legacy.ttl
+    layout = TableLayout(operator.max_parallelism, rules.legacy.ttl, serializers, firsts, columns, drops_nulls)
     return layout, LegacyState(rules, flag, int(serializers[:16], 16))
 
 

@@ -17,7 +17,7 @@ from stateferry.counts import Counts
 from stateferry.errors import DamagedError
 from stateferry.migration.blob_times import blob_sum
 from stateferry.migration.chosen import Chosen
-from stateferry.migration.rules import Contradiction, Rules, ToldTtl, null_under_ttl
+from stateferry.migration.rules import Contradiction, Nulls, Rules, ToldTtl, null_under_ttl
 from stateferry.savepoint.group_sections import GroupSections
 from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.state import KeyedState
@@ -56,7 +56,7 @@ class SourceCounts(Counts):
     """What the source has for one new state.
 
     `blob_sum` is that of `blob_times.py` over the blobs of a legacy state with time to live. The entries of
-    `nulls_that_cannot_be_kept` are alive, and neither superseded nor of flagged keys. `leftover_blobs` are those that a
+    `nulls_left_out` are alive, and neither superseded nor of flagged keys. `leftover_blobs` are those that a
     source still has whose rows become blobs. The last seven are counted in a lazy run.
     """
 
@@ -69,7 +69,7 @@ class SourceCounts(Counts):
     rows_expired: int = 0
     rows_replaced: int = 0
     contradictions: int = 0
-    nulls_that_cannot_be_kept: int = 0
+    nulls_left_out: int = 0
     leftover_blobs: int = 0
     blob_entries_left: int = 0
     blobs: int = 0
@@ -189,7 +189,7 @@ class ExpectedEntries:
         counts.blob_entries_expired += int(blobs.counts[~live].sum())
         if rules.legacy.ttl:
             counts.blob_sum += blob_sum(blobs.stamps, blobs.counts)
-        counts.nulls_that_cannot_be_kept += int(nulls.sum())
+        counts.nulls_left_out += int(nulls.sum())
         if claims is not None:
             claims.blobs.append(blobs.keys[live])
         if rules.chosen is not None:
@@ -230,7 +230,7 @@ class ExpectedEntries:
             self._samples[rules.made_name].see(state, section, keys)
 
     def _living_entries(self, rules: Rules, section: Section) -> tuple[BlobEntries, Flags, Flags, Flags]:
-        """Returns the blobs, and flags: living blobs, entries that become rows, living nulls that can't.
+        """Returns the blobs, and flags: living blobs, entries that become rows, living nulls that don't.
 
         Entries of blobs that a lazy run leaves are neither of the last two.
         """
@@ -240,7 +240,7 @@ class ExpectedEntries:
         live = living(blobs.stamps, rules, len(blobs.counts))
         moved = live if rules.chosen is None else live & _moved(rules.chosen, section)
         entries_live = blobs.per_entry(moved)
-        if not rules.legacy.ttl or null is not None:
+        if null is not None or not (rules.legacy.ttl or rules.nulls is Nulls.DROP):
             return blobs, live, entries_live, np.zeros(len(entries_live), np.bool_)
         return blobs, live, entries_live & ~blobs.nulls, entries_live & blobs.nulls
 
@@ -307,7 +307,7 @@ class ExpectedEntries:
         counts.blobs_moved += int((flagged & ~was_moved).sum())
         counts.blob_entries_left -= int(late.sum())
         counts.flags_set -= int((flagged & was_moved).sum())
-        counts.nulls_that_cannot_be_kept += int((late & nulls).sum())
+        counts.nulls_left_out += int((late & nulls).sum())
         self._sink.withdraw(rules.legacy.name, whole, flagged & ~was_moved, MOVED)
         self._sink.withdraw(
             chosen.flag.name, _flags_to_set(rules, chosen, whole, blobs.stamps), flagged & was_moved, FLAGGED
@@ -341,7 +341,7 @@ class ExpectedEntries:
                 superseded = _among(blobs.entries.pairs, pairs) & ~flagged
                 counts.blob_entries_of_flagged_keys += int((flagged & (kept | nulls)).sum())
                 counts.blob_entries_superseded += int((superseded & (kept | nulls)).sum())
-                counts.nulls_that_cannot_be_kept -= int(((flagged | superseded) & nulls).sum())
+                counts.nulls_left_out -= int(((flagged | superseded) & nulls).sum())
                 self._sink.withdraw(rules.new_name, blobs.entries, flagged & kept, FLAGGED)
                 self._sink.withdraw(rules.new_name, blobs.entries, superseded & kept, SUPERSEDED)
 

@@ -13,7 +13,7 @@ from stateferry.hashing.java_hash import unstable_reason
 from stateferry.migration.blob_times import SUMS
 from stateferry.migration.chosen import Chosen
 from stateferry.migration.counts import InventoryCounts
-from stateferry.migration.rules import Contradiction, Rules, ToldTtl
+from stateferry.migration.rules import Contradiction, Nulls, Rules, ToldTtl
 from stateferry.quantities import noun
 from stateferry.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.validation.aging_content import AgingCounts
@@ -215,7 +215,7 @@ class OperatorJudge:
             yield self._expired(state, name)
         stops = rules.on_contradiction is Contradiction.STOP
         yield self._counted(f"{name}: no unsettled contradiction", counts.contradictions if stops else 0, state)
-        nulls = 0 if rules.drop_unrepresentable_nulls else counts.nulls_that_cannot_be_kept
+        nulls = 0 if rules.nulls is Nulls.DROP else counts.nulls_left_out
         yield self._counted(f"{name}: no null that can't be kept", nulls, state)
         plain = self.tally.plain.get(state, PlainTally())
         yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
@@ -320,7 +320,7 @@ class OperatorJudge:
             ("-", counts.rows_replaced, "rows replaced"),
             ("-", counts.blob_entries_expired, "blob entries expired"),
             ("-", counts.rows_expired, "rows expired"),
-            ("-", counts.nulls_that_cannot_be_kept, "nulls that can't be kept"),
+            ("-", counts.nulls_left_out, "nulls left out"),
             ("-", counts.blob_entries_left, "blob entries of keys that are not moved"),
         )
         expected = f"{int(one.sum())} = {_sum_in_words(terms)}"

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Any
 
 from stateferry.errors import DamagedError, RefusedError
-from stateferry.migration.rules import Contradiction, Rules
+from stateferry.migration.rules import Contradiction, Nulls, Rules
 from stateferry.savepoint.state import KeyedState
 from stateferry.serializers.types import (
     ArrayType,
@@ -285,15 +285,17 @@ class PlainReader:
     def _of_blob(self, entry: _Entry, group: int, key: _Key, account: KeyAccount) -> Iterator[Line]:
         """The row of a blob's entry, if there is one.
 
-        With time to live a null is in the value's bytes, so an entry is left out if its type can't write null.
+        With time to live a null is in the value's bytes, so an entry is left out if its type can't write null. Without
+        it such an entry is left out if the plan drops it.
         """
-        if entry.is_null and self._rules.legacy.ttl:
+        stamped = self._rules.legacy.ttl
+        if entry.is_null and (stamped or self._rules.nulls is Nulls.DROP):
             holds = holds_null(self._rules.map_type.value)
             if holds is None:
                 account.undecided.append((key.text, entry.user_key_text))
             if not holds:
                 return
-            entry = replace(entry, is_null=False)
+            entry = replace(entry, is_null=not stamped)
         yield entry.line(self._rules.new_name, group, key)
 
     def _found_lines(self, key: _Key, rows: list[Row], account: KeyAccount) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stateferry.aging.forecast import forecast
+from stateferry.aging.forecast import Cleanup, forecast
 from stateferry.aging.histogram import classes
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.migration.ages import Ages
@@ -113,6 +113,12 @@ def test_what_goes_when_is_counted_from_the_ages() -> None:
     assert ahead.overdue == pytest.approx(10 * 24, abs=12)
     assert ahead.days[-1].compacted == pytest.approx(15 * 24, abs=12)
     assert ahead.accesses == 80 * 24 // 5
+    # Of a job with settings of its own: those that expired more than 5 days ago, and none for their age alone.
+    own = forecast(ages, 40 * DAY, 5, Cleanup(10, 5 * DAY))
+    assert (own.expired, own.accesses) == (ahead.expired, 80 * 24 // 10)
+    assert own.overdue == pytest.approx(35 * 24, abs=12)
+    never = forecast(ages, 40 * DAY, 5, Cleanup(compaction=0))
+    assert (never.overdue, [day.compacted for day in never.days]) == (0, [0] * 5)
     found = classes(ages)
     assert sum(one.entries for one in found) == ages.entries
     assert [one.least for one in found[1:]] == [one.below for one in found[:-1]]
@@ -151,3 +157,17 @@ def test_a_state_without_time_to_live_is_refused_by_name(terminal: Terminal) -> 
     assert "no keyed state has a time to live" in terminal.says("ages", GOLDEN / "legacy-2.3-rocksdb")
     for option, value in (("--days", "-1"), ("--days", "400"), ("--now", "-5")):
         assert terminal.fails("ages", GOLDEN / "legacy-2.3-rocksdb", option, value)[0] == 2
+
+
+def test_the_jobs_own_cleanup_is_in_the_forecast(tmp_path: Path, terminal: Terminal) -> None:
+    write_demo_savepoint(str(tmp_path / "demo"), DemoState(300, 3, 0, 30 * DAY, NOW, 2, 128, 1))
+    own = ("--cleanup-size", "1", "--compaction-period", "7d", "--now", str(NOW))
+    text = terminal.says("ages", tmp_path / "demo", *own)
+    assert "each access looks at 1 entry, so a round takes" in text
+    assert "each file is after 7d at the latest" in text
+    assert "processing time" in text
+    found = json.loads(terminal.says("ages", tmp_path / "demo", *own, "--json"))
+    assert found["cleanup"] == {"size": 1, "compaction_period": 7 * DAY}
+    assert "which may be never" in terminal.says("ages", tmp_path / "demo", "--compaction-period", "0")
+    code, error = terminal.fails("ages", tmp_path / "demo", "--cleanup-size", "0")
+    assert (code, "at least 1 entry" in error) == (2, True)

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateferry.balance.java import java_class
+from stateferry.balance.java_literals import java_literal
 from stateferry.balance.key_weights import measure_keys
 from stateferry.balance.layouts import Layout
 from stateferry.balance.substitutes import TYPES, rebalanced_keys, substitutes
-from stateferry.errors import UsageError
+from stateferry.errors import RefusedError, UsageError
 from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import Scalar
+from stateferry.serializers.types import FlinkType, Scalar, TupleType
 from tests.cli.test_cli import GOLDEN, LEGACY, Terminal, terminal
 from tests.support.keyed_blobs import key_group_of, reference_murmur, write_blobs
 from tests.support.naive_java_hash import hash_code
@@ -48,13 +49,15 @@ def test_heavy_keys_are_pinned_and_the_rest_fills_the_room(tmp_path: Path, paral
     weights = measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=3)
     assert weights is not None
     found = substitutes(weights, Layout(parallelism, 128), Scalar.INTEGER)
-    assert found.pinned == {1000: 0, 1001: 1 % parallelism, 1002: 2 % parallelism}
+    # A single subtask needs no heavy keys of its own.
+    assert found.pinned == ((("1000", 0), ("1001", 1), ("1002", 2)) if parallelism > 1 else ())
     assert (len(found.last_hashes), found.last_hashes[-1]) == (parallelism, 2**31 - 1)
+    pinned = {int(key): subtask for key, subtask in found.pinned}
     loads = [0] * parallelism
     for key, entries in SIZES.items():
         hashed = reference_murmur(hash_code(Scalar.INTEGER, key))
         place = next(subtask for subtask, last in enumerate(found.last_hashes) if hashed <= last)
-        loads[found.pinned.get(key, place)] += 8 + 1 + 4 + 1 + 4 + entries * 19
+        loads[pinned.get(key, place)] += 8 + 1 + 4 + 1 + 4 + entries * 19
     assert found.loads is not None
     assert found.loads.by_subtask.tolist() == loads
     assert found.loads.worst_over_mean < 1.3
@@ -66,21 +69,79 @@ def test_a_subtask_whose_heavy_key_fills_it_gets_no_other_keys(tmp_path: Path) -
     weights = measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=1)
     assert weights is not None
     found = substitutes(weights, Layout(4, 128), Scalar.LONG)
-    assert found.pinned == {0: 0}
+    assert found.pinned == (("0", 0),)
     assert found.last_hashes[0] == -1
     assert found.loads is not None
     assert found.loads.by_subtask[0] == weights.heaviest[0].bytes
 
 
-def test_keys_of_other_types_are_not_spread(terminal: Terminal) -> None:
+def test_tuples_are_spread_too(terminal: Terminal) -> None:
     case = GOLDEN / "legacy-tuple-pojo-2.3-rocksdb"
     facts = json.loads(terminal.says("advise", case, "--substitutes", "Long", "--json"))
-    assert (facts["heaviest_keys"], facts["load"]) == ([], None)
-    assert "can be written into Java" in terminal.says("advise", case, "--substitutes", "Long")
+    assert (
+        facts["load"]["worst_over_mean"]
+        < json.loads(terminal.says("advise", case, "--json"))["operators"][0]["today"]["bytes"]["worst_over_mean"]
+    )
+    assert facts["heaviest_keys"][0]["java"].startswith('org.apache.flink.api.java.tuple.Tuple2.of("')
+    assert facts["partition_to_key"] == {str(subtask): key for subtask, key in enumerate(facts["substitutes"])}
+    assert facts["key_to_partition"] == {str(key): subtask for subtask, key in enumerate(facts["substitutes"])}
     source = terminal.says("advise", case, "--java", "Own")
-    assert "substitute(" not in source
-    assert "import" not in source
-    assert "partitionToKey" in source
+    assert "substitute(org.apache.flink.api.java.tuple.Tuple2<String, Long> key)" in source
+
+
+def test_more_keys_get_places_as_long_as_that_helps(tmp_path: Path) -> None:
+    sizes = {number: 100 + number for number in range(23)}
+    savepoint = Savepoint.open(str(write_blobs(tmp_path / "savepoint", sizes, 2, 128)))
+    few, all_ = (measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=most) for most in (1, 1000))
+    assert few is not None
+    assert all_ is not None
+    found = substitutes(all_, Layout(8, 128), Scalar.LONG)
+    assert len(found.pinned) == 23
+    assert found.loads is not None
+    assert found.own_loads is not None
+    assert found.loads.worst_over_mean < 1.1 < found.own_loads.worst_over_mean
+
+
+def test_substitutes_that_make_things_worse_are_refused(tmp_path: Path, terminal: Terminal) -> None:
+    layout = Layout(2, 2)
+    # One key for each subtask, and without a place of their own both keys get the same one.
+    keys = [
+        next(
+            key
+            for key in range(100)
+            if key_group_of(Scalar.INTEGER, key, 2) == group
+            and reference_murmur(hash_code(Scalar.INTEGER, key)) < 2**30
+        )
+        for group in (0, 1)
+    ]
+    path = write_blobs(tmp_path / "savepoint", dict.fromkeys(keys, 50), 2, 2)
+    savepoint = Savepoint.open(str(path))
+    weights = measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=0)
+    assert weights is not None
+    with pytest.raises(RefusedError, match=r"2\.00 instead of 1\.00"):
+        substitutes(weights, layout, Scalar.LONG)
+    code, error = terminal.fails("advise", path, "--java", "Own", "--heaviest", "0")
+    assert (code, "less even" in error) == (3, True)
+    assert "HEAVY" in terminal.says("advise", path, "--java", "Own")
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "expected"),
+    [
+        (Scalar.STRING, 'a"\\日', '"a\\"\\\\\\u65e5"'),
+        (Scalar.LONG, -(2**63), "-9223372036854775808L"),
+        (Scalar.SHORT, -3, "(short) -3"),
+        (Scalar.BYTE, 7, "(byte) 7"),
+        (Scalar.BOOLEAN, True, "true"),
+        (Scalar.CHARACTER, "ü", "(char) 252"),
+        (Scalar.DOUBLE, 1.5, None),
+        (Scalar.INTEGER, None, None),
+        (TupleType((Scalar.LONG, Scalar.STRING), "org.apache.flink.api.java.tuple.Tuple2"), [1, None], None),
+        (TupleType((Scalar.LONG,), "org.example.Case"), [1], None),
+    ],
+)
+def test_literals(type_: FlinkType, value: object, expected: str | None) -> None:
+    assert java_literal(type_, value) == expected
 
 
 def test_the_table_has_every_subtask(terminal: Terminal) -> None:
@@ -95,7 +156,7 @@ def test_a_class_may_be_in_a_package(tmp_path: Path) -> None:
     savepoint = Savepoint.open(str(write_blobs(tmp_path / "savepoint", SIZES, 2, 128)))
     weights = measure_keys(savepoint, savepoint.operator("main"), "bytes")
     assert weights is not None
-    source = java_class(substitutes(weights, Layout(2, 128), Scalar.LONG), "org.example.Own")
+    source = java_class(substitutes(weights, Layout(4, 128), Scalar.LONG), "org.example.Own")
     assert source.startswith("package org.example;\n\nimport java.util.Map;\n")
     assert "public final class Own {" in source
 

@@ -211,6 +211,7 @@ def test_other_versions_are_described_as_what_they_are(tmp_path: Path, terminal:
             "name": "the name" if version >= 5 else None,
             "parallelism": 2,
             "max_parallelism": 64,
+            "default_max_parallelism": 128,
             "finished_subtasks": 0,
             "keyed": None,
             "operator_states": [],

@@ -157,3 +157,11 @@ def test_every_layout_of_a_sweep_has_flinks_ranges_and_owners(flink: Flink, tmp_
         found = [owner for owner, (start, end) in enumerate(owned) for _ in range(start, end + 1)]
         assert found == answers[owners:position].tolist()
     assert position == len(answers)
+
+
+def test_default_max_parallelism_of_every_parallelism(flink: Flink, tmp_path: Path) -> None:
+    target = tmp_path / "defaults"
+    flink(NEW).ask("default_max_parallelisms", target=str(target))
+    every = range(1, key_groups.UPPER_BOUND_MAX_PARALLELISM + 1)
+    expected = np.fromfile(target, dtype=">i4").tolist()
+    assert [key_groups.default_max_parallelism(parallelism) for parallelism in every] == expected

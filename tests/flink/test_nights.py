@@ -30,9 +30,9 @@ def test_a_job_that_was_started_again_has_the_files_it_had(
     job = replace(SCENARIOS["legacy-string-long"], rounds=3, backend="rocksdb", inline_threshold=0, settings=settings)
     first = flink(version).make_in_place(job, format_="CHECKPOINT").path
     second = flink(version).carry(first, job, format_="CHECKPOINT")
-    run(first, tmp_path, 1, no_timers=False)
-    report, since = run(second, tmp_path, 2, no_timers=False)
-    everything = run_on_everything(second, tmp_path, 2, monkeypatch, no_timers=False)
+    run(first, tmp_path, 1, no_timers=False, nulls="keep")
+    report, since = run(second, tmp_path, 2, no_timers=False, nulls="keep")
+    everything = run_on_everything(second, tmp_path, 2, monkeypatch, no_timers=False, nulls="keep")
     assert report.is_green
     assert facts_of(since) == facts_of(everything)
     assert (went_on(since), walked(since)) == (True, 0)
@@ -74,9 +74,9 @@ def test_a_job_has_gone_on_since_the_night_before(
     )
     first = flink("2.3.0").make_in_place(job, format_="CHECKPOINT").path
     second = flink("2.3.0").carry(first, job, format_="CHECKPOINT")
-    run(first, tmp_path, 1, no_timers=False)
-    report, since = run(second, tmp_path, 2, no_timers=False)
-    everything = run_on_everything(second, tmp_path, 2, monkeypatch, no_timers=False)
+    run(first, tmp_path, 1, no_timers=False, nulls="keep")
+    report, since = run(second, tmp_path, 2, no_timers=False, nulls="keep")
+    everything = run_on_everything(second, tmp_path, 2, monkeypatch, no_timers=False, nulls="keep")
     assert report.is_green
     assert facts_of(since) == facts_of(everything)
     assert went_on(since)

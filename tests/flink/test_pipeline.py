@@ -103,7 +103,7 @@ ANY_TIME = ("--clock-tolerance", "106751991000d")
 
 
 def ttl_options(job: Job) -> tuple[object, ...]:
-    return ("--ttl", "30d", "--keep-expired", *ANY_TIME) if job.operators[0].states[0].ttl else ()
+    return ("--ttl", "30d", "--keep-expired", *ANY_TIME) if job.operators[0].states[0].ttl else ("--nulls", "keep")
 
 
 # From max parallelism, parallelism wanted, max parallelism wanted.
@@ -390,11 +390,11 @@ def test_a_second_night_publishes_what_a_first_one_would(flink: Flink, tmp_path:
     nights = [tmp_path / "first", tmp_path / "second"]
     for night, state in zip(nights, (first, second), strict=True):
         state.write(str(night))
-        ferried(night, tmp_path / f"{night.name}-new")
+        ferried(night, tmp_path / f"{night.name}-new", "--nulls", "keep")
     written = [counts["rows written"] for counts in migrate_counts(home)]
     # Of the keys changed: two entries, none, one, and one row of the job's own.
     assert written == [4, 1200]
-    ferried(nights[1], tmp_path / "afresh", "--job", "afresh")
+    ferried(nights[1], tmp_path / "afresh", "--job", "afresh", "--nulls", "keep")
     assert content(tmp_path / "second-new") == content(tmp_path / "afresh")
     job = Job((Operator("main", key="String", states=(State(NEW, "Map<String,Long>", kind="MAP"),)),), parallelism=1)
     restored = flink("2.3.0").restore(tmp_path / "second-new", job)

@@ -71,7 +71,12 @@ FLAGGED = {"flag": FLAG}
         (PLAIN, FLAGGED, {"parallelism": 1}, "--parallelism 1 had no effect: it is that of main already"),
         (PLAIN, FLAGGED, {"parallelism": 2}, None),
         (PLAIN, FLAGGED, {"max_parallelism": 128}, "--max-parallelism 128 had no effect: it is that of every operator"),
-        (PLAIN, FLAGGED, {"max_parallelism": 256}, None),
+        (
+            PLAIN,
+            FLAGGED,
+            {"max_parallelism": 256},
+            "main: a new job gets max parallelism 128 at parallelism 1, unless it sets another one; one that",
+        ),
         (PLAIN, FLAGGED, {"on_contradiction": "rows"}, "--on-contradiction rows had no effect: no key is flagged"),
         (PLAIN.with_changes(flags={"cold": 0}), FLAGGED, {"on_contradiction": "blob"}, None),
         (TIMED, FLAGGED | WITH_TTL, {"keep_expired": True}, "--keep-expired had no effect: nothing has expired"),
@@ -80,26 +85,33 @@ FLAGGED = {"flag": FLAG}
         (
             TIMED,
             FLAGGED | WITH_TTL,
-            {"drop_unrepresentable_nulls": True},
-            "--drop-unrepresentable-nulls had no effect: no entry has a null value that its new state can't hold",
+            {"nulls": "drop"},
+            "--nulls drop had no effect: no entry has a null value that its serializer can't write",
         ),
         (
             TIMED.with_changes(blobs={"cold": ({"a": None}, NOW)}),
             FLAGGED | WITH_TTL,
-            {"drop_unrepresentable_nulls": True},
+            {"nulls": "drop"},
             None,
         ),
         (
             LegacyState(blobs={"cold": ({"a": "x", "b": None}, NOW)}, ttl=True, value=Scalar.STRING),
             WITH_TTL,
-            {"drop_unrepresentable_nulls": True},
-            "--drop-unrepresentable-nulls had no effect: each new state can hold null values",
+            {"nulls": "drop"},
+            "--nulls drop had no effect: each value's serializer can write null",
         ),
         (
-            PLAIN.with_changes(blobs={"cold": ({"a": None}, 0)}),
+            LegacyState(blobs={"cold": ({"a": "x", "b": None}, 0)}, value=Scalar.STRING),
+            {},
+            {"nulls": "keep"},
+            "--nulls keep had no effect: each value's serializer can write null",
+        ),
+        (PLAIN.with_changes(blobs={"cold": ({"a": None}, 0)}), FLAGGED, {"nulls": "drop"}, None),
+        (
+            PLAIN.with_changes(blobs={"cold": ({"a": None, "b": 1, "c": None}, 0)}),
             FLAGGED,
-            {"drop_unrepresentable_nulls": True},
-            "--drop-unrepresentable-nulls had no effect: each new state can hold null values",
+            {"nulls": "keep"},
+            f"2 null values of {LEGACY} of main become rows, which the serializer of Long can't write: a job on",
         ),
         (PLAIN, FLAGGED, {"keep_legacy": True}, None),
         (TIMED.with_changes(flags={"hot": OLD}), FLAGGED | WITH_TTL, {"keep_expired": True}, None),
@@ -172,15 +184,15 @@ def test_what_is_migrated_already_needs_no_option(tmp_path: Path) -> None:
     assert nothing_to_do_lines(bare) == [
         f"nothing to do: {LEGACY} of main is already migrated: the savepoint has {NEW} alone"
     ]
-    told = resolved(done, FLAGGED, keep_legacy=True, on_contradiction="rows", drop_unrepresentable_nulls=True)
+    told = resolved(done, FLAGGED, keep_legacy=True, on_contradiction="rows", nulls="drop")
     assert [line.split(" had no effect")[0] for line in nothing_to_do_lines(told)[1:]] == [
         "note: --flag-state",
         "note: --keep-legacy",
         "note: --on-contradiction rows",
-        "note: --drop-unrepresentable-nulls",
+        "note: --nulls drop",
     ]
     # Another layout is something to do, and that this is all of it is worth saying.
-    assert option_notes(resolved(done, {}, max_parallelism=300)) == [
+    assert option_notes(resolved(done, {}, max_parallelism=300))[:1] == [
         f"{LEGACY} of main is already migrated: the savepoint has {NEW} alone"
     ]
     (note,) = option_notes(resolved(done, {"no_flag": True}))

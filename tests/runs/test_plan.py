@@ -43,8 +43,8 @@ def test_what_is_left_out_has_a_default(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert plan.catalog_uri == f"sqlite:///{tmp_path}/catalog.db"
     assert plan.warehouse == f"{tmp_path}/warehouse"
     assert (plan.parallelism, plan.max_parallelism, plan.operators[0].states[0].flag) == (None, None, None)
-    assert plan.on_contradiction == "stop"
-    assert not any((plan.keep_expired, plan.keep_legacy, plan.drop_unrepresentable_nulls, plan.rehearse))
+    assert (plan.on_contradiction, plan.nulls) == ("stop", "stop")
+    assert not any((plan.keep_expired, plan.keep_legacy, plan.rehearse))
 
 
 def test_without_the_variable_home_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.errors import PlanError, RefusedError, UsageError
 from stateferry.key_groups import KeyGroupRange
-from stateferry.migration.rules import Contradiction
+from stateferry.migration.rules import Contradiction, Nulls
 from stateferry.migration.staging import file_tasks
 from stateferry.runs import wanted_layout
 from stateferry.runs.plan import plan_of
@@ -45,14 +45,14 @@ def demo(folder: Path, *, ttl: int | None = None) -> Path:
 @pytest.mark.parametrize("name", ["main", MAIN_ID, MAIN_ID.upper()])
 def test_the_rules_say_what_the_plan_says(name: str) -> None:
     state = {**STATE, "ttl_ms": "30d"}
-    told = {"now": 5, "keep_expired": True, "drop_unrepresentable_nulls": True, "on_contradiction": "rows"}
+    told = {"now": 5, "keep_expired": True, "nulls": "keep", "on_contradiction": "rows"}
     (operator,) = resolved(GOLDEN / "legacy-ttl-2.3-rocksdb", state, operator=name, **told).operators
     assert operator.operator.hex_id == MAIN_ID
     assert set(operator.states) == {"mainState", "newMainState", "isMigratedState"}
     (rules,) = operator.rules
     assert (rules.legacy.name, rules.new_name, rules.flag_name) == ("mainState", "newMainState", "isMigratedState")
     assert (rules.ttl, rules.now, rules.keep_expired) == (30 * 86_400_000, 5, True)
-    assert (rules.drop_unrepresentable_nulls, rules.on_contradiction) == (True, Contradiction.ROWS)
+    assert (rules.nulls, rules.on_contradiction) == (Nulls.KEEP, Contradiction.ROWS)
 
 
 def test_the_layout_is_the_plan_s() -> None:

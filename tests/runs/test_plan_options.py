@@ -64,7 +64,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
     assert {one.flag for one in PLAN_OPTIONS} == {
         *("--operator", "--legacy-state", "--new-state", "--flag-state", "--no-flag-state", "--ttl", "--job"),
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
-        *("--keep-legacy", "--drop-unrepresentable-nulls", "--on-contradiction", "--no-timers", "--compression"),
+        *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
         "--drop-legacy-blobs",
     }

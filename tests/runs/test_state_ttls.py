@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stateferry.errors import PlanError, UsageError
+from stateferry.migration.rules import Rules
 from stateferry.runs.plan import MigrationPlan, plan_of, plan_of_json
 from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve
 from stateferry.runs.state_ttls import StateTtlPlan, told_ttls
@@ -74,6 +75,8 @@ def test_a_plan_keeps_them_and_without_them_it_is_as_before(tmp_path: Path) -> N
         ("main/x=30d:drop:keep", "expected one word about what becomes of expired entries"),
         ("main/x=30d:drop:ReturnExpiredIfNotCleanedUp", "say drop-visible if that is meant, or keep"),
         ("main/x=30d:drop-visible", "say ReturnExpiredIfNotCleanedUp as well, or drop"),
+        ("main/x=Disabled", "under UpdateType.Disabled x has no time to live"),
+        ("main/x=30d:disabled", "under UpdateType.Disabled x has no time to live"),
         ("main/x=30d;main/x=31d", "state_ttls: main/x is there more than once"),
     ],
 )
@@ -90,8 +93,16 @@ def test_an_unknown_field_names_the_known_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "source", "words"),
     [
-        ("main/mainState=3d", "legacy-ttl-2.3-rocksdb", "is a legacy state of this run: its time to live is --ttl"),
-        ("main/newMainState=3d", "legacy-ttl-2.3-rocksdb", "is a new state of this run"),
+        (
+            "main/mainState=3d",
+            "legacy-ttl-2.3-rocksdb",
+            "state mainState of operator main has a time to live of 30d (--ttl) and one of 3d (--state-ttl): give the",
+        ),
+        (
+            "main/newMainState=30d;main/mainState=30d:drop",
+            "legacy-ttl-2.3-rocksdb",
+            "--state-ttl tells mainState and newMainState of operator main, which this run makes one state: tell one",
+        ),
         ("main/isMigratedState=3d", "legacy-ttl-2.3-rocksdb", "is a flag state of this run"),
         ("main/nope=3d", "legacy-ttl-2.3-rocksdb", "operator main has no keyed state 'nope'. There are: mainState"),
     ],
@@ -99,6 +110,41 @@ def test_an_unknown_field_names_the_known_ones(tmp_path: Path) -> None:
 def test_what_the_savepoint_contradicts_is_refused_by_name(told: str, source: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=re.escape(words)):
         resolved(tmp_path, told, source=source)
+
+
+def rules_of(tmp_path: Path, *state_ttls: object, **more: Any) -> Rules:
+    ((rules,),) = (one.rules for one in resolved(tmp_path, *state_ttls, **more).operators)
+    return rules
+
+
+@pytest.mark.parametrize("state", ["mainState", "newMainState"])
+def test_a_migrated_state_is_told_like_any_other(state: str, tmp_path: Path) -> None:
+    assert (rules_of(tmp_path).drops_expired, rules_of(tmp_path).told) == (True, None)
+    # Without a word about expired entries they stay.
+    visible = rules_of(tmp_path, f"main/{state}=30d:ReturnExpiredIfNotCleanedUp:OnReadAndWrite")
+    assert visible.drops_expired is False
+    assert visible.told == StateTtlConfig(
+        30 * DAY, UpdateType.ON_READ_AND_WRITE, StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+    )
+    dropped = f"main/{state}=30d:ReturnExpiredIfNotCleanedUp:drop-visible"
+    assert rules_of(tmp_path, dropped).drops_expired is True
+    assert rules_of(tmp_path, f"main/{state}=30d", keep_expired=True).drops_expired is False
+    with pytest.raises(PlanError, match="--keep-expired keeps what has expired, and its --state-ttl drops it"):
+        resolved(tmp_path, f"main/{state}=30d:drop", keep_expired=True)
+
+
+def test_in_reverse_expired_rows_go_or_the_run_is_refused(tmp_path: Path) -> None:
+    state = {"legacy": "old", "new": "newMainState", "ttl_ms": "30d"}
+    back: dict[str, Any] = {"reverse": True, "operators": [{"operator": "main", "states": [state]}]}
+    with pytest.raises(PlanError, match="would live again: say drop or drop-visible"):
+        resolved(tmp_path, "main/newMainState=30d:ReturnExpiredIfNotCleanedUp", **back)
+    assert rules_of(tmp_path, "main/newMainState=30d:drop", **back).drops_expired is True
+
+
+def test_a_migrated_state_without_time_to_live_is_told_none(tmp_path: Path) -> None:
+    operators = [{"operator": "main", "states": [{**STATE, "ttl_ms": None}]}]
+    with pytest.raises(PlanError, match=r"state mainState of operator main has no TTL .* --state-ttl tells one of 3d"):
+        resolved(tmp_path, "main/mainState=3d", source="legacy-2.3-rocksdb", operators=operators)
 
 
 def test_an_unknown_operator_and_a_state_without_time_to_live_are_refused_by_name(tmp_path: Path) -> None:

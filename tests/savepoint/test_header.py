@@ -136,6 +136,12 @@ def test_descriptions_that_are_none_are_damage(meta: StateMeta, expected: str) -
     assert expected in str(caught.value)
 
 
+def test_a_folding_state_is_refused_by_its_name() -> None:
+    meta = replace(METAS[2], options=(("KEYED_STATE_TYPE", "FOLDING"),))
+    with pytest.raises(RefusedError, match="file: state flag is a FoldingState"):
+        keyed_states(KeyedHeader(False, STRING, (meta,)), "file")
+
+
 def test_kinds_of_states() -> None:
     kinds = [(state.kind.value, state.ttl, state.type_name) for state in keyed_states(HEADER, "file")]
     assert kinds == [

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 DAY = 86_400_000
 NOW = 100 * DAY
 BEGUN = LegacyState(
-    blobs={"cold": ({"a": 1, "b": 2}, 0), "empty": ({}, 0), "half": ({"a": 1, "b": None}, 0)},
+    blobs={"cold": ({"a": 1, "b": 2}, 0), "empty": ({}, 0), "half": ({"a": 1, "b": 3}, 0)},
     rows={"hot": {"a": (5, 0), "c": (7, 0)}, "half": {"a": (9, 0)}},
     flags={"hot": 0},
 )
@@ -256,10 +256,28 @@ def test_nulls_that_cannot_be_kept_stop_it_until_they_may_be_dropped(ferry: Ferr
     assert said.code == 1
     assert "2 entries have a null value, which a MapState with TTL can't hold" in said.error
     assert not target.exists()
-    assert ferry.run(source, target, *TTL, "--drop-unrepresentable-nulls").code == 0
+    assert ferry.run(source, target, *TTL, "--nulls", "drop").code == 0
     kept = {place: found for place, found in expected(NULLS, source).items() if found[0] is not None}
     assert ferry.entries(target) == kept
     assert len(kept) == 2
+
+
+def test_nulls_with_which_the_new_job_can_do_less_stop_it_until_a_word_is_said(ferry: Ferry) -> None:
+    state = BEGUN.with_changes(blobs={**BEGUN.blobs, "null": ({"a": 1, "b": None}, 0)})
+    source, target = ferry.source(state), ferry.target()
+    said = ferry.run(source, target)
+    assert said.code == 1
+    assert "1 entry has a null value, which the serializer of Long can't write" in said.error
+    assert "a job on the HashMap backend can't take a canonical savepoint any more" in said.error
+    assert not target.exists()
+    said = ferry.run(source, target, "--nulls", "keep")
+    assert said.code == 0
+    assert "note: 1 null value of mainState of main becomes a row, which the serializer of Long can't write" in said.out
+    assert ferry.entries(target) == expected(state, source)
+    assert ferry.entries(target)["null", "b"] == (None, None)
+    assert ferry.run(source, ferry.target("dropped"), "--nulls", "drop", "--job", "other").code == 0
+    dropped = ferry.entries(ferry.target("dropped"))
+    assert dropped == {place: found for place, found in expected(state, source).items() if place != ("null", "b")}
 
 
 def test_now_decides_what_has_expired(ferry: Ferry) -> None:

@@ -33,6 +33,7 @@ def migrated(tmp_path: Path) -> Path:
         "target": str(tmp_path / "target"),
         "home": str(tmp_path / "home"),
         "max_parallelism": 256,
+        "nulls": "keep",
         "operators": [{"operator": "main", "states": [{"legacy": LEGACY, "new": NEW, "flag": FLAG}]}],
     }
     plan = tmp_path / "plan.json"

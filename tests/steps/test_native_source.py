@@ -65,7 +65,7 @@ def run(source: Path, folder: Path, **options: Any) -> tuple[Report, Run]:
         "now": NOW,
         "run_id": "one",
         "no_timers": True,
-        "drop_unrepresentable_nulls": True,
+        "nulls": "drop",
         "on_contradiction": "rows",
         "accept_expired": 1.0,
         "clock_tolerance_ms": MAX_MILLISECONDS,
@@ -276,7 +276,7 @@ def test_verify_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     run(folder, tmp_path, files_from=roots_of(source), parallelism=2)
     arguments = ["verify", str(folder), str(tmp_path / "target"), "--operator", "main", "--now", str(NOW)]
     arguments += ["--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"]
-    arguments += ["--ttl", f"{10**11}ms", "--drop-unrepresentable-nulls", "--on-contradiction", "rows"]
+    arguments += ["--ttl", f"{10**11}ms", "--nulls", "drop", "--on-contradiction", "rows"]
     arguments += [part for old, new in roots_of(source).items() for part in ("--files-from", f"{old}={new}")]
     assert main([*arguments, "--parallelism", "2"]) == 0
     assert PLAIN in capsys.readouterr().out

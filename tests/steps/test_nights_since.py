@@ -270,7 +270,7 @@ def test_a_null_counts_only_as_long_as_its_blob_is_alive(tmp_path: Path) -> None
     database.flush(first_state(ttl=True).with_changes(blobs=blobs))
     for night in (1, 2):
         source = database.checkpoint(night)
-        report, since = run(source, tmp_path, night, state={"ttl_ms": 10**9}, drop_unrepresentable_nulls=True)
+        report, since = run(source, tmp_path, night, state={"ttl_ms": 10**9}, nulls="drop")
     assert (report.is_green, went_on(since)) == (True, False)
 
 

@@ -22,6 +22,7 @@ from stateferry.validation.check_result import Outcome
 from stateferry.validation.checks import validate
 from stateferry.validation.conversion import Conversion
 from tests.support.in_process import without_spark
+from tests.support.legacy_states import LegacyState
 from tests.support.rewriting import rewrite
 
 DAY = 86_400_000
@@ -87,7 +88,7 @@ def dumped(
 TOLD = [part for name in DROPPED for part in ("--state-ttl", f"kinds/{name}=20d:drop")]
 GIVEN = ("--now", NOW, "--clock-tolerance", "106751991000d")
 
-FORTH = ("--keep-expired", "--drop-unrepresentable-nulls")
+FORTH = ("--keep-expired", "--nulls", "drop")
 
 
 @pytest.mark.slow
@@ -117,7 +118,7 @@ def test_every_living_entry_stays_and_nothing_else(
 ) -> None:
     told = [part for name in DROPPED for part in ("--state-ttl", f"kinds/{name}=20d:drop")]
     told += ["--state-ttl", f"kinds/{KEPT}=20d"]
-    given = ("--now", NOW, "--clock-tolerance", "106751991000d", "--keep-expired", "--drop-unrepresentable-nulls")
+    given = ("--now", NOW, "--clock-tolerance", "106751991000d", "--keep-expired", "--nulls", "drop")
     assert ferry(KINDS, tmp_path / "new", *STATES, *given, *told, *more) == 0
     lines = [line for line in written(KINDS) if line["state"] != "value-state"]
     wanted = [line if line["state"] not in DROPPED else living(line) for line in lines]
@@ -190,3 +191,74 @@ def test_a_wrong_time_to_live_stops_the_run(tmp_path: Path, capsys: pytest.Captu
     )
     kept = "main/isMigratedState=12h;main/isMigratedState=13h"
     assert ferry(tmp_path / "source", tmp_path / "new", *given, "--state-ttl", kept) == 2
+
+
+def ended_at_30_days(count: int = 600) -> LegacyState:
+    """Maps of a job with a time to live of 30 days, a twentieth of them rows by now."""
+    stamps = {f"k{number}": NOW - 30 * DAY * number // count for number in range(count)}
+    blobs = {key: ({"a": 1}, stamp) for key, stamp in stamps.items()}
+    rows = {f"moved {key}": {"a": (1, stamp)} for key, stamp in list(stamps.items())[::20]}
+    return LegacyState(blobs, rows, dict.fromkeys(rows, NOW), ttl=True)
+
+
+FULL = (*DEMO[:6], "--flag-state", "isMigratedState", "--now", NOW)
+
+
+@pytest.mark.slow
+def test_a_time_to_live_that_the_ages_contradict_is_a_note(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended_at_30_days().write(str(tmp_path / "source"))
+    assert ferry(tmp_path / "source", tmp_path / "new", *FULL, "--ttl", "25d") == 0
+    note = "note: 100 entries of mainState of main (16.6 %) expire under --ttl 25d, but the ages end all at once at 29"
+    assert note in capsys.readouterr().out
+    (run,) = (Run.open(one.folder) for one in runs_of(str(home)))
+    (said,) = [note for note in Report.read(run.report).notes if "mainState of main" in note]
+    assert said.endswith("suggests a time to live of 30d: if that is the job's, the run drops what the job still has")
+    for ttl in ("30d", "40d"):
+        assert ferry(tmp_path / "source", tmp_path / ttl, *FULL, "--ttl", ttl, "--job", ttl) == 0
+        assert "the ages end" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_under_visible_expiry_a_migrated_state_loses_nothing_unasked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended_at_30_days().write(str(tmp_path / "source"))
+    visible = "main/mainState=25d:ReturnExpiredIfNotCleanedUp"
+    given = (*FULL, "--ttl", "25d")
+    assert ferry(tmp_path / "source", tmp_path / "all", *given, "--state-ttl", visible) == 0
+    assert "expired (16.6 %) under a time to live of 25d, kept all the same" in capsys.readouterr().out
+    everything = dumped(tmp_path / "all", "main", {"newMainState"}, capsys)
+    assert len(everything) == 630
+    dropping = (*given, "--job", "drops", "--state-ttl", f"{visible}:drop-visible")
+    assert ferry(tmp_path / "source", tmp_path / "some", *dropping) == 0
+    said = capsys.readouterr().out
+    assert (
+        "note: 100 expired entries of mainState of main go, which the job could still have read (drop-visible)" in said
+    )
+    assert "note: 5 expired entries of newMainState of main go, which the job could still" in said
+    assert len(dumped(tmp_path / "some", "main", {"newMainState"}, capsys)) == 525
+    cleaned = (*given, "--job", "cleaned", "--state-ttl", "main/mainState=25d:drop:cleanupFullSnapshot")
+    assert ferry(tmp_path / "source", tmp_path / "cleaned", *cleaned) == 1
+    assert "is said to be cleaned up in full snapshots (cleanupFullSnapshot), but it has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ttl", "words"),
+    [
+        (True, "mainState of main has a time to live, isMigratedState has none: a flag stays when all rows of its key"),
+        (
+            False,
+            "isMigratedState of main has a time to live, mainState has none: in the job a flag that has expired no",
+        ),
+    ],
+)
+def test_a_flag_that_ages_otherwise_than_its_map_is_a_note(
+    ttl: bool, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = LegacyState({"a": ({"x": 1}, NOW)}, {"b": {"x": (1, NOW)}}, {"b": NOW}, ttl=ttl, flag_ttl=not ttl)
+    state.write(str(tmp_path / "source"))
+    given = (*FULL, *(("--ttl", "30d") if ttl else ()))
+    assert ferry(tmp_path / "source", tmp_path / "new", *given) == 0
+    assert f"note: {words}" in capsys.readouterr().out

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stateferry.migration.rules import Rules
+from stateferry.migration.rules import Nulls, Rules
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import Scalar
 from stateferry.tables.migrate import MigrateStep, advance_main, commit_migrate, migrate_chunk, plan_migrate
@@ -55,7 +55,8 @@ def test_they_hold_what_the_job_put_there(case: str, tmp_path: Path) -> None:
     states = {state.name: state for state in savepoint.keyed_states(operator)}
     legacy = states["mainState"]
     ttl = 10**15 if legacy.ttl else None
-    rules = Rules(legacy, "newMainState", "isMigratedState", ttl, 10**12, drop_unrepresentable_nulls=True)
+    nulls = Nulls.DROP if legacy.ttl else Nulls.KEEP
+    rules = Rules(legacy, "newMainState", "isMigratedState", ttl, 10**12, nulls=nulls)
     nights = Nights(tmp_path)
     step = plan_migrate(nights.home, "golden", "run", savepoint, operator, rules, chunk_bytes=2000)
     done = commit_migrate(step, [migrate_chunk(chunk) for chunk in step.chunks])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stateferry.migration.rules import Contradiction, ContradictionsError, NullsCannotBeKeptError
+from stateferry.migration.rules import Contradiction, ContradictionsError, Nulls, NullsCannotBeKeptError
 from stateferry.serializers.types import Scalar
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk
@@ -266,10 +266,21 @@ def test_nulls_that_no_row_can_hold_stop_the_run_or_are_dropped(nights: Nights) 
     state = LegacyState({"k": ({"a": 1, "b": None}, FRESH), "empty": ({}, FRESH)}, ttl=True)
     with pytest.raises(NullsCannotBeKeptError):
         nights.run("first", state, ttl=TTL, now=NOW)
-    counts = nights.counts("second", state, ttl=TTL, now=NOW, drop_unrepresentable_nulls=True)
-    assert (counts.unrepresentable_nulls_dropped, counts.empty_maps, counts.rows_written) == (1, 1, 1)
+    counts = nights.counts("second", state, ttl=TTL, now=NOW, nulls=Nulls.DROP)
+    assert (counts.nulls_dropped, counts.empty_maps, counts.rows_written) == (1, 1, 1)
     entries = {row["key"]: row["entries"] for row in _ledger(nights, "second")}
     assert entries == {"k": 1, "empty": 0}
+
+
+@pytest.mark.slow
+def test_nulls_that_are_dropped_from_now_on_are_gone_from_unchanged_keys_too(nights: Nights) -> None:
+    state = LegacyState({"k": ({"a": 1, "b": None}, 0)})
+    nights.run("first", state, nulls=Nulls.KEEP)
+    assert nights.current(state, "first") == {("k", "a"): (1, None), ("k", "b"): (None, None)}
+    assert nights.counts("second", state, nulls=Nulls.DROP).nulls_dropped == 1
+    assert nights.current(state, "second") == {("k", "a"): (1, None)}
+    nights.run("third", state, nulls=Nulls.KEEP)
+    assert nights.current(state, "third") == nights.current(state, "first")
 
 
 @pytest.mark.slow

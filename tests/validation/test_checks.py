@@ -20,7 +20,7 @@ from stateferry.errors import DamagedError, RefusedError
 from stateferry.hashing.java_hash import hash_codes
 from stateferry.key_groups import KeyGroupRange, assign_to_key_group
 from stateferry.migration.map_migration import MigrateMaps
-from stateferry.migration.rules import Contradiction, NullsCannotBeKeptError, Rules
+from stateferry.migration.rules import Contradiction, Nulls, NullsCannotBeKeptError, Rules
 from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
 from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
@@ -61,8 +61,10 @@ class Case:
 def rules_of(source: Savepoint, uid: str, **settings: object) -> Rules:
     states = {state.name: state for state in source.keyed_states(source.operator(uid))}
     legacy = states[LEGACY]
-    rules = Rules(legacy, NEW, FLAG, None, 0, drop_unrepresentable_nulls=True)
-    return replace(rules, **({"ttl": 30 * DAY, **settings} if legacy.ttl else settings))  # type: ignore[arg-type]
+    rules = Rules(legacy, NEW, FLAG, None, 0)
+    if legacy.ttl:
+        settings = {"ttl": 30 * DAY, "nulls": Nulls.DROP, **settings}
+    return replace(rules, **settings)  # type: ignore[arg-type]
 
 
 def migrated(source: Path, target: Path, uid: str, layout: Layout, keep: bool = False, **settings: object) -> Case:
@@ -732,7 +734,7 @@ def test_a_superseded_entry_back_again(contested: Path, tmp_path: Path) -> None:
 
 def test_nulls_that_cannot_be_kept_must_have_been_dropped_by_rule(tmp_path: Path) -> None:
     case = migrated(GOLDEN / "legacy-ttl-2.3-rocksdb", tmp_path / "new", "main", Layout(), now=0)
-    strict = rules_of(case.source, "main", now=0, drop_unrepresentable_nulls=False)
+    strict = rules_of(case.source, "main", now=0, nulls=Nulls.STOP)
     found = failed(
         replace(case, conversion=Conversion(case.conversion.layout, {operator_id("main"): (strict,)})).checks(
             case.folder
@@ -742,8 +744,19 @@ def test_nulls_that_cannot_be_kept_must_have_been_dropped_by_rule(tmp_path: Path
     with pytest.raises(NullsCannotBeKeptError):
         migrated(
             GOLDEN / "legacy-ttl-2.3-rocksdb", tmp_path / "other", "main", Layout(), now=0,
-            drop_unrepresentable_nulls=False,
+            nulls=Nulls.STOP,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(("done", "judged"), [(Nulls.KEEP, Nulls.DROP), (Nulls.DROP, Nulls.KEEP)])
+def test_nulls_without_time_to_live_are_there_or_gone_as_the_plan_says(
+    done: Nulls, judged: Nulls, tmp_path: Path
+) -> None:
+    case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout(), nulls=done)
+    assert failed(case.checks(case.folder)) == {}
+    other = rules_of(case.source, "main", nulls=judged)
+    wrong = replace(case, conversion=Conversion(case.conversion.layout, {operator_id("main"): (other,)}))
+    assert set(failed(wrong.checks(case.folder))) == {f"main/{NEW}: rows", f"main/{NEW}: content"}
 
 
 # Tasks.

@@ -118,7 +118,10 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "same",
         {"keep_expired": True},
         dict.fromkeys(
-            (f"{module}.null_under_ttl" for module in ("migration.map_migration", "validation.expected_entries")),
+            (
+                f"{module}.null_under_ttl"
+                for module in ("migration.rules", "migration.map_migration", "validation.expected_entries")
+            ),
             zero_for_null,
         ),
     ),

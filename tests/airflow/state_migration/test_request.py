@@ -187,7 +187,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "largest_first": (True, True),
     "reverse": (True, True),
     "drop_legacy_blobs": (True, True),
-    "drop_unrepresentable_nulls": (True, True),
+    "nulls": ("keep", "keep"),
     "no_timers": (True, True),
     "format": ("native", "native"),
     "parallelism": (3, 3),

@@ -82,6 +82,15 @@ final class KeyJudge {
         }
     }
 
+    /** The default max parallelism of every parallelism from 1 to 32768. */
+    static void defaults(Path out) throws IOException {
+        try (DataOutputStream target = open(out)) {
+            for (int parallelism = 1; parallelism <= KeyGroupRangeAssignment.UPPER_BOUND_MAX_PARALLELISM; parallelism++) {
+                target.writeInt(KeyGroupRangeAssignment.computeDefaultMaxParallelism(parallelism));
+            }
+        }
+    }
+
     private static void write(DataOutputSerializer buffer, DataOutputStream target) throws IOException {
         target.writeInt(buffer.length());
         target.write(buffer.getSharedBuffer(), 0, buffer.length());

@@ -89,6 +89,7 @@ public final class Main {
             case "samples" -> SerializerSamples.of(command, answer);
             case "keys" -> KeyJudge.keys(command, path(command, "target"));
             case "key_group_ranges" -> KeyJudge.ranges(command, path(command, "target"));
+            case "default_max_parallelisms" -> KeyJudge.defaults(path(command, "target"));
             case "redistribute" -> answer.set("results", OperatorStateJudge.redistribute(command.get("cases")));
             case "ttl_expired" -> TtlJudge.expired(path(command, "triples"), path(command, "target"));
             case "ttl_reads" -> answer.set("results", TtlJudge.reads(command.get("cases")));

@@ -1,0 +1,35 @@
+"""The run that a command names: by its id, the beginning of one, or the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stateferry.errors import UsageError
+
+if TYPE_CHECKING:
+    from stateferry.runs.runs import Run
+
+
+def named_run(name: str, job: str | None, home_of: Callable[[], str]) -> Run:
+    """The run; the home is needed only for an id."""
+    from stateferry.runs.runs import Run, runs_of
+    from stateferry.savepoint.storage import Location
+
+    if "/" in name:
+        folder = Run.if_there(Location.of(name.rstrip("/")))
+        if folder is None:
+            raise UsageError(f"{name} is not the folder of a run: it has no plan.json")
+        return folder
+    home = home_of()
+    if job is not None:
+        return Run.find(home, job, name)
+    all_runs = runs_of(home)
+    found = [one for one in all_runs if one.run_id == name] or [one for one in all_runs if one.run_id.startswith(name)]
+    if len(found) != 1:
+        several = ", ".join(f"{one.run_id} of job {one.job}" for one in found)
+        raise UsageError(
+            f"{home} has {f'{len(found)} runs' if found else 'no run'} {name!r}"
+            + (f": {several}. Name the job with --job, or more of the id" if found else ": `stateferry runs` lists all")
+        )
+    return Run.open(found[0].folder)
