@@ -80,6 +80,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
     from stateferry.cli.lent_workers import opened_before
     from stateferry.cli.next_savepoint import NextSavepoint, check_none_has_begun
     from stateferry.exit_codes import if_interrupted
+    from stateferry.runs.apart import check_apart, check_buckets
     from stateferry.runs.lease import LeaseHeldError
     from stateferry.runs.publications import Control
     from stateferry.savepoint.storage import Location
@@ -94,6 +95,8 @@ def _run_on_next(options: argparse.Namespace) -> int:
     plan = plan_of_options(options)
     if plan.rescales_only:
         raise UsageError("--next-in needs --operator: by it a savepoint of the job is told from those of others")
+    check_apart(plan)
+    check_buckets(plan)
     check_none_has_begun(plan)
     coming = NextSavepoint(folder, plan, options.wait)
     coming.check_plan()
@@ -113,7 +116,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _THE_SAME) -> int:
     from stateferry.durations import now_ms
-    from stateferry.runs.apart import check_apart
+    from stateferry.runs.apart import check_apart, check_buckets
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
@@ -151,6 +154,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
                 check_may_continue(undone, control)
             raise
         _check_age(resolved, control)
+        check_buckets(resolved.plan)
         run = before or Run.create(plan, now_ms())
         check_may_continue(run, control)
         return _carry_out(run, resolved, control, open_workers, again, is_new=before is None)

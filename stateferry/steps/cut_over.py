@@ -64,7 +64,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
     check_apart(run.plan)
     try:
-        staged = Savepoint.open(run.staged.shown)
+        staged = Savepoint.open(run.staged.shown, places=(run.plan.target,))
         found, why = digests_of(workers, staged), ""
     except (DamagedError, RefusedError) as error:
         found, why = None, f" ({error})"

@@ -232,7 +232,7 @@ def _in_words(meta: StateMeta) -> str:
 
 
 def _nested_names(snapshot: object) -> str:
-    name = getattr(snapshot, "class_name", "?").rsplit(".", 1)[-1].removesuffix("Snapshot")
+    name = getattr(snapshot, "class_name", "?").rpartition(".")[2].removesuffix("Snapshot")
     nested = getattr(snapshot, "nested", ())
     return f"{name}({', '.join(map(_nested_names, nested))})" if nested else name
 

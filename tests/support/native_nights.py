@@ -21,9 +21,7 @@ from stateferry.savepoint.metadata import (
 )
 from stateferry.savepoint.reader import operator_id
 from tests.rocksdb.writing import DELETE, NONE, VALUE, Entry, Table, log, new_file, numbers, sized, varint
-from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
-
-_FAMILIES = (LEGACY, NEW, FLAG)
+from tests.support.legacy_states import LegacyState
 
 
 @dataclass
@@ -49,7 +47,7 @@ class NightlyDatabase:
     def flush(self, state: LegacyState) -> None:
         """Brings the database to a state: what differs is written into a new file of level 0 for each column family."""
         before, after = (_rows(one) for one in (self.state, state))
-        for family in range(len(_FAMILIES)):
+        for family in range(len(state._states)):
             changed: list[Entry] = []
             for key in sorted(before[family].keys() | after[family].keys()):
                 value = after[family].get(key)
@@ -80,7 +78,7 @@ class NightlyDatabase:
         shared = self.folder / "shared"
         shared.mkdir(parents=True, exist_ok=True)
         properties = {"rocksdb.creating.session.identity": b"SESSION", "rocksdb.creation.time": varint(self.number)}
-        data = Table(_FAMILIES[family], NONE).write(entries, properties)
+        data = Table(self.state._states[family], NONE).write(entries, properties)
         self.path_of(self.files[-1]).write_bytes(data)
 
     def path_of(self, file: SstFile) -> Path:
@@ -92,7 +90,7 @@ class NightlyDatabase:
         folder.mkdir()
         edits = [varint(1) + sized(b"leveldb.BytewiseComparator") + numbers(self.number + 1, self.sequence)]
         named = []
-        for family, name in enumerate(_FAMILIES, 1):
+        for family, name in enumerate(self.state._states, 1):
             edits.append(varint(200) + varint(family) + varint(201) + sized(name.encode()))
         for file in self.files:
             path = self.path_of(file)
@@ -118,7 +116,7 @@ class NightlyDatabase:
 
 def _rows(state: LegacyState) -> list[dict[bytes, bytes]]:
     """The rows of each state, by their keys."""
-    found: list[dict[bytes, bytes]] = [{} for _ in _FAMILIES]
+    found: list[dict[bytes, bytes]] = [{} for _ in state._states]
     for states in state._entries().values():
         for family, entries in states.items():
             for entry in entries:

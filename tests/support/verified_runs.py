@@ -13,7 +13,7 @@ from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import InProcess
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 
-_OF_THE_STATE = ("ttl_ms", "flag", "flag_ttl")
+_OF_THE_STATE = ("new", "ttl_ms", "flag", "flag_ttl")
 _STEPS = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE)
 
 
