@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import PlanError, RejectedError, StateferryError, UsageError
+from stateferry.errors import DamagedError, PlanError, RejectedError, StateferryError, UsageError
 from stateferry.runs.cleaning import Retention, removable
 from stateferry.runs.facts import MigrateFacts, SnapshotFacts, StateSize, Step
 from stateferry.runs.plan import MigrationPlan, plan_of
@@ -240,7 +240,9 @@ def test_facts_are_plain_json(tmp_path: Path) -> None:
     odd = SnapshotFacts(states={"main/日本\ud800": StateSize(5, 2**63)}, notes=("\ud800",), seconds=1.5)
     run.keep(odd)
     assert run.facts(SnapshotFacts) == odd
-    content = json.loads((Path(run.folder.path) / "steps" / "snapshot.json").read_bytes())
+    file = Path(run.folder.path) / "steps" / "snapshot.json"
+    content = json.loads(file.read_bytes())
+    digest = content.pop("digest")
     assert content == {
         "step": "snapshot",
         "plan": run.plan.fingerprint,
@@ -251,3 +253,11 @@ def test_facts_are_plain_json(tmp_path: Path) -> None:
             "seconds": 1.5,
         },
     }
+    # What an earlier version has kept has no digest; what doesn't fit to its own is not believed.
+    file.write_text(json.dumps(content))
+    assert run.facts(SnapshotFacts) == odd
+    content["facts"]["seconds"] = 2.5
+    file.write_text(json.dumps(content | {"digest": digest}))
+    with pytest.raises(DamagedError, match=r"steps/snapshot.json: expected facts of digest .* remove the file"):
+        run.facts(SnapshotFacts)
+    assert run.facts_if_sound(SnapshotFacts) is None
