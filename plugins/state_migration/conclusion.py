@@ -24,6 +24,7 @@ from stateferry.printable import printable
 from stateferry.runs.decision import Answer, Decision
 from stateferry.runs.estimates import Prediction, estimate_text
 from stateferry.runs.facts import JobStarted, Returned, SavepointTaken, Step, TablesProblem
+from stateferry.runs.outage import OutageExceeded
 from stateferry.runs.prediction import outage_of, part_times, predicted
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
@@ -160,7 +161,9 @@ def _problem(run: Run, request: MigrationRequest) -> str:
     back = f". The old job was started again from {returned.savepoint}" if returned else ""
     wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
     if run.state is not wanted:
-        reason = f": {last.reason}" if last.reason else ""
+        exceeded = run.facts(OutageExceeded)
+        why = last.reason or (exceeded.reason if exceeded else "")
+        reason = f": {why}" if why else ""
         return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
     if request.start_job and run.facts(JobStarted) is None:
         return (

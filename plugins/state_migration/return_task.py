@@ -30,6 +30,7 @@ from state_migration.request import MigrationRequest
 from state_migration.when_to_stop import is_approved
 from stateferry.durations import now_ms
 from stateferry.runs.facts import JobStarted, NewJob, Returned, SavepointTaken
+from stateferry.runs.outage import OutageExceeded
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback
 from stateferry.runs.runs import Run
@@ -51,7 +52,8 @@ class ReturnToOldJob(TaskWithFlink):
         except AirflowFailException as error:
             tell(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed: {error}")
             raise
-        text = f"the cut-over of job {_job(context)} has failed, and the old job runs again from {started['savepoint']}"
+        text = f"the cut-over of job {_job(context)} has failed{_why(context)}, and the old job runs again from "
+        text += str(started["savepoint"])
         tell(context, "returned", _job(context), text)
         return started
 
@@ -148,6 +150,13 @@ def _state(hook: FlinkHook, job: str) -> str:
 
 def _job(context: Context) -> str:
     return str((planned_by(context) or {}).get("job", ""))
+
+
+def _why(context: Context) -> str:
+    """That the outage took too long, if it did; else the logs of the tasks that have failed say more."""
+    run = _run(context)
+    exceeded = None if run is None else run.facts_if_sound(OutageExceeded)
+    return "" if exceeded is None else f" ({exceeded.reason})"
 
 
 def _run(context: Context) -> Run | None:

@@ -167,7 +167,7 @@ def _stands(run: Run, control: Control) -> bool:
     standing = control.standing(run.plan.job)
     if standing is None or standing.record.run_id != run.plan.run_id:
         return False
-    TargetMetadata(run).roll_forward()
+    TargetMetadata(run).roll_forward(standing.record.metadata_digest)
     return True
 
 

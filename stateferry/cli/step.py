@@ -61,7 +61,8 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
             say(f"nothing to do: run {run.plan.run_id} migrates no state, so it has no tables")
             return 0
         if run.state is RunState.PUBLISHED:
-            TargetMetadata(run).roll_forward()
+            published = control.publication_of(run.plan.job, run.plan.run_id)
+            TargetMetadata(run).roll_forward(published.record.metadata_digest)
             if step is not Step.TABLES or not control.are_tables_pending(run.plan.job, run.plan.run_id):
                 say(f"nothing to do: run {run.plan.run_id} is published")
                 return 0

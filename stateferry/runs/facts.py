@@ -291,11 +291,12 @@ class RescaleFacts(TimedFacts):
 
 @dataclass(frozen=True, slots=True)
 class ValidateFacts(TimedFacts):
-    """Whether the report is green."""
+    """Whether the report is green, and the digest of its file; earlier versions didn't keep that."""
 
     name: ClassVar[str] = Step.VALIDATE.value
 
     green: bool = False
+    report: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

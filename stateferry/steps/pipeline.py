@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from stateferry.digests import digest_of_bytes
 from stateferry.durations import now_ms
 from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError
 from stateferry.migration.blob_times import read_blob_times, write_blob_times
@@ -249,7 +250,7 @@ class Pipeline:
             self.run.keep(_timed(facts, began))
 
     def _green_report(self) -> Report:
-        report = Report.read(self.run.report)
+        report = cut_over.proven_report(self.run)
         if report.is_green:
             return report
         # The cause may be fixed, so the next try rescales and validates again.
@@ -443,7 +444,7 @@ class Pipeline:
         report.write(self.run.report)
         if report.tables_pending:
             self.run.keep(tables.to_facts(accounts))
-        return ValidateFacts(green=report.is_green)
+        return ValidateFacts(green=report.is_green, report=digest_of_bytes(self.run.report.read()))
 
     def _derived(self) -> dict[str, Derived]:
         """What the snapshot has not read but derived from an earlier night, by operator and legacy state."""

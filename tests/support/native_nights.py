@@ -20,7 +20,7 @@ from stateferry.savepoint.metadata import (
     build_metadata,
 )
 from stateferry.savepoint.reader import operator_id
-from tests.rocksdb.writing import DELETE, NONE, VALUE, Entry, Table, bounds, log, sized, varint
+from tests.rocksdb.writing import DELETE, NONE, VALUE, Entry, Table, log, new_file, numbers, sized, varint
 from tests.support.legacy_states import LegacyState
 
 
@@ -88,17 +88,14 @@ class NightlyDatabase:
         """An incremental checkpoint of the database as it is."""
         folder = self.folder / f"chk-{number}"
         folder.mkdir()
-        edits = [varint(1) + sized(b"leveldb.BytewiseComparator")]
+        edits = [varint(1) + sized(b"leveldb.BytewiseComparator") + numbers(self.number + 1, self.sequence)]
         named = []
         for family, name in enumerate(self.state._states, 1):
             edits.append(varint(200) + varint(family) + varint(201) + sized(name.encode()))
         for file in self.files:
-            first, last = bounds(file.entries)
             path = self.path_of(file)
-            edit = varint(200) + varint(file.family + 1) + varint(103) + varint(file.level) + varint(file.number)
-            edits.append(
-                edit + varint(path.stat().st_size) + sized(first) + sized(last) + varint(0) + varint(9) + varint(1)
-            )
+            told = new_file(file.number, file.level, path.stat().st_size, file.entries)
+            edits.append(varint(200) + varint(file.family + 1) + told)
             named.append(NamedFile(f"{file.number:06}.sst", AbsoluteFile(str(path), path.stat().st_size)))
         private = []
         for name, data in (("CURRENT", b"MANIFEST-000001\n"), ("MANIFEST-000001", log(edits))):

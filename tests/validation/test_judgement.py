@@ -11,7 +11,7 @@ import pytest
 from stateferry.errors import DamagedError, RefusedError
 from stateferry.migration.chosen import Chosen, Order
 from stateferry.migration.counts import InventoryCounts
-from stateferry.migration.rules import Contradiction, Rules, ToldTtl
+from stateferry.migration.rules import Contradiction, Nulls, Rules, ToldTtl
 from stateferry.savepoint.bytes_read import BytesRead
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import FlinkType, MapType, OpaqueType, RowType, Scalar, TupleType
@@ -90,7 +90,7 @@ def test_rows_are_explained_by_what_they_come_from() -> None:
     assert parts(found["main/new: rows"]) == (
         PASSED,
         ("5 = 20 blob entries + 30 rows - 2 blob entries superseded - 1 blob entries of flagged keys - 7 rows replaced "
-        "- 3 blob entries expired - 5 rows expired - 6 nulls that can't be kept - 8 blob entries of keys that are not "
+        "- 3 blob entries expired - 5 rows expired - 6 nulls left out - 8 blob entries of keys that are not "
         "moved"),
         "5", (), (),
     )  # fmt: skip
@@ -99,7 +99,7 @@ def test_rows_are_explained_by_what_they_come_from() -> None:
     assert parts(found["main/new: no unsettled contradiction"]) == (FAILED, "0", "4", (), ())
     assert parts(found["main/new: no null that can't be kept"]) == (FAILED, "0", "6", (), ())
     assert found["main/other: carried over"].expected == "0 entries, checksum 0000000000000000"
-    settled = replace(RULES, on_contradiction=Contradiction.BLOB, drop_unrepresentable_nulls=True)
+    settled = replace(RULES, on_contradiction=Contradiction.BLOB, nulls=Nulls.DROP)
     found = checks(tally({"new": SAME}, {"new": SAME}, counts={"new": counts}), settled)
     assert {check.outcome for check in found.values()} == {PASSED}
     assert "main/new: no expired row" not in found
