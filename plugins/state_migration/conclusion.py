@@ -29,7 +29,7 @@ from stateferry.runs.prediction import outage_of, part_times, predicted
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report, show_tables, time_line
-from stateferry.runs.run_states import RunState
+from stateferry.runs.run_states import ENDED, RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 
@@ -110,7 +110,7 @@ class Conclude(BaseOperator):
     def _show_report(self, run: Run) -> None:
         if run.report.exists():
             text = StringIO()
-            show_report(Report.read(run.report), text, width=_LOG_WIDTH)
+            show_report(Report.read(run.report), text, width=_LOG_WIDTH, is_over=run.state in ENDED)
             if run.state is RunState.PUBLISHED:
                 show_tables(Report.read(run.report), text, width=_LOG_WIDTH)
             for line in text.getvalue().splitlines():
@@ -131,7 +131,7 @@ def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
     decision = rehearsal.facts_if_sound(Decision)
     name, last = f"rehearsal {rehearsal.plan.run_id}", rehearsal.changes()[-1]
     if decision is not None and decision.answer is not Answer.ASKED:
-        said = f"the cut-over was {decision.reason}"
+        said = f"the cut-over was {decision.said}"
         after = "" if decision.answer is Answer.REJECTED else ": see the logs of wait_to_stop and take_savepoint"
     elif rehearsal.state is RunState.VERIFIED:
         said, after = f"{name} is green, and the cut-over was not decided", ": see the log of the task decide"

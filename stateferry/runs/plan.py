@@ -497,7 +497,7 @@ class MigrationPlan(PlanModel):
             return
         states = [state for operator in self.operators for state in operator.states]
         if self.keep_expired and all(state.ttl_ms is None for state in states):
-            yield "keep_expired: no state has a ttl_ms, so none can expire: tell the ttl_ms, or leave keep_expired out"
+            yield "keep_expired: no state has a ttl_ms, so none can expire: give the ttl_ms, or leave keep_expired out"
         if self.on_contradiction != "stop" and all(state.flag is None for state in states):
             yield (
                 f"on_contradiction is {self.on_contradiction!r}, but only a flag can contradict a blob: "

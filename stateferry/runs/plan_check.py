@@ -323,7 +323,7 @@ def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Op
         return
     if legacy.ttl and state.ttl_ms is None:
         yield (
-            f"{where} has TTL (its values have timestamps), but the plan has no ttl_ms: give the duration of the job's "
+            f"{where} has TTL (its values have timestamps), but --ttl is missing: give the duration of the job's "
             "StateTtlConfig, which the savepoint doesn't contain"
         )
     yield from _ttl_in_vain(state, legacy, operator)
@@ -349,7 +349,7 @@ def _ttl_in_vain(state: StatePlan, there: KeyedState, operator: Operator) -> Ite
     if not there.ttl and state.ttl_ms is not None:
         yield (
             f"state {there.name} of operator {operator.label} has no TTL (its values have no timestamps), but the "
-            f"plan has a ttl_ms of {format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the "
+            f"run has --ttl {format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the "
             "most common reason why Flink rejects a restore"
         )
 

@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from stateferry.did_you_mean import there_are
 from stateferry.errors import DamagedError, PassingError, PlanError, StateferryError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
@@ -214,9 +215,9 @@ class Run(RunFolder):
             one for one in of_job if one.run_id.startswith(run_id)
         ]
         if len(found) != 1:
-            known = ", ".join(one.run_id for one in of_job) or "none"
+            known = [one.run_id for one in of_job]
             how_many = "no run" if not found else f"{len(found)} runs"
-            raise UsageError(f"job {job} has {how_many} {run_id!r}. There are: {known}")
+            raise UsageError(f"job {job} has {how_many} {run_id!r}. {there_are(run_id, known)}")
         return cls.open(found[0].folder)
 
     def changes(self) -> tuple[StateChange, ...]:

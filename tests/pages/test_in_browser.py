@@ -22,7 +22,7 @@ from stateferry.runs.outage import StopAsked
 from stateferry.runs.publications import Publication, Record
 from stateferry.runs.run_states import RunState, StateChange
 from stateferry.validation.check_result import Check, Outcome
-from tests.pages.views import EVIL, FAILED, NOW, PASSED, bare, report, whole
+from tests.pages.views import EVIL, FAILED, NOW, PASSED, Page, bare, report, whole
 from tests.support.browser import Browser, browser, why_not
 
 pytestmark = [
@@ -152,3 +152,11 @@ def test_an_address_of_a_page_cannot_run_a_script(person: Browser, tmp_path: Pat
     file.write_text(made.replace("</main>", "<script>document.title = 'ran'</script></main>"))
     person.open(file.as_uri())
     assert person.run("return document.title") != "ran"
+
+
+def test_the_history_tells_rows_of_the_state_from_rows_that_the_tables_got() -> None:
+    rows = many(1, rows=956_300, tables_rows=2_800)
+    words = " ".join(Page(str(history_page(a_job(rows=rows), 1, top=None))).words.split())
+    assert "result state rows into the tables took outage" in words
+    assert "7.0 kB 956,300 2,800 30 s" in words
+    assert "Rows written into the tables last 2,800, most 2,800" in words
