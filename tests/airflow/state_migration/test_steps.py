@@ -27,7 +27,7 @@ from state_migration.request import MigrationRequest
 from state_migration.steps import JobAssets, StepOperator
 
 from stateferry.errors import PassingError, UsageError
-from stateferry.runs.facts import RescaleFacts, Returned, SnapshotFacts, StateSize, TablesProblem
+from stateferry.runs.facts import NothingToDo, RescaleFacts, Returned, SnapshotFacts, StateSize, TablesProblem
 from stateferry.runs.publications import Control
 from stateferry.runs.rejecting import reject
 from stateferry.runs.run_states import RunState
@@ -96,6 +96,9 @@ def test_a_steps_facts_are_its_answer(run: Run, submits: Submit) -> None:
     states = {"main/a": StateSize(10, 400), "main/b": StateSize(5, 100)}
     submits("")
     with pytest.raises(AirflowSkipException, match="nothing to do"):
+        execute("snapshot", run)
+    run.keep(NothingToDo("nothing to do: mainState of main is already migrated"))
+    with pytest.raises(AirflowSkipException, match="nothing to do: mainState of main is already migrated"):
         execute("snapshot", run)
     run.keep(SnapshotFacts(states=states, seconds=2.0))
     assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0, "rows": 15, "bytes": 500, "rate": 250}
