@@ -10,6 +10,7 @@ from datetime import datetime
 from airflow.sdk import DAG, TriggerRule
 from state_migration.dag_run import RETRIES
 from state_migration.form import rollback_params
+from state_migration.priorities import MOST_TASKS, ORDER, RETURNS, STOPPED
 from state_migration.rollback_tasks import ApproveRollback, CancelNewJob, PlanRollback, RollBack, StartOldJob
 from state_migration.way_back import ConvertBack
 
@@ -21,15 +22,16 @@ with DAG(
     start_date=datetime(2026, 1, 1),
     max_active_runs=1,
     params=rollback_params(),
-    default_args=RETRIES,
+    max_active_tasks=MOST_TASKS,
+    default_args=RETRIES | ORDER,
     tags=["stateferry"],
 ) as dag:
     unless_refused = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     plan = PlanRollback(task_id="plan")
     approve = ApproveRollback(task_id="approve")
-    cancel_new_job = CancelNewJob(task_id="cancel_new_job", trigger_rule=unless_refused)
-    roll_back = RollBack(task_id="roll_back", trigger_rule=unless_refused)
-    start_old_job = StartOldJob(task_id="start_old_job")
+    cancel_new_job = CancelNewJob(task_id="cancel_new_job", trigger_rule=unless_refused, **STOPPED)
+    roll_back = RollBack(task_id="roll_back", trigger_rule=unless_refused, **STOPPED)
+    start_old_job = StartOldJob(task_id="start_old_job", **RETURNS)
     convert_back = ConvertBack(task_id="convert_back", trigger_rule=unless_refused)
 
     plan >> approve >> cancel_new_job >> roll_back >> start_old_job

@@ -49,7 +49,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     if options.command == "airflow":
         return _airflow(options.arguments)
     server = Server(_settings(_port()))
-    if server.is_running():
+    if _is_there(server):
         return demo.run(server)
     server = Server(_settings(free_port()))
     try:
@@ -62,7 +62,8 @@ def _carry_out(options: argparse.Namespace) -> int:
 
 def _up(port: int) -> int:
     server = Server(_settings(_port()))
-    if not server.is_running():
+    if not _is_there(server):
+        server.stop()
         if not is_free(port):
             raise NotStartedError(f"port {port} is in use: end what listens there, or `make up PORT=...`")
         server = Server(_settings(port))
@@ -81,6 +82,22 @@ def _up(port: int) -> int:
         "trigger the DAG state_migration with its form unchanged to migrate a demo savepoint; `make down` stops Airflow"
     )
     return 0
+
+
+def _is_there(server: Server) -> bool:
+    """Whether Airflow runs; starts what has ended of it, as long as it still listens, or its port is free."""
+    if server.is_running():
+        return True
+    if not server.processes() or not (server.lives("api-server") or is_free(server.settings.port)):
+        return False
+    say("a part of Airflow has ended or doesn't answer: starting it")
+    try:
+        started = server.resume()
+    except NotStartedError as error:
+        say(f"{error}. Starting all of Airflow")
+        return False
+    say(f"started again: {', '.join(started)}")
+    return True
 
 
 def _airflow(arguments: Sequence[str]) -> int:

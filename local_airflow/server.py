@@ -10,15 +10,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from local_airflow.api import Api
 from local_airflow.passwords import write_passwords
-from local_airflow.sessions import Session, members, session_of
+from local_airflow.sessions import Session, idle, members, session_of
 from local_airflow.settings import MARK, Settings
 
 COMPONENTS = {
@@ -28,8 +29,15 @@ COMPONENTS = {
     "triggerer": ["triggerer", "--skip-serve-logs"],
 }
 _FIRST = "api-server"
-_HEALTHY = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+_HEALTH = {
+    "api-server": "metadatabase",
+    "scheduler": "scheduler",
+    "dag-processor": "dag_processor",
+    "triggerer": "triggerer",
+}
 _STOPPED_WITHIN = 20.0
+# A component that is only slow says by then that it works.
+_RECOVERS_WITHIN = 45.0
 
 
 class NotStartedError(Exception):
@@ -61,13 +69,33 @@ class Server:
         write_passwords(self.settings)
         self._migrate_database()
         end = time.monotonic() + seconds
+        self._start(list(COMPONENTS), end)
+
+    def resume(self, seconds: float = 180) -> list[str]:
+        """Starts the components that have ended, or give no sign of life any more, and returns their names.
+
+        What the others do goes on, and so do tasks that a dead scheduler has started: a job may stand still.
+        """
+        dead = [one for one in COMPONENTS if not self.lives(one)]
+        end = time.monotonic() + _RECOVERS_WITHIN
+        # Without the API server nobody knows how the others are.
+        while not dead and self.unhealthy() and time.monotonic() < end:
+            time.sleep(0.5)
+        dead = dead or [one for one in COMPONENTS if one in self.unhealthy()]
+        for component in dead:
+            self._end_leader(component)
+        self._start(dead, time.monotonic() + seconds)
+        return dead
+
+    def _start(self, components: list[str], end: float) -> None:
+        """Starts these components, and waits until all are healthy."""
+        since = time.time()
         # The API server comes first, because a task that is scheduled before it answers loses its first try.
-        self.start_component(_FIRST)
-        self._wait_until(self._answers, [_FIRST], end)
-        for component in COMPONENTS:
-            if component != _FIRST:
-                self.start_component(component)
-        self._wait_until(self.is_running, list(COMPONENTS), end)
+        for component in components:
+            self.start_component(component)
+            if component == _FIRST:
+                self._wait_until(self._answers, [_FIRST], end)
+        self._wait_until(lambda: not self.unhealthy(components, since), list(COMPONENTS), end)
 
     def start_component(self, component: str) -> int:
         """Starts a component and returns its process id."""
@@ -83,26 +111,42 @@ class Server:
             )
         session = session_of(process.pid)
         assert session is not None, "it isn't waited for yet"
-        self._session_file(component).write_text(str(session))
+        # Tasks that an earlier one has started may be at work.
+        earlier = [one for one in self._sessions(component) if members([one])]
+        self._session_file(component).write_text("\n".join(map(str, [session, *earlier])))
         _started.append(process)
         return process.pid
 
     def pid(self, component: str) -> int:
         """The process id of a component."""
-        return Session.parse(self._session_file(component).read_text()).leader
+        return self._sessions(component)[0].leader
+
+    def lives(self, component: str) -> bool:
+        """Whether the component's own process is there; Airflow calls one healthy for half a minute after its end."""
+        _reap()
+        return any(session_of(one.leader) == one for one in self._sessions(component)[:1])
 
     def processes(self) -> list[int]:
         """All processes of this server, including those that its tasks have started."""
-        files = [self._session_file(component) for component in COMPONENTS]
-        sessions = [Session.parse(file.read_text()) for file in files if file.exists()]
+        sessions = [one for component in COMPONENTS for one in self._sessions(component)]
         return members(sessions, f"{MARK}={self.settings.home}")
 
     def is_running(self) -> bool:
-        """Whether all components are healthy."""
+        """Whether all components are there and healthy."""
+        return all(self.lives(one) for one in COMPONENTS) and not self.unhealthy()
+
+    def unhealthy(self, started: Collection[str] = (), since: float = 0) -> list[str]:
+        """The components that aren't healthy; those that were started must have said since then that they are."""
         try:
-            return bool(self.processes()) and all(_is_healthy(self.api.health(), part) for part in _HEALTHY)
+            health = self.api.health()
         except OSError:
-            return False
+            return [_FIRST]
+        parts = {one: (health.get(part) or {}) for one, part in _HEALTH.items()}
+        return [
+            one
+            for one, part in parts.items()
+            if part.get("status") != "healthy" or (one in started and _last_sign(part) < since)
+        ]
 
     def stop(self) -> None:
         """Asks all processes to end, and kills those that don't."""
@@ -127,7 +171,7 @@ class Server:
     def _wait_until(self, is_so: Callable[[], bool], components: list[str], end: float) -> None:
         while not is_so():
             _reap()
-            dead = [one for one in components if not Path(f"/proc/{self.pid(one)}").exists()]
+            dead = [one for one in components if not self.lives(one)]
             if dead or time.monotonic() > end:
                 logs = ", ".join(str(self.log_of(one)) for one in dead or components)
                 self.stop()
@@ -143,6 +187,21 @@ class Server:
     @property
     def _airflow(self) -> str:
         return str(self.settings.airflow / "bin" / "airflow")
+
+    def _end_leader(self, component: str) -> None:
+        """Ends the component's own process, and those that wait in vain for its orders; those of tasks go on."""
+        for session in self._sessions(component):
+            if session_of(session.leader) == session:
+                os.kill(session.leader, signal.SIGKILL)
+                _wait_until_gone(session)
+            for pid in idle(session):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _sessions(self, component: str) -> list[Session]:
+        """The session of the component, then those of earlier ones, whose tasks may be at work."""
+        file = self._session_file(component)
+        return [Session.parse(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def _session_file(self, component: str) -> Path:
         return self.settings.home / f"{component}.session"
@@ -167,5 +226,13 @@ def _reap() -> None:
     _started[:] = [process for process in _started if process.poll() is None]
 
 
-def _is_healthy(health: dict[str, Any], part: str) -> bool:
-    return (health.get(part) or {}).get("status") == "healthy"
+def _wait_until_gone(session: Session) -> None:
+    while session_of(session.leader) == session:
+        _reap()
+        time.sleep(0.05)
+
+
+def _last_sign(part: dict[str, Any]) -> float:
+    """When the component last said that it works, in seconds; now, if it doesn't say so."""
+    said = [value for name, value in part.items() if name.startswith("latest_")]
+    return datetime.fromisoformat(said[0]).timestamp() if said and said[0] else time.time()

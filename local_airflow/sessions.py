@@ -53,14 +53,24 @@ def session_of(leader: int) -> Session | None:
     return None if process is None else Session(leader, process.started, _boot())
 
 
-def members(sessions: Collection[Session], mark: str) -> list[int]:
+def members(sessions: Collection[Session], mark: str | None = None) -> list[int]:
     """Processes in these sessions, those with the mark in their environment, and all descendants of both."""
     processes = list(_processes())
     there = {session.leader for session in sessions if session.is_this_one(processes)}
-    found = {one.id for one in processes if one.session in there or _has_mark(one.id, mark.encode())}
+    found = {one.id for one in processes if one.session in there or (mark and _has_mark(one.id, mark.encode()))}
     while more := {one.id for one in processes if one.parent in found} - found:
         found |= more
     return sorted(found)
+
+
+def idle(session: Session) -> list[int]:
+    """What a leader that has ended has left without work: processes that have started none, and no other has."""
+    processes = list(_processes())
+    if not session.is_this_one(processes):
+        return []
+    there = {one.id for one in processes if one.session == session.leader}
+    parents = {one.parent for one in processes}
+    return [one.id for one in processes if one.id in there - parents and one.parent not in there]
 
 
 def _processes() -> Iterator[_Process]:

@@ -102,6 +102,9 @@ class Settings:
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
             # Else the end of each task is noticed up to a second later.
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+            # What a scheduler that was killed had started begins again after so long, not after five minutes.
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
             # Each task reads its DAG anew. On a busy machine that takes longer than Airflow's 30 seconds.
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",
             "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "150",

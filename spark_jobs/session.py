@@ -280,4 +280,5 @@ def _local(cores: int | str) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # The executor inside the driver must listen on loopback too, and reads only this variable.
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    return {"spark.master": f"local[{cores}]"}
+    # Without a secret, which Spark makes up, whoever may connect to its ports on loopback could read what it handles.
+    return {"spark.master": f"local[{cores}]", "spark.authenticate": "true"}

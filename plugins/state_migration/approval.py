@@ -16,7 +16,7 @@ from state_migration.foreseen import refusal
 from state_migration.notices import tell
 from state_migration.request_parts import APPROVAL_IS_OFF, Approval
 from state_migration.summary import report_summary
-from stateferry.durations import now_ms, parse_duration
+from stateferry.durations import now_ms, parse_duration, rough_duration
 from stateferry.printable import printable
 from stateferry.runs.decision import Decision
 from stateferry.runs.publications import Control
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _APPROVE, _REJECT = "Approve", "Reject"
 # The least time for another person, if the first answer came late.
 _ASK_AGAIN_MS = 60_000
+# People are reminded when a quarter of the time is left, but at most an hour; not if that is less than a minute.
+_SHARE_LEFT, _MOST_LEFT_MS, _LEAST_LEFT_MS = 4, 3_600_000, 60_000
 
 
 class AskForApproval(BaseOperator):
@@ -49,15 +51,28 @@ class AskForApproval(BaseOperator):
         upsert_hitl_detail(context["ti"].id, [_APPROVE, _REJECT], subject, body, params={}, assigned_users=users)
         by = f", by {', '.join(who)}" if who else ""
         self.log.info("waiting for an answer%s, at most %s: %s", by, how.approval_timeout, subject)
-        tell(
-            context, "waiting", job, f"{_sentence(subject)} An answer is waited for, at most {how.approval_timeout}{by}"
-        )
+        asked = subject if subject.endswith("?") else f"{subject}."
+        tell(context, "waiting", job, f"{asked} An answer is waited for, at most {how.approval_timeout}{by}")
         self._wait(parse_duration(how.approval_timeout))
 
-    def _wait(self, milliseconds: int) -> NoReturn:
-        timeout = timedelta(milliseconds=milliseconds)
+    def _wait(self, milliseconds: int, *, remind: bool = True) -> NoReturn:
+        """Waits for so long; unless people were reminded, Airflow says in between that there is no answer yet."""
+        left = min(milliseconds // _SHARE_LEFT, _MOST_LEFT_MS)
+        timeout = timedelta(milliseconds=milliseconds - (left if remind and left >= _LEAST_LEFT_MS else 0))
         kwargs = {"answer_by": now_ms() + milliseconds}
         raise TaskAwaitingInput(method_name="execute_complete", kwargs=kwargs, timeout=timeout)
+
+    def _remind(self, context: Context, left: int) -> NoReturn:
+        """Says that the time is nearly over. An answer that comes meanwhile is taken when the task waits again."""
+        how = self.how(context)
+        by = f" by {', '.join(how.asked())}" if how.asked() else ""
+        text = (
+            f"{self.subject(context)} There is still no answer{by}. Without one in {rough_duration(left)}, the run "
+            "ends as rejected"
+        )
+        self.log.warning("%s", printable(text))
+        tell(context, "reminder", self.job(context), text)
+        self._wait(left, remind=False)
 
     def _ask_again(self, context: Context, who: str, answer_by: int | None) -> NoReturn:
         """Removes the answer. Airflow keeps the question as it was, so the log and a notice say why."""
@@ -73,6 +88,8 @@ class AskForApproval(BaseOperator):
     def execute_complete(self, context: Context, event: dict[str, Any], answer_by: int | None = None) -> Any:
         """Called with the answer, or with an error if there is none in time."""
         if event.get("error_type") == "timeout":
+            if answer_by is not None and (left := answer_by - now_ms()) > 0:
+                self._remind(context, left)
             self._end(context, "no answer came in time")
         if "error" in event:
             raise RuntimeError(f"Airflow could not get the answer: {event['error']}")
@@ -90,6 +107,10 @@ class AskForApproval(BaseOperator):
     def job(self, context: Context) -> str:
         """The job's name."""
         raise NotImplementedError
+
+    def subject(self, context: Context) -> str:
+        """What is asked, in short."""
+        return f"Cut over job {printable(self.job(context))}?"
 
     def approved(self, context: Context, who: str) -> None:
         """Called after an approval; subclasses record it here."""
@@ -135,10 +156,6 @@ class ApproveRun(AskForApproval):
         run = run_of(context)
         with fail_if_refused(), Control(run.plan.catalog_uri) as control:
             reject(run, control, reason)
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith(("?", ".")) else f"{text}."
 
 
 def _approve(run: Run, reason: str) -> None:

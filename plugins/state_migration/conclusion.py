@@ -15,7 +15,7 @@ from state_migration.notices import tell
 from state_migration.page_links import NOTE
 from state_migration.request import MigrationRequest
 from state_migration.shared_application_task import dismiss
-from state_migration.task_names import CHECK
+from state_migration.task_names import CHECK, task_of_run
 from state_migration.when_to_stop import NOT_STOPPED
 from stateferry.errors import PassingError, StateferryError
 from stateferry.pages.outcome import outcome_line
@@ -24,6 +24,7 @@ from stateferry.printable import printable
 from stateferry.runs.decision import Answer, Decision
 from stateferry.runs.estimates import Prediction, estimate_text
 from stateferry.runs.facts import JobStarted, Returned, SavepointTaken, Step, TablesProblem
+from stateferry.runs.outage import OutageExceeded
 from stateferry.runs.prediction import outage_of, part_times, predicted
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
@@ -71,8 +72,11 @@ class Conclude(BaseOperator):
         context["ti"].xcom_push(key=NOTE, value=outcome_line(RunView.of(run)))
         self._show_report(run)
         last = run.changes()[-1]
-        if run.state is RunState.PLANNED and task_state(context, Step.SNAPSHOT.value) == "skipped":
-            skip(self.log, "the run had nothing to do: see the log of the task snapshot")
+        snapshot = task_of_run(run.plan.rehearse, Step.SNAPSHOT.value)
+        if run.state is RunState.PLANNED and task_state(context, snapshot) == "skipped":
+            why = f"the run had nothing to do: see the log of the task {snapshot}"
+            tell(context, "nothing", run.plan.job, f"{outcome_line(RunView.of(run))}: {why}")
+            skip(self.log, why)
         times, outage = part_times(run), outage_of(run)
         self.log.info("%s", time_line(times))
         foreseen = predicted(run)
@@ -84,6 +88,7 @@ class Conclude(BaseOperator):
             raise refusal(printable(problem))
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
+        tell(context, "done", run.plan.job, outcome_line(RunView.of(run)))
         said: dict[str, Any] = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
         said |= {} if outage is None else {"outage": outage}
         return {**said, "times": {time.part: {"seconds": time.seconds, "predicted": time.predicted} for time in times}}
@@ -121,7 +126,8 @@ def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
     folder = planned.get(REHEARSAL)
     rehearsal = None if folder is None else Run.if_there(Location.of(folder))
     if rehearsal is None:
-        return f"this DAG run has no run, because no savepoint was taken{_why(context, SavepointTaken.name)}"
+        task = task_of_run(folder is not None, SavepointTaken.name)
+        return f"this DAG run has no run, because no savepoint was taken{_why(context, task)}"
     decision = rehearsal.facts_if_sound(Decision)
     name, last = f"rehearsal {rehearsal.plan.run_id}", rehearsal.changes()[-1]
     if decision is not None and decision.answer is not Answer.ASKED:
@@ -155,7 +161,9 @@ def _problem(run: Run, request: MigrationRequest) -> str:
     back = f". The old job was started again from {returned.savepoint}" if returned else ""
     wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
     if run.state is not wanted:
-        reason = f": {last.reason}" if last.reason else ""
+        exceeded = run.facts(OutageExceeded)
+        why = last.reason or (exceeded.reason if exceeded else "")
+        reason = f": {why}" if why else ""
         return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
     if request.start_job and run.facts(JobStarted) is None:
         return (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
 from airflow.sdk.timezone import utcnow
 
 from state_migration.foreseen import foreseen, refusal
@@ -23,7 +23,7 @@ from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
 _LOOK_AGAIN = timedelta(seconds=20)
 _log = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ OF_EARLIER_VERSION = "an earlier version has planned this DAG run, without this 
 """Why a task is skipped that came with an update, in the middle of the DAG run."""
 REFUSED = "refused"
 """An XCom of the tasks before there is a run: why there is none."""
+LEFT_OUT = "left_out"
+"""An XCom of a task that has skipped others: each with the reason."""
 
 
 def planned_by(context: Context) -> dict[str, Any] | None:
@@ -69,9 +71,14 @@ def rehearsal_of(context: Context) -> Run:
 
 def task_state(context: Context, task: str) -> str | None:
     """The state of a task of the DAG run, "None" if it hasn't one yet; None if the DAG run doesn't have the task."""
+    return task_states(context, [task]).get(task)
+
+
+def task_states(context: Context, tasks: Iterable[str]) -> dict[str, str]:
+    """The states of those of the tasks that the DAG run has, "None" for a task that hasn't one yet."""
     ti = context["ti"]
-    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task], run_ids=[ti.run_id])
-    return next((str(states[task]) for states in by_run.values() if task in states), None)
+    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(tasks), run_ids=[ti.run_id])
+    return {task: str(state) for states in by_run.values() for task, state in states.items()}
 
 
 def began(context: Context) -> Began:
@@ -85,6 +92,19 @@ def skip(log: Any, reason: str) -> NoReturn:
     """Skips the task and logs the reason, which Airflow doesn't show by itself."""
     log.info("skipped: %s", printable(reason))
     raise AirflowSkipException(printable(reason))
+
+
+def leave_out(task: BaseOperator, context: Context, tasks: Mapping[str, str]) -> None:
+    """Skips those of the tasks that come later, and says why; each task has the reason as its note in the end.
+
+    They are skipped at once, because a task that starts only to skip itself takes seconds.
+    """
+    downstream = task.get_flat_relative_ids(upstream=False)
+    if here := {name: why for name, why in tasks.items() if name in downstream}:
+        for reason in dict.fromkeys(here.values()):
+            _log.info("skipped: %s: %s", ", ".join(name for name, why in here.items() if why == reason), reason)
+        context["ti"].xcom_push(key=LEFT_OUT, value=here)
+        raise DownstreamTasksSkipped(tasks=list(here))  # type: ignore[no-untyped-call]
 
 
 def check_not_returned(run: Run) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import DownstreamTasksSkipped
-
 from state_migration.approval import AskForApproval
-from state_migration.dag_run import REHEARSAL_AGAIN, fail_if_refused, rehearsal_of, request_of
+from state_migration.dag_run import REHEARSAL_AGAIN, fail_if_refused, leave_out, rehearsal_of, request_of
 from state_migration.decision_summary import decision_summary, subject_of
 from state_migration.request_parts import APPROVAL_IS_OFF, Approval
 from state_migration.task_names import of_group
 from state_migration.when_to_stop import (
     NOT_STOPPED,
     approved_decision,
+    check_outage_fits,
     check_window_fits,
     rehearsal_must_be_made_again,
     wait_until_the_job_may_stop,
@@ -57,6 +56,7 @@ class Decide(AskWhileTheJobRuns):
             foreseen = predicted_after(rehearsal)
             rehearsal.keep(Decision(rehearsal.plan.run_id, may_differ=request.tolerance, foreseen=foreseen))
         check_window_fits(request, foreseen)
+        check_outage_fits(request, foreseen)
         if not request.approval:
             return _approve(rehearsal, APPROVAL_IS_OFF)
         with fail_if_refused():
@@ -93,6 +93,9 @@ class WaitToStop(AskWhileTheJobRuns):
         super().execute_complete(context, event, answer_by)
         return self._wait_for_window(context)
 
+    def subject(self, context: Context) -> str:
+        return f"Stop job {printable(self.job(context))} now?"
+
     def approved(self, context: Context, who: str) -> None:
         rehearsal_of(context).keep(Sign(who, now_ms()))
 
@@ -100,9 +103,8 @@ class WaitToStop(AskWhileTheJobRuns):
         """Returns when the job may be stopped, or when the rehearsal must be made again before that."""
         if not rehearsal_must_be_made_again(context, self.log):
             wait_until_the_job_may_stop(context, self.log)
-            downstream = self.get_flat_relative_ids(upstream=False)
-            if left_out := [task for task in of_group(REHEARSAL_AGAIN) if task in downstream]:
-                raise DownstreamTasksSkipped(tasks=left_out)  # type: ignore[no-untyped-call]
+            why = "the rehearsal that was approved isn't too old"
+            leave_out(self, context, dict.fromkeys(of_group(REHEARSAL_AGAIN), why))
 
 
 def _approve(rehearsal: Run, reason: str) -> dict[str, Any]:

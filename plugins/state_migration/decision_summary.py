@@ -16,7 +16,7 @@ from stateferry.durations import moment
 from stateferry.printable import printable
 from stateferry.quantities import percent
 from stateferry.runs.differences import differences
-from stateferry.runs.estimates import OUTAGE, Prediction, basis_text, estimate_text
+from stateferry.runs.estimates import OUTAGE, Prediction, basis_text, estimate_text, forecast_text
 from stateferry.runs.prediction import conversion_seconds, earlier_rehearsals
 from stateferry.runs.report import Report
 from stateferry.runs.runs import Run
@@ -30,7 +30,7 @@ def subject_of(rehearsal: Run, foreseen: Prediction) -> str:
     job = printable(rehearsal.plan.job)
     if foreseen.outage is None:
         return f"Cut over job {job}? How long it will stand still isn't known"
-    return f"Cut over job {job}? Ready: it will stand still for about {foreseen.outage.seconds:.0f} s"
+    return f"Cut over job {job}? Ready: it will stand still for about {forecast_text(foreseen.outage)}"
 
 
 def decision_summary(request: MigrationRequest, rehearsal: Run, foreseen: Prediction) -> str:
@@ -116,6 +116,11 @@ def _after_yes(request: MigrationRequest, rehearsal: Run) -> Iterator[str]:
         f"expired) or in its layout: {_way_back(request)}"
     )
     yield f"- {start_text(request)}"
+    if request.outage_limit is not None:
+        yield (
+            f"- if the new job has completed no checkpoint within {request.outage_limit} after the request to stop: "
+            f"{_way_back(request)}"
+        )
     yield f"- a rehearsal older than {request.rehearsal_max_age} counts no more; then the job isn't stopped"
     yield ""
     yield "Reject: the job runs on, and nothing has changed."

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from flink_provider.errors import FlinkError, FlinkTimeoutError
 from flink_provider.hook import FlinkHook
-from flink_provider.jobs import JarRun
+from flink_provider.jobs import TERMINAL, JarRun
 from flink_provider.links import FlinkJobLink
 from flink_provider.savepoints import Savepoint, SavepointOrder, find
-from flink_provider.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask, task_key
+from flink_provider.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, task_key
 
 from state_migration.dag_run import (
     FOLDER,
@@ -26,11 +26,14 @@ from state_migration.dag_run import (
     request_of,
     run_of,
     skip,
+    wait_for_lease,
 )
 from state_migration.decided import begin_as_decided
 from state_migration.foreseen import refusal
+from state_migration.hold_slot import wait_for_slots
+from state_migration.outage_task import end_if_exceeded, ends_by
 from state_migration.plan_task import occasion_of
-from state_migration.planning import Occasion, plan_for, planned
+from state_migration.planning import Occasion, default_catalog, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import Program
 from state_migration.shared_application_task import wait_until_ready
@@ -38,6 +41,8 @@ from state_migration.sources import check_operators, completed_at, home_folder, 
 from state_migration.when_to_stop import approved_decision, wait_until_the_job_may_stop
 from stateferry.durations import now_ms, parse_duration
 from stateferry.runs.facts import Began, JobStarted, NewJob, SavepointTaken
+from stateferry.runs.outage import StopAsked, record_start
+from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run
 from stateferry.runs.timers import are_in_native_savepoints
 
@@ -89,7 +94,7 @@ class TakeSavepoint(TaskWithFlink):
         if self.rehearsal is not None and (planned_by(context) or {}).get(self.rehearsal) is None:
             skip(self.log, OF_EARLIER_VERSION)
         request, occasion = request_of(context), occasion_of(context)
-        if self.rehearsal is not None:
+        if self.rehearsal is not None and not request.rehearses:
             request, occasion = request.rehearsal(), occasion.rehearsal(self.rehearsal)
         if self.rehearsal == REHEARSAL_AGAIN and not request.takes_savepoint:
             return self._of_checkpoint(context, request, occasion)
@@ -106,12 +111,17 @@ class TakeSavepoint(TaskWithFlink):
         if request.stops_job:
             decision = approved_decision(rehearsal_of(context))
             if flink.hook.run(lambda rest: find(rest, order)) is None:
+                _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
+                wait_for_slots(context, self.log)
                 wait_until_ready(context, FOLDER, self.log)
                 wait_until_the_job_may_stop(context, self.log)
         else:
             # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
             wait_until_ready(context, self.rehearsal or FOLDER, self.log)
         requested_at = _first_asked(context)
+        if request.stops_job:
+            limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
+            rehearsal_of(context).keep(StopAsked(requested_at, limit, request.has("old_jar")))
         asked_at = now_ms()
         savepoint = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
         ended_at = now_ms()
@@ -140,6 +150,8 @@ class TakeSavepoint(TaskWithFlink):
             run.keep(taken)
             if decision is not None:
                 begin_as_decided(run, decision)
+        if request.stops_job:
+            end_if_exceeded(context, request, run, self.log)
         return taken.to_json()
 
     def _checkpoint_interval(self, flink: FlinkTask, savepoint: Savepoint) -> int | None:
@@ -157,6 +169,14 @@ def stop_order(flink: FlinkTask, request: MigrationRequest) -> SavepointOrder:
     key = (dag_id, SavepointTaken.name, "-1", run_id)
     tries = 1 + _MOST_RETRIES
     return SavepointOrder(key, str(request.flink_job), str(request.savepoint_directory), stop=True, tries=tries)
+
+
+def _wait_for_lease(job: str, run_id: str) -> None:
+    """Waits, while the job runs, until no other run works on it: the steps of a stopped job would wait for that run."""
+    with fail_if_refused(), Control(default_catalog()) as control:
+        reason = control.why_not_free(job, run_id)
+    if reason:
+        wait_for_lease(reason)
 
 
 def _first_asked(context: Context) -> int:
@@ -187,16 +207,34 @@ class StartJob(TaskWithFlink):
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
         # Recorded before the start: a job that isn't up in time may still run, and a rollback must know it.
         program = (request.jar, request.entry_class, request.program_args, request.job_parallelism)
-        run.keep(NewJob(flink.job_id, *program))
+        timeout, by = parse_duration(request.start_timeout) / 1000, ends_by(request, run)
+        if by is not None:
+            timeout = min(timeout, max((by - now_ms()) / 1000, 0))
+            # If an earlier try has started the job, it may have completed a checkpoint meanwhile.
+            if timeout == 0 and flink.hook.job_state(flink.job_id) is None:
+                end_if_exceeded(context, request, run, self.log)
+        with fail_if_refused():
+            record_start(run, NewJob(flink.job_id, *program))
         jar_run = jar_run_of(flink, request.new_program(), run.plan.target)
         goal = replace(UP_WITH_CHECKPOINT, max_failures=_FAILURES)
-        timeout = parse_duration(request.start_timeout) / 1000
         try:
             started = flink.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
         except FlinkTimeoutError as error:
+            end_if_exceeded(context, request, run, self.log)
             raise refusal(str(error)) from None
         run.keep(JobStarted.of_json(started | {"ended_at": now_ms()}, "the answer of Flink"))
         return started
+
+
+def start_old_program(flink: FlinkTask, jar_run: JarRun, log: Any) -> dict[str, Any]:
+    """Starts the old job, and waits until it has completed a checkpoint, if it takes any: only then it surely runs."""
+    started = flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+    if started["state"] in TERMINAL or flink.hook.checkpoint_interval(jar_run.job_id) is None:
+        log.info("job %s takes no checkpoints by itself, so none is waited for", jar_run.job_id)
+        return started
+    log.info("job %s is %s: its first checkpoint is waited for", jar_run.job_id, started["state"])
+    flink.wait_for(jar_run.job_id, UP_WITH_CHECKPOINT, timeout=HOUR, poll_interval=POLL_SECONDS)
+    return started
 
 
 def jar_run_of(flink: FlinkTask, program: Program, savepoint: str) -> JarRun:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import Variable
@@ -31,9 +32,11 @@ VARIABLE, FILE_VARIABLE = "state_migration", "STATEFERRY_JOBS_FILE"
 DAG_ID = "state_migration"
 NIGHTLY = "0 0 * * *"
 
-Event = Literal["waiting", "rejected", "red", "returned"]
-EVENTS: tuple[Event, ...] = ("waiting", "rejected", "red", "returned")
+Event = Literal["waiting", "reminder", "rejected", "red", "returned", "missed", "nothing", "done"]
+# Those that a notice is told of unless it names its own: a success needs nobody.
+EVENTS: tuple[Event, ...] = ("waiting", "reminder", "rejected", "red", "returned", "missed", "nothing")
 
+_T = TypeVar("_T")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _CLASS = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 
@@ -120,9 +123,9 @@ class Configuration:
         """The configured job that is migrated under this name."""
         return next((one for one in self.jobs if one.job == job), None)
 
-    def notices_of(self, dag_id: str) -> tuple[Notice, ...]:
-        """Who is told of events of this DAG."""
-        one = self.of_dag(dag_id)
+    def notices_of(self, dag_id: str, job: str) -> tuple[Notice, ...]:
+        """Who is told of events of this DAG, and of this job in a DAG that isn't its own."""
+        one = self.of_dag(dag_id) or self.of_job(job)
         return (*self.notices, *(one.notices if one is not None else ()))
 
 
@@ -173,10 +176,9 @@ class _Reading:
 
     def single(self, values: Mapping[str, object]) -> Iterator[ConfiguredJob]:
         """The job of a configuration that is a single request."""
-        try:
-            yield ConfiguredJob("", self.origin, values, _to_schedule(values, self.origin))
-        except PlanError as error:
-            self.problems += str(error).splitlines()
+        request = self._right(lambda: _to_schedule(values, self.origin))
+        if request is not None:
+            yield ConfiguredJob("", self.origin, values, request)
 
     def jobs(self, values: Mapping[str, object]) -> Iterator[ConfiguredJob]:
         """The jobs that are right."""
@@ -188,10 +190,8 @@ class _Reading:
             return
         names: dict[str, str] = {}
         for name, entry in entries.items():
-            try:
-                one = self._job(name, entry)
-            except PlanError as error:
-                self.problems += str(error).splitlines()
+            one = self._job(name, entry)
+            if one is None:
                 continue
             if one.job in names:
                 self._tell(
@@ -202,25 +202,41 @@ class _Reading:
             names[one.job] = name
             yield one
 
-    def _job(self, name: str, values: object) -> ConfiguredJob:
-        place = f"{self.origin}: jobs.{name}"
+    def _job(self, name: str, values: object) -> ConfiguredJob | None:
+        """The job; None if something is wrong with it, all of which is told."""
+        place, before = f"jobs.{name}", len(self.problems)
         if not _NAME.fullmatch(name):
-            raise PlanError(
+            self._tell(
                 f"{place}: expected a name of letters, digits, '_', '-' and '.': it becomes part of the DAG's id"
             )
         if not isinstance(values, dict):
-            raise PlanError(f"{place}: expected an object with request, schedule and so on, found {values!r}")
-        entry = checked(_Entry, values, place)
-        wanted: dict[str, object] = {"job": name, **entry.request}
-        origin = f"{place}.request"
-        request = _to_schedule(wanted, origin)
-        cuts_over = entry.by_schedule == "cut over"
-        if cuts_over and request.rehearses:
-            raise PlanError(f"{place}: by_schedule: 'cut over', but the mode of the request is 'rehearse': change one")
-        notices = tuple(self.notices(entry.notify, f"jobs.{name}.notify"))
+            self._tell(f"{place}: expected an object with request, schedule and so on, found {values!r}")
+            return None
+        entry = self._right(lambda: checked(_Entry, values, f"{self.origin}: {place}"))
+        # Each part is looked at, even if another one is wrong.
+        given, notify = values.get("request"), values.get("notify", [])
+        wanted: dict[str, object] = {"job": name, **given} if isinstance(given, dict) else {}
+        origin = f"{self.origin}: {place}.request"
+        request = self._right(lambda: _to_schedule(wanted, origin)) if wanted else None
+        cuts_over = values.get("by_schedule") == "cut over"
+        if cuts_over and request is not None and request.rehearses:
+            self._tell(f"{place}: by_schedule: 'cut over', but the mode of the request is 'rehearse': change one")
+        is_wrong = len(self.problems) > before
+        # A wrong notice leaves its job.
+        notices = tuple(self.notices(notify, f"{place}.notify")) if isinstance(notify, list) else ()
+        if is_wrong or entry is None or request is None:
+            return None
         return ConfiguredJob(
             name, origin, wanted, request, entry.schedule, entry.timezone, entry.pool, cuts_over, notices
         )
+
+    def _right(self, read: Callable[[], _T]) -> _T | None:
+        """What is read; None if it is wrong, which is told."""
+        try:
+            return read()
+        except PlanError as error:
+            self.problems += str(error).splitlines()
+            return None
 
     def notices(self, values: object, place: str) -> Iterator[Notice]:
         """The notices that are right."""
@@ -232,10 +248,9 @@ class _Reading:
             if not isinstance(one, dict):
                 self._tell(f"{where}: expected an object with notifier, arguments and events, found {one!r}")
                 continue
-            try:
-                yield checked(Notice, one, f"{self.origin}: {where}")
-            except PlanError as error:
-                self.problems += str(error).splitlines()
+            notice = self._right(partial(checked, Notice, one, f"{self.origin}: {where}"))
+            if notice is not None:
+                yield notice
 
     def _tell(self, problem: str) -> None:
         self.problems.append(f"{self.origin}: {problem}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, TaskGroup, TriggerRule, chain
@@ -14,16 +15,20 @@ from state_migration.dag_run import PLAN_TASK, REHEARSAL, REHEARSAL_AGAIN, RETRI
 from state_migration.decide_task import Decide, WaitToStop
 from state_migration.flink_tasks import StartJob, TakeSavepoint
 from state_migration.form import migration_params
+from state_migration.hold_slot import HoldSlot
 from state_migration.jobs import DAG_ID, ConfiguredJob, configuration
+from state_migration.outage_task import WatchOutage
 from state_migration.page_links import RunPageLink
 from state_migration.plan_task import PlanOperator
+from state_migration.priorities import BEFORE_STOP, HELD, MOST_TASKS, ORDER, RETURNS, STOPPED, WATCHES
 from state_migration.return_task import ReturnToOldJob
 from state_migration.shared_application_task import ShareApplication
 from state_migration.steps import JobAssets, StepOperator
 from state_migration.task_docs import DAG_DOC, TASK_DOCS
-from state_migration.task_names import APPROVE, CHECK, DECIDE, WAIT_TO_STOP
+from state_migration.task_names import APPROVE, CHECK, DECIDE, OUTAGE, RETURN, WAIT_TO_STOP, WATCH_OUTAGE
 from stateferry.runs.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
 
+_UNLESS_FAILED = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 _TITLE = "Migrate the state of a Flink job into a new savepoint, which is validated before it is published"
 
 
@@ -53,7 +58,8 @@ def _dag(job: ConfiguredJob | None) -> DAG:
         catchup=False,
         max_active_runs=1,
         params=migration_params(job.request if job is not None and is_of_one else None),
-        default_args=RETRIES,
+        max_active_tasks=MOST_TASKS,
+        default_args=RETRIES | ORDER,
         tags=["stateferry"],
     ) as dag:
         _tasks(assets, pool)
@@ -66,52 +72,90 @@ def _dag(job: ConfiguredJob | None) -> DAG:
 
 
 def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
-    """The tasks in their order.
+    """The tasks in their order; `plan` skips what a run doesn't need.
 
     A cut-over that stops the job is decided on a rehearsal, while the job runs; from `take_savepoint` on nobody is
-    asked. Any other cut-over is approved when it is validated. `plan` skips what a run doesn't need.
+    asked. Any other cut-over is approved when it is validated. A night has the tasks of the rehearsal alone.
     """
-    unless_skipped = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     plan = PlanOperator(task_id=PLAN_TASK)
-    rehearsal, of_rehearsal = _rehearsal(REHEARSAL, assets, pool)
-    again, of_another = _rehearsal(REHEARSAL_AGAIN, assets, pool)
-    decide, wait_to_stop = Decide(task_id=DECIDE), WaitToStop(task_id=WAIT_TO_STOP)
-    take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, trigger_rule=unless_skipped)
-    application = ShareApplication(trigger_rule=unless_skipped)
-    snapshot = StepOperator.of(Step.SNAPSHOT, assets, trigger_rule=unless_skipped, **pool)
-    migrate = StepOperator.of(Step.MIGRATE, assets, **pool)
-    rescale = StepOperator.of(Step.RESCALE, assets, trigger_rule=unless_skipped, **pool)
-    validate = StepOperator.of(Step.VALIDATE, assets, **pool)
-    approve = ApproveRun(task_id=APPROVE)
-    cut_over = StepOperator.of(Step.CUT_OVER, assets, trigger_rule=unless_skipped, **pool)
-    start_job = StartJob(task_id=JobStarted.name)
-    tables = StepOperator.of(Step.TABLES, assets, trigger_rule=unless_skipped, **pool)
-    return_to_old_job = ReturnToOldJob(task_id="return_to_old_job", trigger_rule=TriggerRule.ONE_FAILED)
     check = CheckSavepoint(task_id=CHECK, **pool)
+    rehearsal, of_rehearsal = _rehearsal(REHEARSAL, assets, pool)
+    decide, wait_to_stop = Decide(task_id=DECIDE), WaitToStop(task_id=WAIT_TO_STOP)
+    again, of_another = _rehearsal(REHEARSAL_AGAIN, assets, pool)
+    outage = _outage(assets)
+    tables = StepOperator.of(Step.TABLES, assets, trigger_rule=_UNLESS_FAILED, **pool)
     conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)
 
-    chain(plan, *rehearsal, decide, wait_to_stop, *again, take_savepoint)
+    chain(plan, *rehearsal, decide, wait_to_stop, *again, outage.take_savepoint)
     # Spark starts while Flink takes the savepoint.
     plan >> of_rehearsal
     wait_to_stop >> of_another
-    [plan, wait_to_stop, again[-1]] >> application
-    chain(take_savepoint, snapshot, migrate, rescale, validate, approve, cut_over, start_job, tables)
+    [plan, wait_to_stop, again[-1]] >> outage.application
+    [plan, wait_to_stop, again[-1]] >> outage.hold_slot
     # A checkpoint needs no savepoint, and a rehearsal that isn't too old isn't made again.
     plan >> rehearsal[1]
-    wait_to_stop >> take_savepoint
-    plan >> take_savepoint
+    wait_to_stop >> outage.take_savepoint
+    plan >> outage.take_savepoint
+    plan >> outage.snapshot
+    [outage.cut_over, outage.start_job] >> tables
     plan >> check >> conclude
-    plan >> snapshot >> rescale
-    validate >> cut_over >> tables
-    [take_savepoint, start_job] >> return_to_old_job
     # Whatever `plan` skips, one of these is the last task at work.
-    [validate, cut_over, start_job, tables, return_to_old_job] >> conclude
+    [rehearsal[-1], outage.validate, outage.cut_over, outage.start_job, outage.return_to_old_job, tables] >> conclude
 
 
 def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> tuple[list[BaseOperator], ShareApplication]:
-    """The tasks of a rehearsal while the job runs, and its application."""
-    with TaskGroup(which, tooltip="A rehearsal while the job runs, on which the cut-over is decided"):
-        rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+    """The tasks of a rehearsal, in which the job runs on, and its application."""
+    said = "A rehearsal, while the job runs: of a night, or the one on which a cut-over is decided"
+    if which == REHEARSAL_AGAIN:
+        said = "The rehearsal once more, if the first one is too old when the job may be stopped"
+    with TaskGroup(which, tooltip=said):
         application = ShareApplication(of_run=which)
-        steps = (StepOperator.of(step, assets, of_run=which, trigger_rule=rule, **pool) for step in IN_REHEARSAL)
-        return [TakeSavepoint(task_id=SavepointTaken.name, rehearsal=which), *steps], application
+        take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, rehearsal=which)
+        steps = {
+            step: StepOperator.of(step, assets, of_run=which, trigger_rule=_UNLESS_FAILED, **pool)
+            for step in IN_REHEARSAL
+        }
+        # Without states to migrate there are no tables.
+        steps[Step.SNAPSHOT] >> steps[Step.RESCALE]
+        return [take_savepoint, *steps.values()], application
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """The tasks for which the job stands still."""
+
+    take_savepoint: TakeSavepoint
+    application: ShareApplication
+    hold_slot: HoldSlot
+    snapshot: StepOperator
+    validate: StepOperator
+    cut_over: StepOperator
+    start_job: StartJob
+    return_to_old_job: ReturnToOldJob
+
+
+def _outage(assets: JobAssets) -> _Outage:
+    """From the stop of the old job to the start of the new one, or of the old one again if that fails.
+
+    The job's own pool isn't theirs: nights may fill it.
+    """
+    said = "From the stop of the job to the first checkpoint of the new one; without a job that runs, the cut-over"
+    with TaskGroup(OUTAGE, prefix_group_id=False, tooltip=said):
+        take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, trigger_rule=_UNLESS_FAILED, **BEFORE_STOP)
+        application = ShareApplication(trigger_rule=_UNLESS_FAILED, **HELD)
+        hold_slot = HoldSlot(trigger_rule=_UNLESS_FAILED, **HELD)
+        snapshot = StepOperator.of(Step.SNAPSHOT, assets, trigger_rule=_UNLESS_FAILED, **STOPPED)
+        rescale = StepOperator.of(Step.RESCALE, assets, **STOPPED)
+        validate = StepOperator.of(Step.VALIDATE, assets, **STOPPED)
+        approve = ApproveRun(task_id=APPROVE)
+        cut_over = StepOperator.of(Step.CUT_OVER, assets, trigger_rule=_UNLESS_FAILED, **STOPPED)
+        start_job = StartJob(task_id=JobStarted.name, **STOPPED)
+        watch_outage = WatchOutage(task_id=WATCH_OUTAGE, **WATCHES)
+        return_to_old_job = ReturnToOldJob(task_id=RETURN, trigger_rule=TriggerRule.ONE_FAILED, **RETURNS)
+        chain(take_savepoint, snapshot, rescale, validate, approve, cut_over, start_job)
+        validate >> cut_over
+        take_savepoint >> watch_outage
+        [take_savepoint, watch_outage, start_job] >> return_to_old_job
+        return _Outage(
+            take_savepoint, application, hold_slot, snapshot, validate, cut_over, start_job, return_to_old_job
+        )

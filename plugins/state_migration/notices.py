@@ -17,19 +17,22 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook, BaseNotifier
 
 from state_migration.jobs import Configuration, Event, Notice, configuration
+from state_migration.page_links import question_url
 from stateferry.printable import printable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _TIMEOUT = 30.0
+# Whoever is told of these has to answer.
+_QUESTIONS: tuple[Event, ...] = ("waiting", "reminder")
 _log = logging.getLogger(__name__)
 
 
 def tell(context: Context, event: Event, job: str, text: str) -> None:
     """Tells everybody who is to be told of the event. A notice that can't be sent is a warning in the log."""
     try:
-        notices = configuration().notices_of(context["ti"].dag_id)
+        notices = configuration().notices_of(context["ti"].dag_id, job)
     except Exception:  # noqa: BLE001  # whatever is wrong with the configuration: the run is more important
         _log.warning("nobody is told of this, because the configuration can't be read", exc_info=True)
         return
@@ -39,13 +42,13 @@ def tell(context: Context, event: Event, job: str, text: str) -> None:
 
 
 def _send(one: Notice, context: Context, event: Event, job: str, text: str) -> None:
-    said = {
-        "stateferry_event": event,
-        "stateferry_job": printable(job),
-        "stateferry_text": printable(text),
-        "stateferry_url": str(getattr(context["ti"], "log_url", "")),
-    }
     try:
+        said = {
+            "stateferry_event": event,
+            "stateferry_job": printable(job),
+            "stateferry_text": printable(text),
+            "stateferry_url": question_url(context["ti"]) if event in _QUESTIONS else str(context["ti"].log_url),
+        }
         # A notifier changes the context that it gets.
         notifier_of(one)({**context, **said})
     except Exception:  # noqa: BLE001  # whatever the notifier is and raises: the run is more important

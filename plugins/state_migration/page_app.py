@@ -15,24 +15,21 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from airflow.models.hitl import HITLDetail
-from airflow.models.taskinstance import TaskInstance
-from airflow.models.taskreschedule import TaskReschedule
 from airflow.models.xcom import XComModel
-from airflow.utils.state import TaskInstanceState
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 from flink_provider.links import FlinkJobLink
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from state_migration.jobs import DAG_ID
+from state_migration.page_dag_runs import ROLLBACK, DagRuns
 from state_migration.page_links import PREFIX
 from state_migration.page_overview import Overview, dag_of
 from stateferry.errors import StateferryError
 from stateferry.pages.document import POLICY, document, notice
 from stateferry.pages.history_page import history_page
-from stateferry.pages.jobs_page import Delayed, Waiting, jobs_page
+from stateferry.pages.jobs_page import Waiting, jobs_page
 from stateferry.pages.markup import Content, Markup, element, link
 from stateferry.pages.run_page import run_page
 from stateferry.pages.run_rows import RunRow
@@ -80,8 +77,11 @@ def pages_app() -> FastAPI:
 def _jobs(request: Request, user: GetUserDep, session: SessionDep) -> Page:
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     overview, base = _overview(), _base(request)
-    ours = [one for one in readable if one.startswith(DAG_ID)]
-    jobs = overview.jobs(readable, base, _waiting(request, user, session, ours), _delayed(request, session, ours))
+    ours = [one for one in readable if one.startswith(DAG_ID) or one == ROLLBACK]
+    dag_runs = DagRuns(session, base.removesuffix(PREFIX))
+    rollbacks = [one for _, one in dag_runs.rollbacks()] if ROLLBACK in ours else []
+    waiting = _waiting(user, dag_runs, ours)
+    jobs = overview.jobs(readable, base, waiting, dag_runs.delayed(ours), rollbacks, dag_runs.look)
     problems = [overview.problem] if overview.problem else []
     return Page(jobs_page(jobs, overview.disks(), top=_navigation(base, "Jobs"), problems=problems))
 
@@ -148,21 +148,6 @@ def _navigation(base: str, here: str) -> Markup:
     return element("nav", *pages, class_="pages")
 
 
-def _delayed(request: Request, session: Session, readable: Collection[str]) -> Iterator[Delayed]:
-    """The tasks that wait for a window or for another run."""
-    until = select(func.max(TaskReschedule.reschedule_date)).where(TaskReschedule.ti_id == TaskInstance.id)
-    late = (
-        select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, until.scalar_subquery())
-        .where(TaskInstance.state == TaskInstanceState.UP_FOR_RESCHEDULE)
-        .where(TaskInstance.dag_id.in_(readable))
-    )
-    root = _base(request).removesuffix(PREFIX)
-    for dag_id, run_id, task_id, at in session.execute(late).all():
-        if at is not None:
-            address = f"{root}/dags/{quote(dag_id)}/runs/{quote(run_id)}/tasks/{quote(task_id)}"
-            yield Delayed(run_id, task_id, int(at.timestamp() * 1000), address)
-
-
 def _in_flink(user: GetUserDep, session: Session, row: RunRow) -> Iterator[tuple[str, str]]:
     """The addresses of the run's jobs in Flink, as its tasks know them, if the user may read what tasks say."""
     details = DagDetails(id=dag_of(row))
@@ -182,31 +167,12 @@ def _in_flink(user: GetUserDep, session: Session, row: RunRow) -> Iterator[tuple
     yield from ((name, address) for address, name in found.items())
 
 
-def _waiting(request: Request, user: GetUserDep, session: Session, readable: Collection[str]) -> list[Waiting]:
+def _waiting(user: GetUserDep, dag_runs: DagRuns, readable: Collection[str]) -> Iterator[Waiting]:
     """The questions that wait for a person, of DAGs whose questions the user may read."""
     manager = get_auth_manager()
-    asked = (
-        select(
-            HITLDetail.subject,
-            HITLDetail.assignees,
-            HITLDetail.created_at,
-            TaskInstance.dag_id,
-            TaskInstance.run_id,
-            TaskInstance.task_id,
-        )
-        .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
-        .where(HITLDetail.responded_at.is_(None), TaskInstance.end_date.is_(None))
-        .where(TaskInstance.dag_id.in_(readable))
-    )
-    root = _base(request).removesuffix(PREFIX)
-    found: list[Waiting] = []
-    for subject, assignees, created_at, dag_id, run_id, task_id in session.execute(asked).all():
-        may = manager.is_authorized_dag(
-            method="GET", access_entity=DagAccessEntity.HITL_DETAIL, details=DagDetails(id=dag_id), user=user
-        )
-        if may:
-            address = f"{root}/dags/{quote(dag_id)}/runs/{quote(run_id)}/tasks/{quote(task_id)}/required_actions"
-            people = tuple(str(one["name"] or one["id"]) for one in assignees or ())
-            since = int(created_at.timestamp() * 1000)
-            found.append(Waiting(run_id, subject, people, since, address))
-    return found
+    for dag_id, question in dag_runs.waiting(readable):
+        details = DagDetails(id=dag_id)
+        if manager.is_authorized_dag(
+            method="GET", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user
+        ):
+            yield question

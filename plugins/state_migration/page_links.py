@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
@@ -25,6 +25,17 @@ class RunPageLink(BaseOperatorLink):
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         root = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
         return f"{root}{PREFIX}{page_of_dag_run(ti_key.dag_id, ti_key.run_id)}"
+
+
+def question_path(dag_id: str, dag_run_id: str, task_id: str) -> str:
+    """The address at which a person answers the question of a task, below that of Airflow."""
+    return f"/dags/{quote(dag_id)}/runs/{quote(dag_run_id)}/tasks/{quote(task_id)}/required_actions"
+
+
+def question_url(ti: Any) -> str:
+    """The whole address of the question that the task asks, as a person outside of Airflow opens it."""
+    root = conf.get("api", "base_url", fallback="") or "http://localhost:8080"
+    return root.rstrip("/") + question_path(ti.dag_id, ti.run_id, ti.task_id)
 
 
 def page_of_dag_run(dag_id: str, dag_run_id: str) -> str:

@@ -33,8 +33,13 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
     _note(dag_run)
 
 
+def is_ours(dag_run: DagRun) -> bool:
+    """Whether it is of a DAG of `state_migration`."""
+    return dag_run.dag_id.startswith(_DAGS)
+
+
 def _note(dag_run: DagRun) -> None:
-    if not dag_run.dag_id.startswith(_DAGS):
+    if not is_ours(dag_run):
         return
     # Airflow's models are heavy, and a DAG's process loads the plugin, too.
     from airflow.models.xcom import XComModel

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from state_migration.jobs import DAG_ID
@@ -15,20 +15,48 @@ from state_migration.planning import default_catalog
 from state_migration.sources import home_folder
 from stateferry.durations import now_ms
 from stateferry.errors import StateferryError
-from stateferry.pages.jobs_page import Delayed, Disk, Job, Waiting
+from stateferry.pages.jobs_page import Delayed, Disk, Job, RollingBack, Waiting
+from stateferry.pages.outage_view import CutOver, DagRunLook, Phase, cut_over_of
 from stateferry.pages.run_rows import RunRow, RunRows
 from stateferry.runs.convergence import convergence_of
 from stateferry.runs.lease import Lease
 from stateferry.runs.live_progress import LiveProgress
 from stateferry.runs.publications import Control, Publication
-from stateferry.runs.runs import folder_name, run_folder
+from stateferry.runs.runs import Run, folder_name, run_folder
+from stateferry.savepoint.storage import Location
 
 _FRESH_SECONDS = 2.0
+# A cut-over makes up to three runs, and a night of another DAG may come between them.
+_LOOKED_AT = 5
 
 
 def dag_of(row: RunRow) -> str:
     """The DAG whose readers may see the run. What the command line has run belongs to the DAG with the form."""
     return row.dag_id or DAG_ID
+
+
+def _cut_over(rows: Sequence[RunRow], look: Callable[[str, str], DagRunLook | None]) -> CutOver | None:
+    """The cut-over at work among the runs of a job, the newest first; one that has ended without a job that runs, too,
+    until there is another run."""
+    dag_runs = dict.fromkeys((row.dag_id, row.dag_run_id) for row in rows[:_LOOKED_AT])
+    for number, (dag_id, dag_run_id) in enumerate(dag_runs):
+        made = [row for row in rows if (row.dag_id, row.dag_run_id) == (dag_id, dag_run_id)]
+        if dag_id is None or dag_run_id is None or not any(row.approved for row in made):
+            continue
+        runs = [run for run in map(_open, made) if run is not None]
+        seen = look(dag_id, dag_run_id)
+        found = None if seen is None else cut_over_of(runs, seen, now_ms())
+        if found is not None and (number == 0 or found.phase is not Phase.ABANDONED):
+            return found
+    return None
+
+
+def _open(row: RunRow) -> Run | None:
+    try:
+        return Run.if_there(Location.of(row.folder))
+    except StateferryError:
+        # Its row says what is wrong with it.
+        return None
 
 
 @dataclass(slots=True)
@@ -66,13 +94,25 @@ class Overview:
         base: str,
         waiting: Iterable[Waiting] = (),
         delayed: Iterable[Delayed] = (),
+        rollbacks: Iterable[RollingBack] = (),
+        look: Callable[[str, str], DagRunLook | None] = lambda *_: None,
     ) -> list[Job]:
-        """The jobs that have readable runs; a publication or a lease of another run isn't shown."""
+        """The jobs that have readable runs; a publication or a lease of another run isn't shown.
+
+        `look` says what Airflow knows of a DAG run.
+        """
         by_job: dict[str, list[RunRow]] = {}
         for row in self.rows(readable):
             by_job.setdefault(row.job, []).append(row)
-        asked, late = tuple(waiting), tuple(delayed)
-        return [self._job(name, tuple(rows), base, asked, late) for name, rows in sorted(by_job.items())]
+        asked, late, back = tuple(waiting), tuple(delayed), tuple(rollbacks)
+        return [
+            replace(
+                self._job(name, tuple(rows), base, asked, late),
+                cut_over=_cut_over(rows, look),
+                rollbacks=tuple(one for one in back if one.job == name),
+            )
+            for name, rows in sorted(by_job.items())
+        ]
 
     def _job(
         self,
@@ -85,7 +125,7 @@ class Overview:
         published, lease = self.catalog().get(name, (None, None))
         known = {row.run_id for row in rows}
         dag_runs = {row.dag_run_id for row in rows}
-        at_work = lease is not None and lease.expires_at > now_ms() and lease.run_id in known
+        at_work = lease is not None and lease.run_id in known
         progress = None
         if lease is not None and at_work:
             progress = LiveProgress.of(run_folder(self.home, name, lease.run_id).child("progress.json"))
@@ -96,7 +136,7 @@ class Overview:
             published if published is not None and published.record.run_id in known else None,
             lease if at_work else None,
             progress,
-            tuple(one for one in questions if one.dag_run_id in dag_runs),
+            tuple(one for one in questions if one.job == name or (one.job is None and one.dag_run_id in dag_runs)),
             tuple(one for one in delayed if one.dag_run_id in dag_runs),
             self._converges(name, rows),
         )
@@ -135,7 +175,7 @@ class Overview:
             with Control.if_there(default_catalog()) or nullcontext() as control:
                 jobs = control.jobs() if control is not None else ()
                 self._catalog = {
-                    job: (control.standing(job), control.lease_of(job)) for job in jobs if control is not None
+                    job: (control.standing(job), control.at_work(job)) for job in jobs if control is not None
                 }
                 self._problem = ""
         except StateferryError as error:

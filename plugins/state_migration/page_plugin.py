@@ -1,4 +1,4 @@
-"""What Airflow loads: the pages with their place in the menu, and the notes of DAG runs."""
+"""What Airflow loads: the pages with their place in the menu, notes of DAG runs and tasks, and the order of tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
 
-from state_migration import page_notes
+from state_migration import page_notes, priorities, skip_notes
 from state_migration.page_links import PREFIX
 
 if TYPE_CHECKING:
@@ -30,4 +30,5 @@ class StateferryPlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012 Airflow reads a list of the class
         {"name": "Stateferry", "href": f"{PREFIX}/", "destination": "nav", "url_route": "stateferry"}
     ]
-    listeners = [page_notes]  # noqa: RUF012 Airflow reads a list of the class
+    priority_weight_strategies = [priorities.NightsGiveWay]  # noqa: RUF012 Airflow reads a list of the class
+    listeners = [page_notes, priorities, skip_notes]  # noqa: RUF012 Airflow reads a list of the class

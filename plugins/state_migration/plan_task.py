@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from state_migration.dag_run import FOLDER, REHEARSAL, REHEARSAL_AGAIN, began, fail_if_refused
+from state_migration.dag_run import FOLDER, REHEARSAL, REHEARSAL_AGAIN, began, fail_if_refused, leave_out
 from state_migration.jobs import ConfiguredJob, configuration
+from state_migration.missed_nights import tell_missed
 from state_migration.planning import Occasion, check_of, default_catalog, planned, requested_by_form
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import Approval
@@ -53,7 +53,8 @@ class PlanOperator(BaseOperator):
             "job": plan.job,
             "run_id": plan.run_id,
             FOLDER: folder.shown,
-            REHEARSAL: rehearsal,
+            # A run that only rehearses is its own rehearsal.
+            REHEARSAL: folder.shown if request.rehearses else rehearsal,
             REHEARSAL_AGAIN: run_folder(plan.home, plan.job, again).shown if rehearsal else None,
             "source": plan.source,
             "target": plan.target,
@@ -78,12 +79,9 @@ class PlanOperator(BaseOperator):
         run.keep(began(context))
         return run.folder.shown
 
-    def _leave_out(self, context: Context, said: dict[str, Any], tasks: Iterable[str]) -> None:
-        """Skips the tasks at once, because a task that starts only to skip itself takes seconds."""
-        downstream = self.get_flat_relative_ids(upstream=False)
-        if here := [name for name in tasks if name in downstream]:
-            context["ti"].xcom_push(key="return_value", value=said)
-            raise DownstreamTasksSkipped(tasks=here)  # type: ignore[no-untyped-call]
+    def _leave_out(self, context: Context, said: dict[str, Any], tasks: Mapping[str, str]) -> None:
+        context["ti"].xcom_push(key="return_value", value=said)
+        leave_out(self, context, tasks)
 
     def _request(self, context: Context) -> MigrationRequest:
         dag_run = context["dag_run"]
@@ -104,6 +102,8 @@ class PlanOperator(BaseOperator):
                 f"nothing is configured for the DAG {dag_run.dag_id}, so this run, which is {run_type}, has nothing to "
                 f"rehearse: docs/airflow.md, *Every night*, says how to configure it{problems}"
             )
+        if run_type == "scheduled":
+            tell_missed(context, job, self.log)
         request = job.by_schedule(conf, is_backfill=run_type == "backfill")
         if not request.rehearses and (why := _why_no_cut_over(job.job, occasion_of(context))):
             self.log.warning("%s, so this run rehearses: cut over by the form", why)

@@ -275,7 +275,8 @@ class MigrationRequest(_PlanOptions):
     def rehearsal(self) -> MigrationRequest:
         """The same request as a rehearsal, without approval and without a job to start."""
         nobody = {"approval": False, "approvers": None, "four_eyes": False, "window": None, "on_sign": False}
-        return self.model_copy(update={"mode": "rehearse", "start_job": False, "jar": None, **nobody})
+        nothing = {"start_job": False, "jar": None, "outage_limit": None}
+        return self.model_copy(update={"mode": "rehearse", **nothing, **nobody})
 
     def new_program(self) -> Program:
         """The program of the new job."""
@@ -309,6 +310,15 @@ class MigrationRequest(_PlanOptions):
             yield "jar: missing, and start_job needs it: name the jar that was uploaded to Flink"
         if not self.start_job and self.jar is not None:
             yield "jar: given, but start_job is off: turn it on, or leave jar empty"
+
+        if self.outage_limit is not None and self.stops_job:
+            if not self.start_job:
+                yield (
+                    "outage_limit: given, but start_job is off, and the outage ends with the first checkpoint of the "
+                    "job that this run starts: turn it on, or leave outage_limit empty"
+                )
+            if self.old_jar is None:
+                yield "old_jar: missing, and outage_limit needs it: name the jar by which the old job is started again"
 
     def _source_problems(self) -> Iterator[str]:
         for name in _NEEDED[self.source]:

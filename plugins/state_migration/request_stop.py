@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import StrictBool, StrictStr
 
-from state_migration.request_parts import STOP, Duration, Request, Share, Text
+from state_migration.request_parts import STOP, Duration, OptionalDuration, Request, Share, Text
 from state_migration.stop_window import Window, zone_of
 from stateferry.runs.options import Kind, Option
 
@@ -59,6 +59,18 @@ class WhenToStop(Request):
         ),
     ] = None
 
+    outage_limit: Annotated[
+        OptionalDuration,
+        Option(
+            Kind.DURATION,
+            "Outage at most",
+            "how long the job may stand still, such as `5m`. If the new job has completed no checkpoint by then, the "
+            "old job is started again by itself",
+            section=STOP,
+            if_empty="as long as it takes",
+        ),
+    ] = None
+
     @property
     def tolerance(self) -> float:
         """The share by which the final run may differ from its rehearsal."""
@@ -79,7 +91,7 @@ class WhenToStop(Request):
                 self.stop_window()
             except ValueError as error:
                 yield f"window: {error}"
-        for name in ("window", "on_sign"):
+        for name in ("window", "on_sign", "outage_limit"):
             if getattr(self, name) and not stops_job:
                 yield (
                     f"{name}: given, but this run stops no job: choose mode 'cut over' with source 'flink' or "

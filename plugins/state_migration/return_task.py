@@ -5,21 +5,32 @@ After a checkpoint, the old job would read again what the new job has processed,
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
 from flink_provider.savepoints import found_in_the_end
-from flink_provider.task import HOUR, UP, FlinkTask, for_good
+from flink_provider.task import HOUR, JOB_ID, FlinkTask, for_good
 
-from state_migration.dag_run import fail_if_refused, planned_by, request_of, skip
-from state_migration.flink_tasks import POLL_SECONDS, STOPPED, TaskWithFlink, jar_run_of, stop_order
+from state_migration.dag_run import fail_if_refused, planned_by, request_of, skip, task_state
+from state_migration.flink_tasks import (
+    POLL_SECONDS,
+    STOPPED,
+    TaskWithFlink,
+    jar_run_of,
+    start_old_program,
+    stop_order,
+)
 from state_migration.foreseen import refusal
 from state_migration.notices import tell
 from state_migration.request import MigrationRequest
 from state_migration.when_to_stop import is_approved
-from stateferry.runs.facts import JobStarted, Returned, SavepointTaken
+from stateferry.durations import now_ms
+from stateferry.runs.facts import JobStarted, NewJob, Returned, SavepointTaken
+from stateferry.runs.outage import OutageExceeded
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback
 from stateferry.runs.runs import Run
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _CANCELLED_WITHIN = 300.0
+_STARTED_WITHIN = 30.0
 
 
 class ReturnToOldJob(TaskWithFlink):
@@ -40,7 +52,8 @@ class ReturnToOldJob(TaskWithFlink):
         except AirflowFailException as error:
             tell(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed: {error}")
             raise
-        text = f"the cut-over of job {_job(context)} has failed, and the old job runs again from {started['savepoint']}"
+        text = f"the cut-over of job {_job(context)} has failed{_why(context)}, and the old job runs again from "
+        text += str(started["savepoint"])
         tell(context, "returned", _job(context), text)
         return started
 
@@ -56,7 +69,7 @@ class ReturnToOldJob(TaskWithFlink):
         published = _publication(run) if run is not None else None
         if stopped_with is None and (published is None or not request.start_job):
             skip(self.log, _nothing_happened(request))
-        new_job = ti.xcom_pull(task_ids=JobStarted.name, key="job_id")
+        new_job = self._new_job(context, flink.hook, run)
         if new_job is not None:
             self._end(flink.hook, new_job)
         with fail_if_refused():
@@ -68,12 +81,30 @@ class ReturnToOldJob(TaskWithFlink):
                 "the old job doesn't run, and this task can't start it, because the request has no old_jar: start the "
                 f"old job from {savepoint}"
             )
+        returned = Returned("the old job was started again", savepoint)
         if run is not None:
-            run.keep(Returned("the old job was started again", savepoint))
-        jar_run = jar_run_of(flink, request.old_program(), savepoint)
-        started = flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+            run.keep(returned)
+        started = start_old_program(flink, jar_run_of(flink, request.old_program(), savepoint), self.log)
+        if run is not None:
+            run.keep(replace(returned, ended_at=now_ms()))
         self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}
+
+    def _new_job(self, context: Context, hook: FlinkHook, run: Run | None) -> str | None:
+        """The id of the new job, if there may be one."""
+        said: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=JOB_ID)
+        recorded = None if run is None else run.facts_if_sound(NewJob)
+        if recorded is None or recorded.job_id is None:
+            return said
+        # When the outage has exceeded its limit, start_job may be about to start it. If the task's worker is lost,
+        # Airflow takes it for running for a while.
+        end = time.monotonic() + _STARTED_WITHIN
+        while (known := hook.job_state(recorded.job_id) is not None) is False and time.monotonic() < end:
+            if task_state(context, JobStarted.name) != "running":
+                break
+            time.sleep(POLL_SECONDS)
+        # A later try of start_job has forgotten what an earlier one has started.
+        return recorded.job_id if known else said
 
     def _stopped_unheard(self, flink: FlinkTask, request: MigrationRequest) -> str | None:
         """The savepoint with which `take_savepoint` has stopped the job, if its last try was lost before it said so."""
@@ -89,20 +120,20 @@ class ReturnToOldJob(TaskWithFlink):
         """Makes sure that the new job has ended and has never completed a checkpoint."""
         state = _state(hook, new_job)
         if state not in TERMINAL:
-            _check_no_checkpoint(hook, new_job)
+            _check_no_checkpoint(hook, new_job, state)
             self.log.info("job %s is %s without a completed checkpoint: cancelling it", new_job, state)
             state = hook.cancel(new_job, timeout=_CANCELLED_WITHIN)
         # The job may have completed a checkpoint before it ended.
-        _check_no_checkpoint(hook, new_job)
+        _check_no_checkpoint(hook, new_job, state)
         self.log.info("job %s is %s", new_job, state)
 
 
-def _check_no_checkpoint(hook: FlinkHook, new_job: str) -> None:
+def _check_no_checkpoint(hook: FlinkHook, new_job: str, state: str) -> None:
     if hook.has_checkpointed(new_job):
         raise refusal(
-            f"the new job {new_job} has completed a checkpoint, so it has processed input that the old job would read "
-            "again. This task has changed nothing. Repair the new job, or trigger the DAG state_rollback to return to "
-            "the old job"
+            f"the new job {new_job}, which is {state}, has completed a checkpoint, so it has processed input that the "
+            "old job would read again. This task has started no job and rolled nothing back. Repair the new job, or "
+            "trigger the DAG state_rollback to return to the old job"
         )
 
 
@@ -119,6 +150,13 @@ def _state(hook: FlinkHook, job: str) -> str:
 
 def _job(context: Context) -> str:
     return str((planned_by(context) or {}).get("job", ""))
+
+
+def _why(context: Context) -> str:
+    """That the outage took too long, if it did; else the logs of the tasks that have failed say more."""
+    run = _run(context)
+    exceeded = None if run is None else run.facts_if_sound(OutageExceeded)
+    return "" if exceeded is None else f" ({exceeded.reason})"
 
 
 def _run(context: Context) -> Run | None:
@@ -138,6 +176,8 @@ def _publication(run: Run) -> Publication | None:
 
 def _roll_back(run: Run, published: Publication) -> None:
     with Control(run.plan.catalog_uri) as control:
+        # A driver that was killed in the cut-over keeps nobody waiting.
+        control.release_between_steps(run.plan.job, run.plan.run_id)
         Rollback(run.plan.home, control, run.plan.job).carry_out(published)
 
 

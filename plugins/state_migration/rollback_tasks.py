@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from flink_provider.hook import FlinkHook
 from flink_provider.jobs import TERMINAL
-from flink_provider.task import HOUR, UP, FlinkTask
+from flink_provider.task import HOUR, FlinkTask
 
 from state_migration.approval import AskForApproval
 from state_migration.dag_run import PLAN_TASK, fail_if_refused, skip
-from state_migration.flink_tasks import POLL_SECONDS, TaskWithFlink, jar_run_of
+from state_migration.flink_tasks import POLL_SECONDS, TaskWithFlink, jar_run_of, start_old_program
 from state_migration.foreseen import refusal
 from state_migration.notices import tell
 from state_migration.plan_task import check_somebody_may_approve
@@ -79,6 +79,9 @@ class ApproveRollback(AskForApproval):
     def job(self, context: Context) -> str:
         return str(_request(context).job)
 
+    def subject(self, context: Context) -> str:
+        return f"Roll back job {self.job(context)}?"
+
     def rejected(self, context: Context, reason: str) -> None:
         tell(context, "rejected", self.job(context), f"job {self.job(context)} is not rolled back: {reason}")
 
@@ -120,6 +123,9 @@ class RollBack(BaseOperator):
             rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
         self.log.info("restore the job from %s", rolled_back.restore_from)
+        if not request.restart_job:
+            text = f"publication {undo.sequence} of job {undo.job} is rolled back: restore the job from "
+            tell(context, "done", undo.job, text + rolled_back.restore_from)
         return {"undone": undo.sequence, "savepoint": rolled_back.restore_from}
 
 
@@ -131,8 +137,10 @@ class StartOldJob(TaskWithFlink):
         if not request.restart_job:
             skip(self.log, f"restart_job is off: restore the job from {savepoint}")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-        jar_run = jar_run_of(flink, request.old_program(), savepoint)
-        return flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+        started = start_old_program(flink, jar_run_of(flink, request.old_program(), savepoint), self.log)
+        job = str(request.job)
+        tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
+        return started
 
 
 def _skip_if_converted(log: Any, request: RollbackRequest) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 DAG_DOC = """\
-Takes a savepoint of a Flink job through these steps, and publishes a new savepoint from which the new job starts:
+Takes a savepoint of a Flink job through these groups of tasks, and publishes a new savepoint from which the new job
+starts. The graph shows what is in a group when you click on it.
 
-1. **snapshot** reads the source once and refuses what a later step could not handle.
-2. **rescale** builds the new savepoint; **validate** compares every entry with the source.
-3. A person **approves**. A cut-over that stops the job is approved on a rehearsal, while the job still runs.
-4. **cut_over** publishes exactly what was validated; **start_job** starts the new job; **tables** follow.
+1. **rehearsal** reads the savepoint, builds the new one and compares every entry, while the job runs. A night is this
+   group alone.
+2. **decide** asks a person; **wait_to_stop** waits until the job may be stopped. If the rehearsal is too old by then,
+   **rehearsal_again** makes it once more.
+3. **outage** does all of it again on the savepoint with which the job is stopped, publishes exactly what was validated,
+   and starts the new job. If that fails, **return_to_old_job** starts the old job again. A cut-over of a savepoint
+   without a running job is this group alone; there **approve** asks a person.
+4. **tables** follow. **conclude** says how the run ended: begin to read there.
 
-If it fails after the job was stopped, **return_to_old_job** starts the old job again. The source is never changed. A
-rehearsal does everything but ask, publish and start. **conclude** says how the run ended: begin to read there.
+The source is never changed. A task that a run doesn't need is skipped: the log of **plan** says why, and when the run
+has ended so does the task's note.
 
 *Trigger* with the form unchanged migrates the demo savepoint. `stateferry inspect SAVEPOINT` lists the operators and
 states of a savepoint, by the names that the form wants.
@@ -28,9 +33,11 @@ TASK_DOCS = {
     "stands still until the new job runs. Clearing this task doesn't take a second savepoint.",
     "application": "Has the Spark application that carries out the run's steps, so that Spark starts once.\n\nIf it is "
     "skipped, it couldn't start or was lost, and each step has an application of its own.",
+    "hold_slot": "Has a slot of Airflow as long as the job may stand still: before the job is stopped, it must run.\n\n"
+    "If a task of the cut-over waits for a slot, because a process was lost, that task gets this one.",
     "snapshot": f"Reads the savepoint once, counts its entries, and keeps digests of its bytes.\n\nIt refuses what a "
     f"later step could not handle, before anything is written. {_AGAIN}",
-    "migrate": f"In a rehearsal: writes the rows of new and changed keys into the tables.\n\nA cut-over does so after "
+    "migrate": f"Writes the rows of new and changed keys into the tables.\n\nA cut-over does so after "
     f"the publication, in the task tables. {_AGAIN}",
     "rescale": f"Builds the new savepoint from the bytes of the old one: each map becomes rows.\n\nAll other state is "
     f"carried over. {_AGAIN}",
@@ -47,6 +54,8 @@ TASK_DOCS = {
     "come in time, return_to_old_job starts the old job again.",
     "tables": f"Writes the tables of what was published and compares them.\n\nIf it fails, nothing of the publication "
     f"changes: remove the cause and clear this task. {_AGAIN}",
+    "watch_outage": "If the request has an outage_limit: waits beside the steps, without a worker.\n\nIf the new job "
+    "has completed no checkpoint by then, this task fails, and return_to_old_job starts the old job again.",
     "return_to_old_job": "After a failure: makes sure that the new job has ended, rolls back, and starts the old job."
     "\n\nOnce the new job has completed a checkpoint it changes nothing, and a person must decide.",
     "conclude": "Shows the report and says how the run ended, or why it was refused.\n\nIt is green if and only if "

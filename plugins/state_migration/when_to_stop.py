@@ -22,7 +22,7 @@ from stateferry.printable import printable
 from stateferry.quantities import percent
 from stateferry.runs.decision import Answer, Decision
 from stateferry.runs.differences import beyond
-from stateferry.runs.estimates import Prediction
+from stateferry.runs.estimates import Prediction, estimate_text
 from stateferry.runs.prediction import conversion_seconds
 from stateferry.runs.report import Report
 from stateferry.runs.run_states import RunState
@@ -63,6 +63,18 @@ def check_window_fits(request: MigrationRequest, foreseen: Prediction | None) ->
         raise refusal(
             f"no window {request.window} ({request.time_zone}) of the next days is long enough: the outage is "
             f"predicted to take up to {lasts.total_seconds():.0f} s. {NOT_STOPPED}"
+        )
+
+
+def check_outage_fits(request: MigrationRequest, foreseen: Prediction | None) -> None:
+    """Refuses a limit that the outage is likely to exceed, before anybody is asked: the job would stop for nothing."""
+    outage = None if foreseen is None else foreseen.outage
+    if request.outage_limit is None or outage is None:
+        return
+    if 1000 * outage.seconds > parse_duration(request.outage_limit):
+        raise refusal(
+            f"outage_limit is {request.outage_limit}, and the outage is predicted to take {estimate_text(outage)}, so "
+            f"the old job would be started again. {NOT_STOPPED}: give a longer one, or make the outage shorter"
         )
 
 

@@ -153,9 +153,10 @@ def add_place_options(parser: argparse._ActionsContainer) -> None:
 def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
     """The home and the catalog's address that the options name."""
     from stateferry.runs.plan import default_catalog, default_home
-    from stateferry.runs.plan_fields import absolute_place
+    from stateferry.runs.plan_fields import absolute_place, check_name_of_home
     from stateferry.runs.runs import check_home
 
     home = str(absolute_place(options.home or default_home())).rstrip("/")
+    check_name_of_home(home, "home")
     check_home(home)
     return home, options.catalog or default_catalog(home)

@@ -106,6 +106,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
     from stateferry.cli.lent_workers import opened_before
     from stateferry.cli.next_savepoint import NextSavepoint, check_none_has_begun
     from stateferry.exit_codes import if_interrupted
+    from stateferry.runs.apart import check_apart, check_buckets
     from stateferry.runs.lease import LeaseHeldError
     from stateferry.runs.publications import Control
     from stateferry.savepoint.storage import Location
@@ -120,6 +121,8 @@ def _run_on_next(options: argparse.Namespace) -> int:
     plan = plan_of_options(options)
     if plan.rescales_only:
         raise UsageError("--next-in needs --operator: by it a savepoint of the job is told from those of others")
+    check_apart(plan)
+    check_buckets(plan)
     check_none_has_begun(plan)
     coming = NextSavepoint(folder, plan, options.wait)
     coming.check_plan()
@@ -139,7 +142,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _THE_SAME) -> int:
     from stateferry.durations import now_ms
-    from stateferry.runs.apart import check_apart
+    from stateferry.runs.apart import check_apart, check_buckets
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
@@ -177,6 +180,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
                 check_may_continue(undone, control)
             raise
         _check_age(resolved, control)
+        check_buckets(resolved.plan)
         run = before or Run.create(plan, now_ms())
         check_may_continue(run, control)
         return _carry_out(run, resolved, control, open_workers, again, is_new=before is None)
@@ -189,7 +193,7 @@ def _stands(run: Run, control: Control) -> bool:
     standing = control.standing(run.plan.job)
     if standing is None or standing.record.run_id != run.plan.run_id:
         return False
-    TargetMetadata(run).roll_forward()
+    TargetMetadata(run).roll_forward(standing.record.metadata_digest)
     return True
 
 

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     with Control.if_there(catalog_uri) or nullcontext() as control:
         for job in _jobs(control, options.job):
             assert control is not None
-            standing, lease = control.standing(job), control.lease_of(job)
+            standing, lease = control.standing(job), control.at_work(job)
             run = None if standing is None else published_run(home, standing)
             problem = None if run is None else run.facts_if_sound(TablesProblem)
             before = [one for one in control.history(job) if standing and one.sequence == standing.previous]

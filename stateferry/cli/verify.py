@@ -98,7 +98,8 @@ def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str]:
     plan = planned(values)
     if run is not None and plan.now == run.plan.now:
         return plan, f"now is {moment(plan.now)}, as in run {run.plan.run_id}"
-    if "now" in values:
+    can_expire = any(state.ttl_ms is not None for one in plan.operators for state in one.states) or plan.state_ttls
+    if "now" in values or not can_expire:
         return plan, ""
     if (maker := _maker_of(plan)) is not None:
         now = f"now is {moment(maker.now)}, as in run {maker.run_id}, whose target this is"

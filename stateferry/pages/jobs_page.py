@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stateferry.durations import moment
+from stateferry.durations import moment, now_ms
 from stateferry.pages import charts
 from stateferry.pages.document import document, facts, notice, state
 from stateferry.pages.markup import Content, Markup, element, join, link
+from stateferry.pages.outage_section import outage_section
+from stateferry.pages.outage_view import CutOver, Phase
 from stateferry.pages.outcome import seconds_text
 from stateferry.pages.run_page import KINDS
 from stateferry.pages.run_rows import RunRow
@@ -29,6 +31,18 @@ class Waiting:
     subject: str
     people: tuple[str, ...]
     since: int
+    address: str
+    # Of a rollback, whose DAG run has no run of its own.
+    job: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RollingBack:
+    """A rollback of the job that isn't over; `task` is at work or waits, if that is known."""
+
+    job: str
+    since: int
+    task: str
     address: str
 
 
@@ -58,6 +72,13 @@ class Job:
     waiting: tuple[Waiting, ...] = ()
     delayed: tuple[Delayed, ...] = ()
     convergence: tuple[str, ...] = ()
+    cut_over: CutOver | None = None
+    rollbacks: tuple[RollingBack, ...] = ()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody or something is at work on it."""
+        return bool(self.lease or self.waiting or self.delayed or self.cut_over or self.rollbacks)
 
     def address_of(self, run_id: str) -> str:
         """The address of a run's page."""
@@ -75,9 +96,11 @@ class Disk:
 
 def jobs_page(jobs: Sequence[Job], disks: Sequence[Disk], *, top: Content, problems: Sequence[str] = ()) -> str:
     """The page as HTML; it is loaded again every few seconds while something is at work."""
-    busy = any(job.lease is not None or job.waiting or job.delayed for job in jobs)
     waiting = sum(len(job.waiting) for job in jobs)
+    still = sum(job.cut_over is not None and job.cut_over.since is not None for job in jobs)
     said = f"{len(jobs)} {noun(len(jobs), 'job')}"
+    if still:
+        said += f", {still} {noun(still, 'stands', 'stand')} still"
     if waiting:
         said += f", {waiting} {noun(waiting, 'question waits', 'questions wait')} for a person"
     header = element(
@@ -88,11 +111,20 @@ def jobs_page(jobs: Sequence[Job], disks: Sequence[Disk], *, top: Content, probl
         *(notice("warn", problem) for problem in problems),
         class_="top",
     )
-    body: list[Content] = [part for job in jobs for part in _job(job)]
+    # What can't wait comes first.
+    first = sorted(jobs, key=lambda job: job.cut_over is None)
+    body: list[Content] = [part for job in first for part in _job(job)]
     if not jobs:
         body.append(element("section", element("p", "There is no run yet that you may look at.", class_="hint")))
     body.append(_disks(disks))
-    return document("Stateferry: jobs", header, element("main", body), refresh=5 if busy else 60)
+    return document("Stateferry: jobs", header, element("main", body), refresh=_refresh(jobs))
+
+
+def _refresh(jobs: Sequence[Job]) -> int:
+    """The seconds after which a browser loads the page again."""
+    if any(job.cut_over is not None and job.cut_over.phase is not Phase.ABANDONED for job in jobs):
+        return 2
+    return 5 if any(job.is_busy for job in jobs) else 60
 
 
 def _job(job: Job) -> Iterator[Content]:
@@ -103,12 +135,14 @@ def _job(job: Job) -> Iterator[Content]:
         ("published", _published(job)),
         ("at work", _at_work(job)),
         ("waits", _delayed(job)),
+        ("rollback", _rollbacks(job)),
         ("newest run", _newest(job, newest)),
         ("last nights", _nights(job)),
         ("convergence", join(*(element("div", line) for line in job.convergence)) if job.convergence else None),
     ]
     questions = [notice("warn", *_question(one)) for one in job.waiting]
-    yield element("section", title, questions, facts(rows))
+    outage = None if job.cut_over is None else outage_section(job.cut_over, now_ms())
+    yield element("section", title, outage, questions, facts(rows))
 
 
 def _published(job: Job) -> Content:
@@ -147,6 +181,17 @@ def _delayed(job: Job) -> Content:
     )
 
 
+def _rollbacks(job: Job) -> Content:
+    if not job.rollbacks:
+        return None
+    return join(
+        *(
+            element("div", link(one.task or "between two tasks", one.address), f", since {moment(one.since)}")
+            for one in job.rollbacks
+        )
+    )
+
+
 def _question(one: Waiting) -> Iterator[Content]:
     whom = ", ".join(one.people) if one.people else "anybody who may answer"
     yield join("Waits for ", element("strong", whom), f" since {moment(one.since)}: ", link(one.subject, one.address))
@@ -156,7 +201,8 @@ def _newest(job: Job, row: RunRow | None) -> Content:
     if row is None:
         return None
     kind = "rehearsal" if row.rehearse else "cut-over"
-    reason = row.problem or (row.reason if row.state in (RunState.FAILED, *ENDED) else "")
+    # A planned run has a reason if it had nothing to do.
+    reason = row.problem or (row.reason if row.state in (RunState.PLANNED, RunState.FAILED, *ENDED) else "")
     return join(
         link(f"{kind} of {moment(row.planned_at)[:16]}", job.address_of(row.run_id)),
         f", {seconds_text(row.seconds)}" if row.seconds is not None else None,
@@ -185,6 +231,8 @@ def verdict(row: RunRow) -> tuple[str, str]:
         return "warn", row.problem
     if row.state is None:
         return "", "no state"
+    if row.state is RunState.PLANNED and row.reason:
+        return "warn", row.reason
     kind = KINDS.get(row.state, "")
     return ("bad" if row.green is False else kind), row.state.value
 

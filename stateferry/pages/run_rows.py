@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from stateferry.errors import StateferryError
+from stateferry.pages.outage_view import is_approved
 from stateferry.pages.run_view import RunView
 from stateferry.runs.facts import Began
 from stateferry.runs.run_states import RunState
@@ -44,6 +45,8 @@ class RunRow:
     dag_id: str | None = None
     dag_run_id: str | None = None
     problem: str = ""
+    # It is a rehearsal on which a cut-over was approved.
+    approved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +113,5 @@ def row_of(run: Run) -> RunRow:
         None if began is None else began.dag_id,
         None if began is None else began.dag_run_id,
         view.problems[0] if view.problems else "",
+        is_approved(run),
     )

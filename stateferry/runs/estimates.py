@@ -158,6 +158,11 @@ def estimate_text(one: Estimate) -> str:
     return f"{one.seconds:.0f} s ({one.low:.0f} to {one.high:.0f} s)"
 
 
+def forecast_text(one: Estimate) -> str:
+    """The seconds and their end, for a line: `58 s, at most 589`."""
+    return f"{one.seconds:.0f} s, at most {one.high:.0f}"
+
+
 def parts_text(prediction: Prediction, names: Iterable[str] | None = None) -> str:
     """The seconds of the parts, by default of those of the outage."""
     wanted = [part.name for part in OUTAGE] if names is None else names

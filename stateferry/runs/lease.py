@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, RowMapping, select, update
@@ -90,11 +90,27 @@ class Leases(ControlDatabase):
                 .values(run_id=None, holder=None, since=None, expires_at=None)
             )
 
+    def release_between_steps(self, job: str, run_id: str) -> None:
+        """Releases the lease that the run keeps between two steps, unless a process of this machine surely has it.
+
+        Whoever calls this knows that no step of the run is at work.
+        """
+        held = self.lease_of(job)
+        if held is not None and held.run_id == run_id:
+            with suppress(LeaseHeldError):
+                self.release(self.acquire(job, run_id))
+
     def lease_of(self, job: str) -> Lease | None:
         """The job's lease, which may have expired, or None."""
         with self._engine.begin() as connection:
             row = connection.execute(select(lease).where(lease.c.job == job)).mappings().first()
             return Lease(**row) if row is not None and row["run_id"] is not None else None
+
+    def at_work(self, job: str) -> Lease | None:
+        """The job's lease, if its time hasn't ended, by the clock of the catalog; else None."""
+        held = self.lease_of(job)
+        with self._engine.begin() as connection:
+            return held if held is not None and held.expires_at > self._now(connection) else None
 
     def why_not_free(self, job: str, run_id: str) -> str:
         """Says which process keeps this run's next driver from the lease; empty if there is none."""

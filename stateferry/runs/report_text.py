@@ -94,11 +94,12 @@ def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
     own = _figures(facts)
     yield f"{step}: {own}" if own else step
     yield from _nested({name: value for name, value in facts.items() if name != _AGES}, "  ")
-    ages = SnapshotFacts.of_json(facts, "the report").ages if step == Step.SNAPSHOT else None
-    if ages is not None:
-        yield from (f"  {line}" for line in ages.lines())
-    lazy = SnapshotFacts.of_json(facts, "the report").lazy if step == Step.SNAPSHOT else None
-    yield from (f"  lazy: {choice.line}" for choice in lazy or ())
+    if step != Step.SNAPSHOT:
+        return
+    snapshot = SnapshotFacts.of_json(facts, "the report")
+    yield from (f"  {line}" for line in (snapshot.ages.lines() if snapshot.ages is not None else ()))
+    yield from (f"  flags: {one.line}" for one in snapshot.flags or ())
+    yield from (f"  lazy: {choice.line}" for choice in snapshot.lazy or ())
 
 
 def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:

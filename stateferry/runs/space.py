@@ -92,8 +92,7 @@ def check_files(resolved: ResolvedPlan, folder: Location) -> None:
         size = 0 if operator.id in resolved.native else _largest_subtask(resolved, operator)
         if most is None or size * _MOST_GROWTH <= most:
             continue
-        header = resolved.source.keyed_header(operator)
-        if header is None or resolved.layout.compression.of(header.compressed) is not Compression.SNAPPY:
+        if resolved.layout.compression.of(resolved.source.compression(operator)) is not Compression.SNAPPY:
             growths = (_growth(resolved, one) for one in resolved.operators if one.operator.id == operator.id)
             size = int(size * max(growths, default=1.0) * _unpacked(resolved, operator))
         if size > most:
@@ -153,7 +152,8 @@ def _unpacked(resolved: ResolvedPlan, operator: Operator) -> float:
     """The factor by which the operator's keyed state grows because it is no longer compressed."""
     if has_native_state(operator):
         return _unpacked_rows(resolved, operator)
-    if resolved.layout.compression.of(True) is Compression.SNAPPY:
+    found = resolved.source.compression(operator)
+    if found is not Compression.SNAPPY or resolved.layout.compression.of(found) is Compression.SNAPPY:
         return 1.0
     content = packed = 0
     for section in _sample(resolved, operator):

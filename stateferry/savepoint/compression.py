@@ -34,22 +34,20 @@ class Compression(StrEnum):
     """How the key groups of a new savepoint are written.
 
     A file says only whether its key groups are framed, and a stream may have chunks of both types. So Flink and this
-    reader need not be told which.
+    reader need not be told which. What an operator's files have is NONE, STORED or SNAPPY.
     """
 
-    AUTO = "auto"  # snappy if the operator's key groups are framed, else stored; all snappy if the state is large
+    AUTO = "auto"  # snappy if the operator's key groups have that, else stored; all snappy if the state is large
     SNAPPY = "snappy"  # framed, in compressed chunks
     STORED = "stored"  # framed, in stored chunks
     NONE = "none"  # as they are, without checksums
-    SOURCE = "source"  # snappy if the operator's key groups are framed, else none
+    SOURCE = "source"  # as the operator's key groups are
 
-    def of(self, compressed: bool) -> Compression:
-        """Returns how to write key groups that come from framed ones, if `compressed`, or from others."""
+    def of(self, found: Compression) -> Compression:
+        """Returns how to write key groups that come from such as were found."""
         if self is Compression.AUTO:
-            return Compression.SNAPPY if compressed else Compression.STORED
-        if self is Compression.SOURCE:
-            return Compression.SNAPPY if compressed else Compression.NONE
-        return self
+            return Compression.SNAPPY if found is Compression.SNAPPY else Compression.STORED
+        return found if self is Compression.SOURCE else self
 
 
 class Content(Protocol):

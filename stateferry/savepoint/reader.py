@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -12,6 +12,7 @@ import mmh3
 from stateferry.did_you_mean import there_are
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.heap_timers import are_timers
@@ -26,7 +27,7 @@ from stateferry.savepoint.metadata import (
     parse_metadata,
     without_empty_handles,
 )
-from stateferry.savepoint.moved_files import with_moved_files
+from stateferry.savepoint.moved_files import check_stores, with_moved_files
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 
@@ -43,15 +44,16 @@ class Savepoint:
     _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     # What the files of an operator's subtasks say of its states.
     _headers: dict[bytes, KeyedHeader | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _compressions: dict[bytes, Compression] = field(default_factory=dict, init=False, repr=False, compare=False)
     # Where key groups are, by operator and subtask.
     _placed: dict[tuple[bytes, int], PlacedState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
-    def open(cls, name: str, *, files_from: Mapping[str, str] | None = None) -> Savepoint:
+    def open(cls, name: str, *, files_from: Mapping[str, str] | None = None, places: Sequence[str] = ()) -> Savepoint:
         """Opens the savepoint at a path or URI, which may also name its `_metadata`.
 
         `files_from` has the new beginnings, by the old ones, of absolute addresses that `_metadata` has of files that
-        were moved.
+        were moved. Files are read from the savepoint's own store, from those new beginnings, and from `places`.
         """
         location = Location.of(name)
         folder = location.parent if location.name == METADATA and not location.is_folder() else location
@@ -63,7 +65,7 @@ class Savepoint:
             raise DamagedError(
                 "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
             )
-        return cls(folder, metadata_of(folder, content, files_from=files_from))
+        return cls(folder, metadata_of(folder, content, files_from=files_from, places=places))
 
     @property
     def format(self) -> str:
@@ -72,12 +74,12 @@ class Savepoint:
 
     def operator(self, name: str) -> Operator:
         """Returns the operator with this id, this uid or this name (if only one has it), tried in that order."""
-        operators = self.metadata.operators
+        operators, as_id, of_uid = self.metadata.operators, name.lower(), operator_id(name)
         for operator in operators:
-            if operator.hex_id == name.lower():
+            if operator.hex_id == as_id:
                 return operator
         for operator in operators:
-            if operator.uid == name or operator.id == operator_id(name):
+            if operator.uid == name or operator.id == of_uid:
                 return operator
         named = [operator for operator in operators if operator.name == name]
         if len(named) == 1:
@@ -168,6 +170,23 @@ class Savepoint:
             self._headers[operator.id] = merged
         return self._headers[operator.id]
 
+    def compression(self, operator: Operator) -> Compression:
+        """How the operator's key groups are written: stored if the largest files with frames are, else snappy."""
+        header = self.keyed_header(operator)
+        if header is None or not header.compressed:
+            return Compression.NONE
+        if operator.id not in self._compressions:
+            largest = sorted(_keyed(operator), key=lambda one: one[1].size, reverse=True)[:_FILES_AT_ONCE]
+            with ExitStack() as opened:
+                files = [
+                    opened.enter_context(open_keyed(self.folder, handle, operator.max_parallelism, subtask))
+                    for subtask, handle in largest
+                ]
+                found = {file.compression for file in files}
+            is_stored = Compression.STORED in found and Compression.SNAPPY not in found
+            self._compressions[operator.id] = Compression.STORED if is_stored else Compression.SNAPPY
+        return self._compressions[operator.id]
+
     def keyed_states(self, operator: Operator) -> tuple[KeyedState, ...]:
         """Returns the operator's keyed states, in the order of the ids in `keyed_header`."""
         header = self.keyed_header(operator)
@@ -183,11 +202,14 @@ class Savepoint:
         raise UsageError(f"operator {operator.label} has no keyed state {name!r}. {there_are(name, known)}")
 
 
-def metadata_of(folder: Location, data: bytes, files_from: Mapping[str, str] | None = None) -> Metadata:
+def metadata_of(
+    folder: Location, data: bytes, files_from: Mapping[str, str] | None = None, places: Sequence[str] = ()
+) -> Metadata:
     """Returns what a snapshot consists of, from the bytes of its `_metadata`, as `Savepoint.open` gives it."""
     file = folder.child(METADATA).shown
     metadata = without_empty_handles(parse_metadata(data, file))
     metadata = with_moved_files(metadata, files_from) if files_from else metadata
+    check_stores(metadata, file, (folder.shown, *(files_from or {}).values(), *places))
     for operator in metadata.operators:
         _check_operator(operator, file)
     return replace(metadata, operators=tuple(_with_timers(folder, operator) for operator in metadata.operators))

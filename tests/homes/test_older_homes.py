@@ -73,7 +73,7 @@ def test_status_runs_and_verify_answer(capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     assert f"published: {HERE}/new/finished (publication 1, run {run_of('finished').plan.run_id})" in said
     assert "took: snapshot " in said
-    assert "job half-done\n  published: nothing\n  at work: run " in said
+    assert "job half-done\n  published: nothing\n  at work: no run\n" in said
     assert main(["runs", "--json"]) == 0
     states = {run["job"]: (run["state"], run["reason"]) for run in json.loads(capsys.readouterr().out)}
     assert states == {"finished": ("published", ""), "half-done": ("running", ""), "nightly": ("verified", "")}

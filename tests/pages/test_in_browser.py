@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from stateferry.pages.history_page import history_page
-from stateferry.pages.jobs_page import Disk, Job, Waiting, jobs_page
+from stateferry.pages.jobs_page import Disk, Job, RollingBack, Waiting, jobs_page
+from stateferry.pages.outage_view import CutOver, DagRunLook, Part, Phase, TaskLook
 from stateferry.pages.run_page import run_page
 from stateferry.pages.run_rows import RunRow
+from stateferry.runs.decision import Answer, Decision
+from stateferry.runs.estimates import Estimate
 from stateferry.runs.lease import Lease
 from stateferry.runs.live_progress import LiveProgress
+from stateferry.runs.outage import StopAsked
 from stateferry.runs.publications import Publication, Record
 from stateferry.runs.run_states import RunState, StateChange
 from stateferry.validation.check_result import Check, Outcome
@@ -72,7 +76,18 @@ def a_job(name: str = "orders", rows: tuple[RunRow, ...] = ()) -> Job:
         Lease(name, name, 1, name, NOW, NOW),
         LiveProgress("rescale", 3, 8, 10.0, NOW, 5_000_000, "B"),
         (Waiting("one", f"Cut over {name}?", (name,), NOW, "/dags/x"),),
+        cut_over=a_cut_over(name),
+        rollbacks=(RollingBack(name, NOW, name, "/dags/x"),),
     )
+
+
+def a_cut_over(name: str) -> CutOver:
+    parts = tuple(Part(name, 3.0, Estimate(4.0, 2.0, 9.0, 3)) for _ in range(6))
+    tasks = {name: TaskLook(name, "running", NOW, 2, "/dags/x")}
+    dag_run = DagRunLook("/dags/x", is_active=True, tasks=tasks, triggered_by=name, asked=(name,))
+    until = (NOW, NOW, NOW)
+    decision = Decision(name, Answer.APPROVED, name)
+    return CutOver(Phase.RETURNS, dag_run, decision, parts, StopAsked(NOW), NOW, until, f"/{name}", why_returns=name)
 
 
 def evil_run() -> str:

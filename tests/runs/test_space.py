@@ -15,6 +15,7 @@ from stateferry.runs import space
 from stateferry.runs.plan import plan_of
 from stateferry.runs.plan_check import ResolvedPlan, resolve
 from stateferry.runs.space import check_files, check_room, estimate, free_bytes
+from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.operator_rewrite import Layout
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
@@ -53,17 +54,17 @@ def test_the_estimate_is_near_what_is_written(tmp_path: Path, ttl: int | None, m
 
 
 @pytest.mark.parametrize("compression", ["auto", "snappy", "stored", "none", "source"])
-@pytest.mark.parametrize("compressed", [True, False])
-def test_the_estimate_knows_what_is_no_longer_compressed(tmp_path: Path, compressed: bool, compression: str) -> None:
-    state = DemoState(5000, 20, 0.5, None, 10**12, 3, 128, 7, compressed)
-    write_demo_savepoint(str(tmp_path / "demo"), state)
+@pytest.mark.parametrize("found", [Compression.SNAPPY, Compression.STORED, Compression.NONE])
+def test_the_estimate_knows_what_is_no_longer_compressed(tmp_path: Path, found: Compression, compression: str) -> None:
+    write_demo_savepoint(str(tmp_path / "plain"), DemoState(5000, 20, 0.5, None, 10**12, 3, 128, 7))
+    rewrite(Savepoint.open(str(tmp_path / "plain")), str(tmp_path / "demo"), Layout(compression=found))
     plan = resolved(tmp_path / "demo", compression=compression)
     room = estimate(plan)
     rewrite(
         plan.source, str(tmp_path / "new"), plan.layout, transforms={o.old.id: o.transform for o in plan.rewrites()}
     )
     truth = size_of(tmp_path / "new")
-    is_packed = compression == "snappy" or (compressed and compression in ("auto", "source"))
+    is_packed = compression == "snappy" or (found is Compression.SNAPPY and compression in ("auto", "source"))
     assert truth * (1 if is_packed else 0.9) < room.bytes < truth * (6 if is_packed else 1.3)
 
 

@@ -35,7 +35,7 @@ class Killed:
         """Waits until the application is at work, and kills all of its processes."""
         migration.wait_for(run, STEP, "running")
         ferried = migration.run_of(run)
-        driver = _at_work(ferried, STEP)
+        driver = driver_at(ferried, STEP)
         done_before = {step: ferried.stored(FACTS_OF[step]) for step in STEP.earlier(rehearses=False)}
         for process in _application(ferried):
             os.kill(process, signal.SIGKILL)
@@ -57,7 +57,7 @@ class Killed:
         assert [change.state for change in ferried.changes()].count(RunState.FAILED) == 0
 
 
-def _at_work(run: Run, step: str) -> int:
+def driver_at(run: Run, step: str) -> int:
     """The driver, once it is asked for the step."""
     end = time.monotonic() + PATIENCE
     with SharedApplication(run.plan.catalog_uri, run.folder.shown) as shared:

@@ -57,7 +57,7 @@ def test_three_days_at_once_after_the_newest_and_the_scheduler_killed(
     runs = _backfill_runs(airflow)
     assert len(runs) == len(DAYS)
     assert runs[-1] == newest
-    nights.wait_for(runs[0], "migrate", "running")
+    nights.wait_for(runs[0], "rehearsal.migrate", "running")
     scheduler = psutil.Process(airflow.pid("scheduler"))
     # Its workers end what they do, and wait ever after for somebody to tell them what else.
     request.addfinalizer(partial(_end, scheduler.children()))

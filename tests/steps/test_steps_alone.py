@@ -25,6 +25,7 @@ from stateferry.runs.lease import BETWEEN_STEPS_MS, LeaseHeldError, LeaseLostErr
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
+from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess
@@ -113,6 +114,17 @@ def test_nobody_has_the_lease_while_people_think(tmp_path: Path, plan_of: PlanOf
 def test_a_step_that_fails_lets_the_lease_go(tmp_path: Path, plan_of: PlanOf) -> None:
     assert do_step("snapshot", "--plan", plan_of("one")) == 0
     assert do_step("validate", "--plan", plan_of("one")) == 1
+    with control_of(tmp_path) as control:
+        assert control.lease_of("orders") is None
+
+
+def test_a_run_with_nothing_to_do_lets_the_lease_go(
+    tmp_path: Path, plan_of: PlanOf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (operator,) = Savepoint.open(str(tmp_path / "source")).keyed_operators()
+    as_it_is: dict[str, object] = {"operators": [], "max_parallelism": operator.max_parallelism}
+    assert do_step("snapshot", "--plan", plan_of("one", **as_it_is)) == 0
+    assert "nothing to do: the savepoint is as wanted already" in capsys.readouterr().out
     with control_of(tmp_path) as control:
         assert control.lease_of("orders") is None
 

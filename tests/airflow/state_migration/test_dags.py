@@ -16,14 +16,15 @@ from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, TaskGroup
 from airflow.sdk.exceptions import AirflowSkipException
 from state_migration.flink_tasks import TaskWithFlink
 from state_migration.migration_dag import migration_dags
 from state_migration.planning import requested_by_form
+from state_migration.priorities import POOL
 from state_migration.request import MigrationRequest
 from state_migration.shared_application_task import ShareApplication
-from state_migration.task_names import not_needed
+from state_migration.task_names import IN_OUTAGE, not_needed
 
 from tests.airflow.state_migration.test_jobs import REQUEST
 from tests.airflow.state_migration.test_steps import TaskInstance
@@ -65,27 +66,43 @@ def test_a_dag_is_imported_in_less_than_two_seconds_without_spark(name: str) -> 
 
 def test_the_steps_come_in_order() -> None:
     dag = load("state_migration")
-    order = ["plan", "take_savepoint", "snapshot", "migrate", "rescale", "validate", "approve", "cut_over", "start_job"]
-    order += ["tables", "conclude"]
-    rehearsal, again = ([f"{group}.{task}" for task in order[1:6]] for group in ("rehearsal", "rehearsal_again"))
-    before_the_stop = ["plan", *rehearsal, "decide", "wait_to_stop", *again, "take_savepoint"]
-    for before, after in (*pairwise(order), *pairwise(before_the_stop)):
+    rehearsed = ["take_savepoint", "snapshot", "migrate", "rescale", "validate"]
+    rehearsal, again = ([f"{group}.{task}" for task in rehearsed] for group in ("rehearsal", "rehearsal_again"))
+    outage = ["take_savepoint", "snapshot", "rescale", "validate", "approve", "cut_over", "start_job"]
+    order = ["plan", *rehearsal, "decide", "wait_to_stop", *again, *outage, "tables", "conclude"]
+    for before, after in pairwise(order):
         assert after in dag.task_dict[before].downstream_task_ids
-    # A cut-over skips migrate, a rehearsal what comes after validate; a cut-over need not start the job.
-    for before, after in (("snapshot", "rescale"), ("validate", "cut_over"), ("cut_over", "tables")):
+    # A cut-over of a savepoint has no rehearsal, nobody is asked after the stop, and nobody need start the job.
+    for before, after in (("plan", "snapshot"), ("validate", "cut_over"), ("cut_over", "tables")):
         assert after in dag.task_dict[before].downstream_task_ids
         assert dag.task_dict[after].trigger_rule == "none_failed_min_one_success"
-    assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "start_job"}
-    # An application that isn't needed any more ends by itself.
-    assert {task.task_id for task in dag.leaves} == {"application", *APPLICATIONS_OF_REHEARSALS, "conclude"}
-    for name in ("application", *APPLICATIONS_OF_REHEARSALS):
-        first = dag.task_dict[name.replace("application", "take_savepoint")]
+    # Without states to migrate there are no tables.
+    for group in ("rehearsal", "rehearsal_again"):
+        assert f"{group}.rescale" in dag.task_dict[f"{group}.snapshot"].downstream_task_ids
+        assert dag.task_dict[f"{group}.rescale"].trigger_rule == "none_failed_min_one_success"
+    assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "watch_outage", "start_job"}
+    # An application that isn't needed any more ends by itself, and so does the task that keeps a slot.
+    assert {task.task_id for task in dag.leaves} == {*BESIDE, "conclude"}
+    for name in BESIDE:
+        first = dag.task_dict[name.replace("application", "take_savepoint").replace("hold_slot", "take_savepoint")]
         assert dag.task_dict[name].upstream_task_ids <= first.upstream_task_ids
         # The loss of such a task must not make the DAG run red.
         assert dag.task_dict[name].retries
 
 
-APPLICATIONS_OF_REHEARSALS = ("rehearsal.application", "rehearsal_again.application")
+def test_the_graph_shows_a_person_nine_things() -> None:
+    """Groups are closed until a person opens them; within them is each task once."""
+    dag = load("state_migration")
+    shown = ["plan", "check", "rehearsal", "decide", "wait_to_stop", "rehearsal_again", "outage", "tables", "conclude"]
+    assert sorted(dag.task_group.children) == sorted(shown)
+    groups = {name: one for name, one in dag.task_group.children.items() if isinstance(one, TaskGroup)}
+    assert sorted(groups) == ["outage", "rehearsal", "rehearsal_again"]
+    assert sorted(groups["outage"].children) == sorted(IN_OUTAGE)
+    assert all(one.tooltip for one in groups.values())
+    assert all(task.doc_md for task in dag.tasks)
+
+
+BESIDE = ("rehearsal.application", "rehearsal_again.application", "application", "hold_slot")
 FROM_FLINK = {"source": "flink", "savepoint": None, "flink_conn_id": "flink", "flink_job": "totals"}
 FROM_FLINK |= {"savepoint_directory": "file:///savepoints"}
 START = {"flink_conn_id": "flink", "start_job": True, "jar": "new.jar", "entry_class": "New"}
@@ -116,7 +133,7 @@ def test_nothing_is_at_work_any_more_when_the_run_is_concluded(
             at_work.discard(task.node_id)
     last = tasks["conclude"].upstream_task_ids & at_work
     before = {name for one in last for name in tasks[one].get_flat_relative_ids(upstream=True)}
-    assert at_work <= {*before, *last, "conclude", "application", *APPLICATIONS_OF_REHEARSALS}
+    assert at_work <= {*before, *last, "conclude", *BESIDE}
 
 
 def test_who_ends_a_task_ends_no_job() -> None:
@@ -168,10 +185,12 @@ def test_each_configured_job_has_a_dag_form_pool_and_assets_of_its_own(configure
     # A person may empty what is filled in.
     dag.params.get_param("ttl").resolve(None)
     with_spark = [task for task in dag.tasks if isinstance(task, SparkSubmitOperator)]
-    # The application only works for a step that has a slot.
-    in_pool = [task for task in with_spark if not isinstance(task, ShareApplication)]
+    # The application only works for a step that has a slot. Nights may fill the pool while a job stands still.
+    of_outage = {*IN_OUTAGE} - {"approve"}
+    in_pool = [t for t in with_spark if not isinstance(t, ShareApplication) and t.task_id not in of_outage]
     assert {task.pool for task in in_pool} == {"ferry"}
-    assert {task.pool for task in dag.tasks if task not in in_pool} == {"default_pool"}
+    assert {task.task_id for task in dag.tasks if task.pool == POOL} == of_outage
+    assert {task.pool for task in dag.tasks if task not in in_pool} == {"default_pool", POOL}
     outlets = {one.name for task in dag.tasks for one in task.outlets}
     assert outlets == {f"stateferry_{one}_orders" for one in ("published_savepoint", "state_tables", "tables_if_moved")}
     shared = {one.name for task in dags["state_migration"].tasks for one in task.outlets}

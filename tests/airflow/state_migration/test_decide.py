@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,9 +18,9 @@ from airflow.sdk.exceptions import (
     TaskAwaitingInput,
 )
 from flink_provider.hook import FlinkHook
-from flink_provider.jobs import JarRun
+from flink_provider.jobs import Goal, JarRun
 from flink_provider.savepoints import Savepoint, SavepointOrder
-from flink_provider.task import FlinkTask
+from flink_provider.task import UP_WITH_CHECKPOINT, FlinkTask
 from state_migration import flink_tasks, when_to_stop
 from state_migration.approval import ApproveRun
 from state_migration.conclusion import Conclude
@@ -34,12 +33,15 @@ from state_migration.planning import Occasion, plan_for, planned
 from state_migration.request import MigrationRequest
 from state_migration.request_parts import APPROVAL_IS_OFF
 from state_migration.return_task import ReturnToOldJob
+from state_migration.task_names import IN_OUTAGE
 
 from stateferry.durations import now_ms
 from stateferry.runs.decision import Answer, Decision, Sign
 from stateferry.runs.differences import SourceLayout
 from stateferry.runs.estimates import Estimate, Prediction
 from stateferry.runs.facts import SavepointTaken, SnapshotFacts, StateSize, ValidateFacts
+from stateferry.runs.lease import BETWEEN_STEPS_MS
+from stateferry.runs.publications import Control
 from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run, run_folder
@@ -134,7 +136,7 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
         Decide(task_id="decide").execute(context(rehearsal, request_, occasion))
     ((subject, body),) = questions
     # 5 s and 6 s for the steps that were timed, and a little that is assumed.
-    assert subject == "Cut over job main? Ready: it will stand still for about 14 s"
+    assert subject == "Cut over job main? Ready: it will stand still for about 14 s, at most 23"
     assert "**Nothing stands still: job `orders` runs**, and is stopped only after a yes." in body
     assert "snapshot, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
     assert "| snapshot | 5 | " in body
@@ -280,7 +282,9 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
     assert "**Four eyes**: grace has triggered this run, so another person must approve it." in body
     ((event, job, text),) = told
     assert (event, job) == ("waiting", "main")
-    assert re.search(r"[.?] An answer is waited for, at most 24h, by ada, grace$", text)
+    end = " An answer is waited for, at most 24h, by ada, grace"
+    # A sentence of its own.
+    assert text.endswith((f".{end}", f"?{end}"))
 
     before = rehearsal.facts(Decision)
     own = {**YES, "responded_by_user": {"id": "grace", "name": "grace"}}
@@ -300,6 +304,34 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
     else:
         assert sign is not None
         assert sign.by == "ada"
+
+
+def test_who_is_asked_is_reminded_before_the_time_is_over(
+    tmp_path: Path, rehearsal: Run, occasion: Occasion, questions: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told: list[tuple[str, str, str]] = []
+    monkeypatch.setattr("state_migration.approval.tell", lambda _, event, job, text: told.append((event, job, text)))
+    minutes = 60_000
+    for timeout, first in (("24h", 23 * 60), ("40m", 30), ("3m", 3)):
+        here = context(rehearsal, asked(tmp_path, approval_timeout=timeout, approvers="ada"), occasion)
+        with pytest.raises(TaskAwaitingInput) as waits:
+            Decide(task_id="decide").execute(here)
+        assert waits.value.timeout == timedelta(minutes=first), timeout
+    late = {"error": "none", "error_type": "timeout"}
+    told.clear()
+    with pytest.raises(TaskAwaitingInput) as waits:
+        Decide(task_id="decide").execute_complete(here, late, answer_by=now_ms() + 10 * minutes)
+    ((event, job, text),) = told
+    assert (event, job) == ("reminder", "main")
+    assert text.startswith(
+        "Cut over job main? There is still no answer by ada. Without one in 10.0 m, the run ends as rejected"
+    )
+    assert timedelta(minutes=9) < waits.value.timeout <= timedelta(minutes=10)
+    # The answer is taken, and the time then is over for good.
+    with pytest.raises(AirflowFailException, match="no answer came in time"):
+        Decide(task_id="decide").execute_complete(here, late, answer_by=now_ms() - 1)
+    assert len(told) == 1
 
 
 class Flink:
@@ -349,6 +381,23 @@ def test_nothing_stops_the_job_without_a_yes_outside_the_window_or_on_an_old_reh
     # The stop was ordered by an earlier try, which was killed: what has begun is finished, whatever the clock says.
     flink.found = "a trigger"
     stop.execute(context(rehearsal, asked(tmp_path, window=later), occasion))
+    assert [order.stop for order in flink.orders] == [True]
+
+
+def test_the_job_is_not_stopped_while_another_run_works_on_it(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink
+) -> None:
+    """A night of another DAG, or a command: the steps of the stopped job would wait for its lease."""
+    decided(rehearsal)
+    here, stop = context(rehearsal, request_, occasion), TakeSavepoint(task_id="take_savepoint")
+    plan = rehearsal.plan
+    with Control(plan.catalog_uri) as control:
+        held = control.acquire(plan.job, "another run")
+        with pytest.raises(AirflowRescheduleException):
+            stop.execute(here)
+        assert flink.orders == []
+        control.release(held)
+    stop.execute(here)
     assert [order.stop for order in flink.orders] == [True]
 
 
@@ -422,6 +471,9 @@ def test_a_run_unlike_its_rehearsal_is_rejected_so_the_old_job_comes_back(
 ) -> None:
     final.keep(SnapshotFacts(states={"main/mainState": StateSize(entries, 1)}, seconds=1.0))
     final.keep(layout)
+    with Control(final.plan.catalog_uri) as control:
+        # As the step leaves it, for the next one.
+        control.acquire(final.plan.job, final.plan.run_id, lease_ms=BETWEEN_STEPS_MS)
     for _ in range(2):
         if why:
             with pytest.raises(AirflowFailException, match=why):
@@ -429,6 +481,8 @@ def test_a_run_unlike_its_rehearsal_is_rejected_so_the_old_job_comes_back(
         else:
             check_like_rehearsal(final)
     assert final.state is (RunState.REJECTED if why else RunState.RUNNING)
+    with Control(final.plan.catalog_uri) as control:
+        assert (control.lease_of(final.plan.job) is None) == bool(why)
 
 
 def test_the_validated_run_is_approved_as_its_rehearsal_was(final: Run, rehearsal: Run, occasion: Occasion) -> None:
@@ -465,44 +519,45 @@ def test_a_validated_run_is_approved_if_approval_is_off_and_there_is_something_t
     assert (run.changes()[-1].reason == APPROVAL_IS_OFF) == (run.state is RunState.APPROVED) == (mode == "cut over")
 
 
-STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate")
-REHEARSAL = {f"{group}.{task}" for group in ("rehearsal", "rehearsal_again") for task in (*STEPS, "application")}
+STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "application")
+REHEARSAL, AGAIN = ({f"{group}.{task}" for task in STEPS} for group in ("rehearsal", "rehearsal_again"))
+DECISION = {*AGAIN, "decide", "wait_to_stop"}
+OF_SAVEPOINT = {*REHEARSAL, *DECISION, "take_savepoint", "hold_slot", "start_job"}
+CUT_OVER = {*IN_OUTAGE, "tables"}
+RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
 
 
 @pytest.mark.parametrize(
     ("params", "left_out"),
     [
-        ({"source": "demo"}, {*REHEARSAL, "decide", "wait_to_stop", "take_savepoint", "migrate", "start_job"}),
-        (
-            {"source": "demo", "approval": False},
-            {*REHEARSAL, "decide", "wait_to_stop", "take_savepoint", "migrate", "approve", "start_job"},
-        ),
-        (
-            {"source": "demo", "mode": "rehearse"},
-            {*REHEARSAL, "decide", "wait_to_stop", "take_savepoint", "approve", "cut_over", "tables"},
-        ),
-        ({"source": "flink"}, {"approve", "migrate"}),
-        (
-            {"source": "flink", "mode": "rehearse"},
-            {*REHEARSAL, "decide", "wait_to_stop", "approve", "cut_over", "tables"},
-        ),
+        ({"source": "demo"}, OF_SAVEPOINT),
+        ({"source": "demo", "approval": False}, {*OF_SAVEPOINT, "approve"}),
+        ({"source": "demo", "mode": "rehearse"}, {*DECISION, *CUT_OVER, "rehearsal.take_savepoint"}),
+        ({"source": "flink"}, {"approve"}),
+        ({"source": "flink", "mode": "rehearse"}, {*DECISION, *CUT_OVER}),
+        (RESCALED, {"approve", "rehearsal.migrate", "rehearsal_again.migrate", "tables"}),
     ],
 )
 @pytest.mark.usefixtures("home")
 def test_plan_skips_at_once_what_the_run_doesnt_need(
     tmp_path: Path, params: dict[str, Any], left_out: set[str], occasion: Occasion, context_of: Callable[..., Any]
 ) -> None:
-    of_job = {"flink_job": "orders", "savepoint_directory": str(tmp_path), "operator": "main"}
-    of_job |= {"legacy_state": "a", "new_state": "b"}
+    of_job = {"flink_job": "orders", "savepoint_directory": str(tmp_path), "job": "orders"}
+    of_job |= {"operator": "main", "legacy_state": "a", "new_state": "b"} if "work" not in params else {}
     params = params | (of_job if params["source"] == "flink" else {})
     plan = next(iter(migration_dags())).task_dict["plan"]
     assert isinstance(plan, PlanOperator)
     here, pushed = context_of(params)
     with pytest.raises(DownstreamTasksSkipped) as skips:
         plan.execute(here)
-    assert sorted(skips.value.tasks) == sorted({*left_out, "check"})
+    assert sorted(skips.value.tasks) == sorted({*left_out, "check", "watch_outage"})
     assert pushed["return_value"]["request"]["source"] == params["source"]
-    assert bool(pushed["return_value"]["rehearsal"]) is (params == {**of_job, "source": "flink"})
+    assert pushed["left_out"].keys() == set(skips.value.tasks)
+    said = pushed["return_value"]
+    if params.get("mode") == "rehearse":
+        assert said["rehearsal"] == said["folder"], "it is its own rehearsal"
+    else:
+        assert bool(said["rehearsal"]) is (params["source"] == "flink")
 
 
 @pytest.fixture
@@ -546,13 +601,17 @@ def test_a_job_that_was_stopped_by_a_task_that_was_lost_is_started_again(
 
     def start(_: FlinkTask, run: JarRun, *__: Any, **___: Any) -> dict[str, Any]:
         started.append(run)
-        return {"job_id": run.job_id}
+        return {"job_id": run.job_id, "state": "RUNNING"}
 
+    waited: list[Goal] = []
     monkeypatch.setattr(FlinkTask, "start", start)
+    monkeypatch.setattr(FlinkTask, "wait_for", lambda _, __, goal, **___: waited.append(goal))
     task = ReturnToOldJob(task_id="return_to_old_job")
     if answer is Answer.APPROVED:
         assert task.execute(here)["savepoint"] == "/savepoints/with-which-it-stopped"
         assert [(run.jar, run.savepoint) for run in started] == [("old.jar", "/savepoints/with-which-it-stopped")]
+        # Running isn't enough: its state may still be restored.
+        assert waited == [UP_WITH_CHECKPOINT]
         flink.found = None
     with pytest.raises(AirflowSkipException, match="no savepoint was taken, so job orders was not stopped"):
         task.execute(here)

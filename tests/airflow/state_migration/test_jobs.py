@@ -44,7 +44,17 @@ def test_each_job_has_a_dag_and_what_is_its_own() -> None:
     assert (one.pool, other.pool, other.schedule, other.job) == ("ferry", None, None, "by-hand")
     assert found.of_dag("state_migration_orders") == found.of_job("orders") == one
     assert found.of_dag("state_migration") is None
-    assert [one.events for one in found.notices_of("state_migration_orders")] == [EVENTS]
+    assert [one.events for one in found.notices_of("state_migration_orders", "orders")] == [EVENTS]
+
+
+def test_who_is_told_of_a_job_is_told_by_the_dags_of_all_jobs_too() -> None:
+    found = read({"jobs": {"orders": {"request": REQUEST, "notify": [MAIL]}}})
+    for dag, job, told in (
+        ("state_rollback", "orders", 1),
+        ("state_migration", "orders", 1),
+        ("state_rollback", "bills", 0),
+    ):
+        assert len(found.notices_of(dag, job)) == told, (dag, job)
 
 
 def test_a_bad_entry_takes_no_good_one_down() -> None:
@@ -71,6 +81,25 @@ def test_a_bad_entry_takes_no_good_one_down() -> None:
     assert "expected a cron expression of five fields" in said
     assert "the job is 'orders', as that of jobs.orders: they would share a lease" in said
     assert "request: missing" in said
+
+
+def test_all_mistakes_of_an_entry_are_told_at_once() -> None:
+    request = {**REQUEST, "sauce": "x", "ttl": "soon"}
+    entry = {"request": request, "schedule": "@every", "zone": "UTC", "notify": [{"notifier": "smtp"}]}
+    found = read({"jobs": {"or ders": entry}})
+    assert found.jobs == ()
+    said = "\n".join(found.problems)
+    for words in (
+        "jobs.or ders: expected a name of letters",
+        "jobs.or ders: schedule: expected a cron expression",
+        "jobs.or ders: zone: unknown field",
+        "jobs.or ders.request: sauce: unknown field",
+        "jobs.or ders.request: ttl: expected a duration",
+        "jobs.or ders.notify[0]: notifier: ",
+    ):
+        assert words in said, (words, said)
+    never = read({"jobs": {"a": {"request": {**REQUEST, "mode": "rehearse"}, "by_schedule": "cut over", "zone": 1}}})
+    assert len(never.problems) == 2, never.problems
 
 
 def test_what_is_wrong_with_a_notice_leaves_its_job() -> None:

@@ -65,7 +65,8 @@ def serving(server: socketserver.TCPServer) -> Iterator[int]:
 
 @pytest.fixture
 def context() -> Any:
-    return {"ti": SimpleNamespace(dag_id="state_migration_orders", log_url="http://airflow/run")}
+    task = {"dag_id": "state_migration_orders", "run_id": "manual__1+1", "task_id": "decide"}
+    return {"ti": SimpleNamespace(**task, log_url="http://airflow/run")}
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, *notices: object) -> None:
@@ -75,6 +76,7 @@ def configure(monkeypatch: pytest.MonkeyPatch, *notices: object) -> None:
 
 def test_a_webhook_gets_what_happened(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, WEBHOOK, {**WEBHOOK, "events": ["returned"]})
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://ferry.example.org/af/")
     _Hook.got.clear()
     with serving(HTTPServer(("127.0.0.1", 0), _Hook)) as port:
         there = {"conn_type": "http", "host": "http://127.0.0.1", "port": port, "password": "secret"}
@@ -84,8 +86,21 @@ def test_a_webhook_gets_what_happened(context: Any, monkeypatch: pytest.MonkeyPa
     ((path, authorization, body),) = _Hook.got
     assert (path, authorization) == ("/hook", "Bearer secret")
     text = 'Cut over job "orders"?\\x1b'
-    assert body == {"text": text, "event": "waiting", "job": "orders", "url": "http://airflow/run"}
+    url = "https://ferry.example.org/af/dags/state_migration_orders/runs/manual__1%2B1/tasks/decide/required_actions"
+    assert body == {"text": text, "event": "waiting", "job": "orders", "url": url}
     assert "stateferry_text" not in context
+
+
+def test_a_notice_is_told_of_a_success_only_if_it_asks_for_it(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, WEBHOOK, {**WEBHOOK, "events": ["done"]})
+    _Hook.got.clear()
+    with serving(HTTPServer(("127.0.0.1", 0), _Hook)) as port:
+        there = {"conn_type": "http", "host": "http://127.0.0.1", "port": port}
+        monkeypatch.setenv("AIRFLOW_CONN_OPS", json.dumps(there))
+        for event in ("done", "nothing", "missed"):
+            tell(context, event, "orders", "the night")
+    assert [body["event"] for _, _, body in _Hook.got] == ["done", "nothing", "missed"]
+    assert {body["url"] for _, _, body in _Hook.got} == {"http://airflow/run"}
 
 
 def test_mail_goes_by_airflows_own_notifier(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,14 @@ from airflow.api_fastapi.core_api import security
 from airflow.models import import_all_models
 from airflow.models.base import Base
 from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskreschedule import TaskReschedule
 from airflow.models.xcom import XComModel
 from fastapi import FastAPI
 from jwt import InvalidTokenError
-from sqlalchemy import create_engine, insert
+from sqlalchemy import create_engine, delete, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 from starlette.testclient import TestClient
@@ -34,8 +35,11 @@ from state_migration.planning import Occasion, planned
 from state_migration.request import MigrationRequest
 
 from stateferry.durations import now_ms
-from stateferry.runs.facts import Began, MigrateFacts
+from stateferry.runs.decision import Answer, Decision
+from stateferry.runs.estimates import OUTAGE, Estimate, Prediction
+from stateferry.runs.facts import Began, JobStarted, MigrateFacts, Returned, SavepointTaken, SnapshotFacts
 from stateferry.runs.live_progress import LiveProgress
+from stateferry.runs.outage import OutageExceeded, StopAsked
 from stateferry.runs.publications import Control
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
@@ -97,6 +101,24 @@ class World:
         self.session.execute(insert(TaskInstance.__table__).values(**of_task, **known))
         return id_
 
+    def dag_run(self, dag_id: str, dag_run_id: str, state: str, **values: object) -> None:
+        at = datetime(2026, 11, 22, tzinfo=UTC)
+        needed = {"run_type": "manual", "triggered_by": "ui", "triggering_user_name": "grace", "start_date": at}
+        needed |= {
+            "queued_at": at,
+            "run_after": at,
+            "logical_date": at,
+            "clear_number": 0,
+            "conf": {},
+            "log_template_id": 1,
+        }
+        columns = {column.name for column in DagRun.__table__.columns}
+        known = {name: value for name, value in (needed | values).items() if name in columns}
+        where = (DagRun.dag_id == dag_id, DagRun.run_id == dag_run_id)
+        self.session.execute(delete(DagRun.__table__).where(*where))
+        self.session.execute(insert(DagRun.__table__).values(dag_id=dag_id, run_id=dag_run_id, state=state, **known))
+        self.session.commit()
+
     def delay(self, dag_id: str, dag_run_id: str, *until: datetime) -> None:
         of_task = self.task(dag_id, dag_run_id, "wait_to_stop", "up_for_reschedule")
         for at in until:
@@ -128,7 +150,8 @@ def a_run(home: Path, job: str, occasion: Occasion, dag_id: str | None, state: R
 def world(home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     import_all_models()  # type: ignore[no-untyped-call]
-    Base.metadata.create_all(engine, [one.__table__ for one in (TaskInstance, HITLDetail, XComModel, TaskReschedule)])
+    shown = (TaskInstance, HITLDetail, XComModel, TaskReschedule, DagRun)
+    Base.metadata.create_all(engine, [one.__table__ for one in shown])
     for module in (security, page_app):
         monkeypatch.setattr(module, "get_auth_manager", AuthManager)
     monkeypatch.setattr(DagModel, "get_team_name", lambda _: None)
@@ -232,6 +255,117 @@ def test_what_waits_for_its_time_is_told_to_its_readers(world: World) -> None:
     assert "2026-11-22 02:00:00 UTC; its log says for what" in said
     assert 'http-equiv="refresh" content="5"' in said
     assert "looks again" not in world.words("nobody", "/")
+
+
+DAG_RUN = "manual__orders+1"
+
+
+def cutting_over(world: World, *, asked: bool = True) -> tuple[Run, Run]:
+    """The rehearsal and the run of a cut-over that ada has approved; a minute ago Flink was asked to stop the job."""
+    rehearsal, now = world.orders, now_ms()
+    foreseen = {part.name: Estimate(20.0, 10.0, 90.0, 3) for part in OUTAGE}
+    prediction = Prediction(1, 3, 1, 1, foreseen, Estimate(120.0, 60.0, 540.0, 3))
+    decision = Decision(rehearsal.plan.run_id, Answer.APPROVED, "approved by ada", now - 70_000, 0.1, prediction)
+    rehearsal.keep(decision)
+    values = {"job": "orders", "target": f"{rehearsal.plan.home}/final"}
+    final = planned(MigrationRequest.model_validate(values), LATER)[1]
+    assert final is not None
+    final.keep(Began(now - 100_000, ORDERS, DAG_RUN))
+    if asked:
+        rehearsal.keep(StopAsked(now - 60_000, 300_000, way_back=True))
+        final.keep(SavepointTaken(seconds=9.0, ended_at=now - 50_000, requested_at=now - 60_000, savepoint="/old"))
+        final.keep(SnapshotFacts(seconds=9.0, ended_at=now - 40_000))
+    page_app._overview.cache_clear()
+    return rehearsal, final
+
+
+def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(world: World) -> None:
+    cutting_over(world)
+    world.dag_run(ORDERS, DAG_RUN, "running")
+    for task, state in (("snapshot", "success"), ("rescale", "running"), ("application", "running")):
+        world.task(ORDERS, DAG_RUN, task, state)
+    world.session.commit()
+    said = world.words("ada", "/")
+    for words in (
+        "1 job, 1 stands still",
+        "<strong>The job stands still.</strong>",
+        "for 60 s",
+        # What is left of 20 s for the part at work, and three times 20 s for what follows.
+        "in about 60 s (between",
+        "without a checkpoint of the new job by then, the old job is started again by itself",
+        "in 4.0 m",
+        ">rescale</a> running",
+        "compared with the old one; it is published; the new job starts, and its first checkpoint ends the outage",
+        "the old job is started again by itself, unless the new one has completed a checkpoint",
+        "approved by ada; triggered by grace: ",
+        "<td>snapshot</td>",
+        'http-equiv="refresh" content="2"',
+    ):
+        assert words in said, (words, said)
+    # What doesn't belong to the outage is not at work on it.
+    assert ">application</a> running" not in said
+    assert "stands still" not in world.words("nobody", "/")
+
+
+def test_from_the_yes_on_the_page_says_that_the_job_still_runs(world: World) -> None:
+    cutting_over(world, asked=False)
+    world.dag_run(ORDERS, DAG_RUN, "running")
+    world.task(ORDERS, DAG_RUN, "wait_to_stop", "up_for_reschedule")
+    world.session.commit()
+    said = world.words("ada", "/")
+    assert "The cut-over is approved. The job runs, and is stopped as soon as it may." in said
+    assert "about 120 s, at most 540" in said
+    assert "Flink stops the job with a savepoint; the savepoint is read" in said
+    assert "stands still" not in said
+
+
+def test_the_way_back_is_told_until_the_old_job_runs(world: World) -> None:
+    _, final = cutting_over(world)
+    world.dag_run(ORDERS, DAG_RUN, "running")
+    final.keep(OutageExceeded(now_ms(), 300_000))
+    id_ = world.task(ORDERS, DAG_RUN, "return_to_old_job", "running")
+    world.session.commit()
+    said = world.words("ada", "/")
+    assert "The old job is started again, because the outage has taken longer than outage_limit (5.0 m)." in said
+    assert ">return_to_old_job</a> running" in said
+    assert "expected until" not in said
+    # The task has failed, and with it the DAG run: that must not look as if all were well.
+    at = TaskInstance.__table__.c
+    world.session.execute(update(TaskInstance.__table__).where(at.id == id_).values(state="failed"))
+    world.dag_run(ORDERS, DAG_RUN, "failed")
+    said = world.words("ada", "/")
+    assert "The DAG run has ended, and neither the new job nor the old one is known to run." in said
+    assert "start the old job from /old" in said
+    final.keep(Returned("the old job was started again", "/old", ended_at=now_ms()))
+    assert "is known to run" not in world.words("ada", "/")
+
+
+@pytest.mark.parametrize("facts", [JobStarted(seconds=1.0), None])
+def test_an_outage_that_is_over_is_not_shown(world: World, facts: JobStarted | None) -> None:
+    _, final = cutting_over(world)
+    world.dag_run(ORDERS, DAG_RUN, "running")
+    if facts is not None:
+        final.keep(facts)
+    else:
+        # Flink has never stopped the job.
+        world.task(ORDERS, DAG_RUN, "return_to_old_job", "skipped")
+        world.session.commit()
+    assert "stands still" not in world.words("ada", "/")
+
+
+def test_a_rollback_that_waits_or_is_at_work_is_shown_with_its_job(world: World) -> None:
+    world.dag_run("state_rollback", "back-1", "running", conf={"job": "orders"})
+    world.dag_run("state_rollback", "back-2", "success", conf={"job": "bills"}, logical_date=None)
+    world.ask("state_rollback", "back-1", [])
+    assert "back-1" not in world.words("ada", "/")
+    USERS["ada"].add("state_rollback")
+    try:
+        said = world.words("ada", "/")
+    finally:
+        USERS["ada"].remove("state_rollback")
+    assert "/dags/state_rollback/runs/back-1/tasks/approve/required_actions" in said
+    assert '/dags/state_rollback/runs/back-1">between two tasks</a>, since 2026-11-22 00:00:00 UTC' in said
+    assert "back-2" not in said
 
 
 def test_a_run_links_to_its_jobs_in_flink(world: World) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+from state_migration import missed_nights
 from state_migration.form import migration_params
 from state_migration.migration_dag import migration_dags
 from state_migration.plan_task import PlanOperator
@@ -33,8 +34,8 @@ def configure(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return configured
 
 
-def planned(run_id: str, run_type: str, **conf: object) -> Run:
-    """The run that the task `plan` of a DAG run makes."""
+def planned(run_id: str, run_type: str, *nights: datetime, **conf: object) -> Run:
+    """The run that the task `plan` of a DAG run makes; Airflow has run the nights."""
     dag = next(dag for dag in migration_dags() if dag.dag_id == ORDERS)
     plan = dag.task_dict["plan"]
     assert isinstance(plan, PlanOperator)
@@ -42,9 +43,12 @@ def planned(run_id: str, run_type: str, **conf: object) -> Run:
     at = AS_OF + timedelta(days=int(run_id[-1]))
     dag_run = SimpleNamespace(
         dag_id=ORDERS, run_id=run_id, data_interval_end=at, run_after=at, start_date=at, run_type=run_type, conf=conf,
-        triggering_user_name="ada",
+        triggering_user_name="ada", logical_date=at,
     )  # fmt: skip
-    ti = SimpleNamespace(dag_id=ORDERS, xcom_push=lambda key, value: pushed.update({key: value}))
+    ti = SimpleNamespace(
+        dag_id=ORDERS, xcom_push=lambda key, value: pushed.update({key: value}),
+        get_dr_count=lambda dag_id, logical_dates: len(set(nights).intersection(logical_dates)), log_url="",
+    )  # fmt: skip
     params = {**dag.params.dump(), **conf}
     with pytest.raises(DownstreamTasksSkipped):
         plan.execute({"ti": ti, "dag_run": dag_run, "params": params})  # type: ignore[typeddict-item]
@@ -69,6 +73,27 @@ def test_the_schedule_cuts_over_once(configure: Any, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert f"the schedule has tried to cut over job orders before (run {first.plan.run_id})" in said
     assert "so this run rehearses: cut over by the form" in said
+
+
+def test_the_next_night_tells_of_those_that_did_not_take_place(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, str, str]] = []
+    monkeypatch.setattr(missed_nights, "tell", lambda _, event, job, text: told.append((event, job, text)))
+    configure("rehearse")
+    midnight = (AS_OF + timedelta(days=9)).replace(hour=0)
+    planned("scheduled__9", "scheduled")
+    # AS_OF is at noon, so that the last midnight is no other run's.
+    planned("scheduled__9", "scheduled", midnight)
+    assert told == []
+    planned("backfill__9", "backfill", midnight - timedelta(days=1))
+    assert told == []
+    planned("scheduled__9", "scheduled", midnight - timedelta(days=1))
+    planned("scheduled__9", "scheduled", midnight - timedelta(days=7), midnight - timedelta(days=9))
+    assert [(event, job) for event, job, _ in told] == [("missed", "orders")] * 2
+    assert told[0][2].startswith(
+        "1 scheduled run of job orders didn't take place: 2026-11-29 00:00 UTC. Airflow was stopped or the DAG paused"
+    )
+    assert told[1][2].startswith("7 scheduled runs of job orders didn't take place: 2026-11-29 00:00 UTC, 2026-11-28")
+    assert "2026-11-25 00:00 UTC and 2 before. " in told[1][2]
 
 
 def test_a_publication_that_stands_is_not_replaced_by_the_schedule(

@@ -56,6 +56,10 @@ class Ferry:
         return old
 
     def trigger(self, old: RemoteJob, **params: object) -> str:
+        return self.airflow.api.trigger(DAG, self.conf(old, **params))
+
+    def conf(self, old: RemoteJob, **params: object) -> dict[str, object]:
+        """The fields of the form for a run that reads a savepoint of the job."""
         conf: dict[str, object] = {
             "source": "flink",
             "flink_conn_id": self.job,
@@ -67,10 +71,14 @@ class Ferry:
             "new_state": "newMainState",
             "approval": False,
         }
-        return self.airflow.api.trigger(DAG, conf | params)
+        return conf | params
 
     def cut_over(self, old: RemoteJob, **params: object) -> str:
         """Triggers a run that starts the new job, and on failure the old one."""
+        return self.airflow.api.trigger(DAG, self.conf_of_cut_over(old, **params))
+
+    def conf_of_cut_over(self, old: RemoteJob, **params: object) -> dict[str, object]:
+        """The fields of the form for such a run."""
         start: dict[str, object] = {
             "mode": "cut over",
             "start_job": True,
@@ -80,7 +88,7 @@ class Ferry:
             "job_parallelism": 2,
             "start_timeout": "1m",
         }
-        return self.trigger(old, **(start | self._old_program() | params))
+        return self.conf(old, **(start | self._old_program() | params))
 
     def roll_back(self, **params: object) -> str:
         """Triggers a run of the DAG that goes back, and starts the old job."""

@@ -1,0 +1,320 @@
+"""The limit of an outage: who ends it, when, and what must not happen afterwards."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
+from flink_provider.errors import FlinkTimeoutError
+from flink_provider.hook import FlinkHook
+from flink_provider.task import FlinkTask
+from state_migration import outage_task, return_task
+from state_migration.conclusion import Conclude
+from state_migration.decide_task import Decide
+from state_migration.flink_tasks import StartJob, TakeSavepoint
+from state_migration.migration_dag import migration_dags
+from state_migration.outage_task import OutageTrigger, WatchOutage
+from state_migration.planning import Occasion, plan_for
+from state_migration.return_task import ReturnToOldJob
+from state_migration.steps import StepOperator
+
+from stateferry.durations import now_ms
+from stateferry.errors import PlanError, RejectedError
+from stateferry.runs.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
+from stateferry.runs.outage import OutageExceeded, StopAsked, record_start
+from stateferry.runs.publications import Control
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run
+from tests.airflow.state_migration.test_decide import Flink, asked, context, decided, rehearsed
+from tests.support.records import record_of
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def flink(monkeypatch: pytest.MonkeyPatch) -> Flink:
+    return Flink(monkeypatch)
+
+
+class Cut:
+    """A cut-over whose job was stopped some minutes ago."""
+
+    def __init__(self, tmp_path: Path, home: Path, occasion: Occasion, *, minutes: float, **others: object) -> None:
+        self.request = asked(tmp_path, **{"outage_limit": "5m", **others})
+        self.rehearsal = rehearsed(home, occasion.rehearsal(), self.request)
+        decided(self.rehearsal)
+        self.run = Run.create(plan_for(self.request, occasion, str(home / "demo" / "legacy")), occasion.now)
+        self.run.enter(RunState.RUNNING, 1)
+        since = now_ms() - round(minutes * MINUTE)
+        self.run.keep(SavepointTaken(seconds=1.0, ended_at=since + 1000, requested_at=since, savepoint="/old"))
+        self.context = context(self.rehearsal, self.request, occasion)
+        self.xcoms: dict[tuple[str, str], Any] = {("take_savepoint", "stopped"): "/old"}
+        said = self.context["ti"].xcom_pull()
+        self.context["ti"].xcom_pull = lambda task_ids, key="return_value": (
+            said if task_ids == "plan" else self.xcoms.get((task_ids, key))
+        )
+
+    def publish(self) -> None:
+        plan = self.run.plan
+        for state in (RunState.STAGED, RunState.VERIFIED, RunState.APPROVED):
+            self.run.enter(state, 2)
+        with Control(plan.catalog_uri) as control:
+            held = control.acquire(plan.job, plan.run_id)
+            control.publish(held, record_of(plan), replaces=None)
+            self.run.enter(RunState.PUBLISHED, 3)
+            # As a driver that was killed leaves it.
+
+    def standing(self) -> object:
+        with Control(self.run.plan.catalog_uri) as control:
+            return control.standing(self.run.plan.job)
+
+    def watch(self) -> None:
+        WatchOutage(task_id="watch_outage").execute(self.context)
+
+
+@pytest.fixture
+def checkpoints(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """The jobs that Flink knows, and whether each has completed a checkpoint."""
+    known: dict[str, bool] = {}
+    monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: "RUNNING" if job in known else None)
+    monkeypatch.setattr(FlinkHook, "has_checkpointed", lambda _, job: known[job])
+    monkeypatch.setattr(FlinkHook, "cancel", lambda _, job, **__: "CANCELED")
+    return known
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, checkpoints: dict[str, bool]) -> list[str]:
+    """The jars that were started."""
+    jars: list[str] = []
+
+    def start(task: FlinkTask, run: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        jars.append(run.jar)
+        return {"job_id": run.job_id, "state": "RUNNING", "seconds": 1.0}
+
+    monkeypatch.setattr(FlinkTask, "start", start)
+    monkeypatch.setattr(FlinkHook, "checkpoint_interval", lambda *_: None)
+    return jars
+
+
+def test_a_limit_needs_a_job_that_is_stopped_started_and_may_come_back(tmp_path: Path) -> None:
+    for others, words in (
+        ({"start_job": False, "jar": None}, "outage_limit: given, but start_job is off"),
+        ({"old_jar": None}, "old_jar: missing, and outage_limit needs it"),
+        ({"mode": "rehearse", "start_job": False, "jar": None}, "outage_limit: given, but this run stops no job"),
+        ({"outage_limit": "soon"}, "expected a duration"),
+    ):
+        with pytest.raises((PlanError, ValueError), match=words):
+            asked(tmp_path, **{"outage_limit": "5m", **others})
+    assert asked(tmp_path, outage_limit="5m").rehearsal().outage_limit is None
+
+
+def test_nobody_is_asked_if_the_outage_is_predicted_to_exceed_its_limit(
+    tmp_path: Path, home: Path, occasion: Occasion
+) -> None:
+    request = asked(tmp_path, outage_limit="9s")
+    here = context(rehearsed(home, occasion.rehearsal(), request), request, occasion)
+    with pytest.raises(AirflowFailException, match=r"outage_limit is 9s, and .* take 14 s .*The job was not stopped"):
+        Decide(task_id="decide").execute(here)
+
+
+def test_without_a_limit_nothing_is_watched(tmp_path: Path, home: Path, occasion: Occasion) -> None:
+    with pytest.raises(AirflowSkipException):
+        Cut(tmp_path, home, occasion, minutes=9, outage_limit=None).watch()
+
+
+def test_until_the_limit_the_task_waits_in_the_triggerer_and_the_scheduler_ends_it_without_one(
+    tmp_path: Path, home: Path, occasion: Occasion
+) -> None:
+    with pytest.raises(TaskDeferred) as waits:
+        Cut(tmp_path, home, occasion, minutes=1).watch()
+    assert isinstance(waits.value.trigger, OutageTrigger)
+    name, values = waits.value.trigger.serialize()
+    assert name == "state_migration.outage_task.OutageTrigger"
+    assert OutageTrigger(**values).serialize() == (name, values)
+    left = values["until"] - now_ms() / 1000
+    assert 4 * 60 - 6 < left < 4 * 60
+    assert waits.value.timeout is not None
+    assert timedelta(seconds=left) < waits.value.timeout < timedelta(seconds=left + 30)
+
+
+def test_a_run_that_is_not_published_by_then_never_is(
+    tmp_path: Path, home: Path, occasion: Occasion, started: list[str]
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=6)
+    # A try that is lost after it has recorded the end is repeated.
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match=r"longer than outage_limit \(5.0 m\): the old job is started"):
+            cut.watch()
+    assert cut.run.state is RunState.REJECTED
+    with pytest.raises(RejectedError, match="starts no new job"):
+        record_start(cut.run, NewJob("ab"))
+    step = StepOperator(task_id="rescale", step=Step.RESCALE.value)
+    with pytest.raises(AirflowFailException, match="was rejected"):
+        step.execute(cut.context)
+    ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+    assert started == ["old.jar"]
+    returned = cut.run.facts(Returned)
+    assert returned is not None
+    assert returned.ended_at is not None
+
+
+def test_a_new_job_without_a_checkpoint_goes_and_its_publication_with_it(
+    tmp_path: Path,
+    home: Path,
+    occasion: Occasion,
+    started: list[str],
+    checkpoints: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=6)
+    cut.publish()
+    record_start(cut.run, NewJob("ab"))
+    checkpoints["ab"] = False
+    with pytest.raises(AirflowFailException, match="outage_limit"):
+        cut.watch()
+    # Its id is known, though a later try of start_job has forgotten it.
+    with pytest.raises(AirflowFailException, match="longer than outage_limit"):
+        StartJob(task_id="start_job").execute(cut.context)
+    assert ("start_job", "job_id") not in cut.xcoms
+    ended: list[str] = []
+    told: list[tuple[str, ...]] = []
+    task = ReturnToOldJob(task_id="return_to_old_job")
+    monkeypatch.setattr(task, "_end", lambda _, job: ended.append(job))
+    monkeypatch.setattr(return_task, "tell", lambda _, *said: told.append(said))
+    task.execute(cut.context)
+    assert (ended, started, cut.standing()) == (["ab"], ["old.jar"], None)
+    why = "the outage has taken longer than outage_limit (5.0 m)"
+    assert told == [
+        ("returned", "main", f"the cut-over of job main has failed ({why}), and the old job runs again from /old")
+    ]
+    with pytest.raises(AirflowFailException, match="is rolled back, not published: the outage has taken longer than"):
+        Conclude(task_id="conclude").execute(cut.context)
+
+
+def test_after_its_first_checkpoint_the_new_job_stays(
+    tmp_path: Path, home: Path, occasion: Occasion, started: list[str], checkpoints: dict[str, bool]
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=6)
+    cut.publish()
+    record_start(cut.run, NewJob("ab"))
+    checkpoints["ab"] = True
+    cut.watch()
+    assert cut.run.facts(OutageExceeded) is None
+    assert cut.standing() is not None
+    # Nor does what was recorded, when Flink can't be asked any more.
+    checkpoints.clear()
+    cut.run.keep(JobStarted(seconds=1.0, job_id="ab"))
+    cut.watch()
+    assert cut.run.facts(OutageExceeded) is None
+    # A checkpoint that comes in the last moment keeps the old job from being started.
+    cut.run.keep(OutageExceeded(1, 1))
+    checkpoints["ab"] = True
+    with pytest.raises(AirflowFailException, match="has completed a checkpoint"):
+        ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+    assert started == []
+
+
+def test_the_new_job_gets_what_is_left_of_the_time(
+    tmp_path: Path, home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch, checkpoints: dict[str, bool]
+) -> None:
+    given: list[float] = []
+
+    def start(task: FlinkTask, run: Any, *_: Any, timeout: float, **__: Any) -> Any:
+        given.append(timeout)
+        raise FlinkTimeoutError("no checkpoint")
+
+    monkeypatch.setattr(FlinkTask, "start", start)
+    cut = Cut(tmp_path, home, occasion, minutes=3)
+    cut.publish()
+    with pytest.raises(AirflowFailException, match="no checkpoint"):
+        StartJob(task_id="start_job").execute(cut.context)
+    (left,) = given
+    assert 100 < left <= 120
+    late = Cut(tmp_path / "late", home, Occasion("late", occasion.as_of), minutes=6)
+    with Control(late.run.plan.catalog_uri) as control:
+        control.release(control.acquire(cut.run.plan.job, cut.run.plan.run_id))
+    late.run.keep(OutageExceeded(1, 5 * MINUTE))
+    with pytest.raises(AirflowFailException):
+        StartJob(task_id="start_job").execute(late.context)
+    assert len(given) == 1
+
+
+def test_a_savepoint_that_took_too_long_is_followed_by_the_old_job(
+    tmp_path: Path, home: Path, occasion: Occasion, flink: Flink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asked(tmp_path, outage_limit="5m")
+    rehearsal = rehearsed(home, occasion.rehearsal(), request)
+    decided(rehearsal)
+    here = context(rehearsal, request, occasion)
+    here["task_state_store"] = SimpleNamespace(get=lambda _: str(now_ms() - 6 * MINUTE), set=lambda *_: None)
+    with pytest.raises(AirflowFailException, match="outage_limit"):
+        TakeSavepoint(task_id="take_savepoint").execute(here)
+    stop = rehearsal.facts(StopAsked)
+    assert stop is not None
+    assert (stop.limit, stop.way_back) == (5 * MINUTE, True)
+    assert now_ms() - stop.at >= 6 * MINUTE
+    run = Run.open(rehearsal.folder.parent.child(occasion.short_id))
+    assert run.state is RunState.REJECTED
+
+
+async def events(trigger: OutageTrigger, *states: object) -> list[object]:
+    said = list(states)
+
+    async def state() -> str | None:
+        one = said.pop(0) if len(said) > 1 else said[0]
+        if isinstance(one, Exception):
+            raise one
+        return None if one is None else str(one)
+
+    trigger._state = state  # type: ignore[method-assign]
+    return [event async for event in trigger.run()]
+
+
+@pytest.mark.parametrize("end", ["success", "failed", "upstream_failed", "skipped"])
+def test_the_wait_ends_with_the_new_jobs_start(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    monkeypatch.setattr(outage_task, "_LOOK_SECONDS", 0.01)
+    trigger = OutageTrigger(dag_id="d", dag_run_id="r", until=now_ms() / 1000 + 60)
+    # An answer that Airflow doesn't give ends nothing.
+    (event,) = asyncio.run(events(trigger, None, RuntimeError("no answer"), "running", end))
+    assert isinstance(event, TaskSuccessEvent)
+    trigger = OutageTrigger(dag_id="d", dag_run_id="r", until=now_ms() / 1000 + 0.05)
+    (event,) = asyncio.run(events(trigger, "running"))
+    assert type(event) is TriggerEvent
+
+
+def test_the_limit_is_watched_beside_the_steps() -> None:
+    dag = next(dag for dag in migration_dags() if dag.dag_id == "state_migration")
+    watch, back = dag.task_dict["watch_outage"], dag.task_dict["return_to_old_job"]
+    assert watch.upstream_task_ids >= {"take_savepoint"}
+    assert watch.task_id in back.upstream_task_ids
+
+
+def test_a_job_that_start_job_is_about_to_start_is_waited_for_and_ended(
+    tmp_path: Path, home: Path, occasion: Occasion, started: list[str], checkpoints: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    cut = Cut(tmp_path, home, occasion, minutes=6)
+    cut.run.keep(NewJob("ab"), OutageExceeded(1, 1))
+    looks: list[str] = []
+
+    def state(_: Any, task: str) -> str:
+        looks.append(task)
+        if len(looks) == 3:
+            # Flink has it only now.
+            checkpoints["ab"] = False
+        return "running"
+
+    ended: list[str] = []
+    task = ReturnToOldJob(task_id="return_to_old_job")
+    monkeypatch.setattr(task, "_end", lambda _, job: ended.append(job))
+    monkeypatch.setattr(return_task, "task_state", state)
+    monkeypatch.setattr(return_task, "POLL_SECONDS", 0.01)
+    task.execute(cut.context)
+    assert (looks, ended, started) == (["start_job"] * 3, ["ab"], ["old.jar"])

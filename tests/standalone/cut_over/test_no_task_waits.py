@@ -1,0 +1,151 @@
+"""Nights fill every slot of Airflow for minutes, and no task of a job that stands still waits for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from local_airflow import __main__ as command
+from local_airflow.api import ENDED
+from local_airflow.server import Server, running
+from local_airflow.settings import REPOSITORY, Settings, free_port
+from tests.flink.cluster import FlinkCluster
+from tests.flink.remote import FAILING_JOB, NEW_JOB
+from tests.standalone.cut_over.ferry import PATIENCE, Ferry
+from tests.standalone.migration import answer, log_of, wait_for_question
+
+pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(3000)]
+
+# The first ones end soon, so that the cut-over gets its slots.
+_NIGHTS = """
+import time
+from datetime import datetime
+
+from airflow.sdk import DAG, task
+
+with DAG("nights", schedule=None, start_date=datetime(2026, 1, 1), max_active_tasks=100) as dag:
+
+    @task
+    def night(seconds: int) -> None:
+        time.sleep(seconds)
+
+    night.expand(seconds=[20, 70, 90] + 40 * [400])
+"""
+JOB, DAG_OF_JOB = "held", "state_migration_held"
+AFTER_STOP = ("snapshot", "rescale", "validate", "cut_over", "start_job")
+QUEUED_AT_MOST = 2.0
+
+
+@pytest.fixture(scope="module")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An Airflow with four slots, and a DAG that fills them; the job has a pool of its own."""
+    home = tmp_path_factory.mktemp("airflow")
+    dags = home / "dags"
+    dags.mkdir()
+    for file in (REPOSITORY / "dags").glob("*.py"):
+        (dags / file.name).write_text(file.read_text())
+    (dags / "nights.py").write_text(_NIGHTS)
+    request = {"source": "flink", "flink_job": JOB, "savepoint_directory": "/savepoints", "operator": "main"}
+    request |= {"legacy_state": "mainState", "new_state": "newMainState"}
+    jobs = {JOB: {"request": request, "schedule": None, "pool": "ferry"}}
+    extra = {"AIRFLOW__CORE__DAGS_FOLDER": str(dags), "AIRFLOW_VAR_STATE_MIGRATION": json.dumps({"jobs": jobs})}
+    extra |= {
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
+        "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "300",
+    }
+    with running(Settings(home / "airflow", home / "stateferry", free_port(), extra=extra)) as server:
+        server.api.call("POST", "/pools", {"name": "ferry", "slots": 2})
+        for dag in ("nights", DAG_OF_JOB):
+            server.api.wait_for_dag(dag, PATIENCE)
+        yield server
+
+
+@pytest.mark.parametrize("new", [NEW_JOB, FAILING_JOB], ids=["to_the_new_job", "back_after_the_scheduler_was_lost"])
+def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkCluster, new: str, tmp_path: Path) -> None:
+    fails, api = new == FAILING_JOB, busy.api
+    connection = f"held_{fails}"
+    ferry = Ferry.ready(busy, flink, connection, tmp_path, "--ttl-days", 30)
+    old = ferry.start_old_job()
+    run = api.trigger(DAG_OF_JOB, ferry.conf_of_cut_over(old, job=JOB, ttl="30d", approval=True, entry_class=new))
+    wait_for_question(busy, DAG_OF_JOB, run, "decide")
+    leave_in_pool(busy, 0)
+    nights = api.trigger("nights", {})
+    api.wait("nights", nights, lambda _, __: free_slots(busy, nights) <= 0, PATIENCE)
+    answer(busy, DAG_OF_JOB, run, "Approve", "decide")
+
+    if fails:
+        until(busy, run, "start_job", "running")
+        assert command._is_there(lost(busy))
+        until(busy, run, "return_to_old_job", "success")
+    else:
+        until(busy, run, "start_job", "success")
+    others = instances(busy, nights)
+    # What follows needs no slot at once.
+    api.call("PATCH", f"/dags/nights/dagRuns/{quote(nights, safe='')}", {"state": "failed"})
+    leave_in_pool(busy, 2)
+    assert api.wait_for_end(DAG_OF_JOB, run, PATIENCE) == ("failed" if fails else "success")
+
+    tasks = api.tasks(DAG_OF_JOB, run)
+    assert "the job runs on until there is a slot for the task" in log_of(busy, DAG_OF_JOB, run, "take_savepoint")
+    after_stop = (*AFTER_STOP, "return_to_old_job") if fails else AFTER_STOP
+    times = ("scheduled_when", "queued_when", "start_date")
+    waited = {name: [seconds(tasks[name], *pair) for pair in pairwise(times)] for name in after_stop}
+    assert all(max(both) <= QUEUED_AT_MOST for both in waited.values()), waited
+    # The nights were in the way all the time, or this has shown nothing.
+    assert [task["state"] for task in others].count("scheduled") > 20
+    begin, end = tasks["take_savepoint"]["end_date"], tasks[after_stop[-1]]["start_date"]
+    assert not [task for task in others if task["state"] == "success" and begin < task["end_date"] < end]
+    ferry.check_that_nothing_was_lost("mainState" if fails else "newMainState")
+
+
+def lost(airflow: Server) -> Server:
+    """Its scheduler is killed."""
+    os.kill(airflow.pid("scheduler"), signal.SIGKILL)
+    return airflow
+
+
+def leave_in_pool(airflow: Server, free: int) -> None:
+    """Has the job's own pool so many slots."""
+    airflow.api.call("PATCH", "/pools/ferry", {"pool": "ferry", "slots": free, "include_deferred": False})
+
+
+def until(airflow: Server, run: str, task: str, state: str) -> None:
+    api = airflow.api
+    tasks = api.wait(DAG_OF_JOB, run, lambda tasks, of_run: tasks[task]["state"] == state or of_run in ENDED, PATIENCE)
+    assert tasks[task]["state"] == state
+
+
+def instances(airflow: Server, run: str) -> list[dict[str, Any]]:
+    answered = airflow.api.get(f"/dags/nights/dagRuns/{quote(run, safe='')}/taskInstances?limit=100")
+    found: list[dict[str, Any]] = answered["task_instances"]
+    return found
+
+
+def night_states(airflow: Server, run: str) -> list[str]:
+    return [str(task["state"]) for task in instances(airflow, run)]
+
+
+def free_slots(airflow: Server, nights: str) -> int:
+    """Of the executor."""
+    slots = int(airflow.settings.environment()["AIRFLOW__CORE__PARALLELISM"])
+    return slots - night_states(airflow, nights).count("running")
+
+
+def seconds(task: dict[str, Any], begin: str, end: str) -> float:
+    since, until = (datetime.fromisoformat(task[name]) for name in (begin, end))
+    return (until - since).total_seconds()
