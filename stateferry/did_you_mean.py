@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
+
+_AS_GOOD_AS_EQUAL = 0.8
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
@@ -22,3 +25,11 @@ def there_are(name: str, known: Collection[str], listed: str = "") -> str:
     near = nearest(name, known)
     did_you_mean = "" if near is None else f"Did you mean {near}? "
     return f"{did_you_mean}There are: {listed or ', '.join(known) or 'none'}"
+
+
+def is_alike(one: str, other: str) -> bool:
+    """Whether one name may be a slip of the other; case and what separates words don't count."""
+    from difflib import SequenceMatcher
+
+    first, second = (re.sub(r"[\W_]+", "", name).lower() for name in (one, other))
+    return SequenceMatcher(None, first, second, autojunk=False).ratio() >= _AS_GOOD_AS_EQUAL

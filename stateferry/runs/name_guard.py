@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from stateferry.did_you_mean import is_alike
 from stateferry.errors import RejectedError
 from stateferry.migration.counts import InventoryCounts, StateSigns
 from stateferry.migration.inventory import Inventory
@@ -29,7 +30,6 @@ from stateferry.migration.rules import Rules
 from stateferry.migration.state_signs import WITHOUT_FLAG, WITHOUT_ROWS, Rivals, rivals_of
 from stateferry.migration.unnamed_flags import unnamed_flag
 from stateferry.quantities import noun, percent, percent_at_least
-from stateferry.runs.alike_names import is_alike
 from stateferry.runs.facts import FlaggedKeys
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from stateferry.did_you_mean import is_alike, there_are
 from stateferry.migration.rules import Rules
 from stateferry.migration.state_signs import rivals_of
-from stateferry.runs.alike_names import did_you_mean, is_alike
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import runs_of
@@ -22,10 +22,9 @@ States = Mapping[str, KeyedState]
 
 def no_such_legacy(state: StatePlan, states: States, operator: Operator) -> str:
     """The problem of a legacy state that isn't there, and neither is a new state that it could have become."""
-    meant = did_you_mean(state.legacy, states)
     return (
         f"operator {operator.label} has no keyed state {state.legacy!r}, and no MapState {state.new!r} that it could "
-        f"have become.{meant} There are: {', '.join(states) or 'none'}"
+        f"have become. {there_are(state.legacy, states)}"
     )
 
 
@@ -43,7 +42,7 @@ def not_migrated_before(
         return
     yield (
         f"operator {operator.label} has no keyed state {legacy!r}, and nothing shows that it was migrated before: "
-        f"{', '.join(others)} may have been meant.{did_you_mean(legacy, others)} There are: {', '.join(states)}. If "
+        f"{', '.join(others)} may have been meant. {there_are(legacy, states)}. If "
         f"{legacy} was migrated, leave it out of the plan"
     )
 

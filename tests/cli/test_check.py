@@ -53,7 +53,7 @@ def test_a_plan_is_held_against_it(tmp_path: Path) -> None:
     unknown = wanted(tmp_path, savepoint, legacy="mainstate", new="none")
     (problem,) = answer(tmp_path, savepoint, "--wanted", unknown)["problems"]
     assert (
-        "has no keyed state 'mainstate', and no MapState 'none' that it could have become. Did you mean 'mainState'?"
+        "has no keyed state 'mainstate', and no MapState 'none' that it could have become. Did you mean mainState?"
         in problem
     )
     assert not (tmp_path / "runs").exists()

@@ -11,13 +11,13 @@ import pytest
 
 from stateferry.cli import main
 from stateferry.cli.check import main as check
+from stateferry.did_you_mean import is_alike
 from stateferry.errors import PlanError
 from stateferry.exit_codes import REJECTED, USAGE
 from stateferry.pages.jobs_page import Job, jobs_page, verdict
 from stateferry.pages.outcome import outcome_line
 from stateferry.pages.run_rows import row_of
 from stateferry.pages.run_view import RunView
-from stateferry.runs.alike_names import did_you_mean, is_alike
 from stateferry.runs.facts import NothingToDo
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.run_states import RunState
@@ -47,14 +47,13 @@ def problem(folder: Path, state: LegacyState, *plans: dict[str, object], **optio
 )
 def test_names_that_are_slips(one: str, other: str, alike: bool) -> None:
     assert is_alike(one, other) is alike
-    assert bool(did_you_mean(one, ["another", other])) is alike
 
 
 @pytest.mark.parametrize("wrong", ["mainStat", "x"])
 def test_a_wrong_legacy_state_is_not_nothing_to_do(wrong: str, tmp_path: Path) -> None:
     said = problem(tmp_path, BEGUN, {"legacy": wrong})
     assert f"no keyed state '{wrong}', and nothing shows that it was migrated before: mainState may have" in said
-    assert ("Did you mean 'mainState'?" in said) is (wrong == "mainStat")
+    assert ("Did you mean mainState?" in said) is (wrong == "mainStat")
     assert "There are: mainState, newMainState, isMigratedState" in said
 
 
