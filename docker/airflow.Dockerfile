@@ -43,6 +43,7 @@ ENV AIRFLOW_HOME=/opt/airflow/home \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/airflow/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     AIRFLOW__CORE__EXECUTOR=LocalExecutor \
+    AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT=28 \
     AIRFLOW__USAGE_DATA_COLLECTION__ENABLED=False \
     STATEFERRY_SPARK_JOBS=/opt/spark/lib/python3.11/site-packages/spark_jobs \
     PATH=/opt/airflow/venv/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/spark/bin:/opt/java/bin

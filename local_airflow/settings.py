@@ -87,7 +87,10 @@ class Settings:
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-            "AIRFLOW__CORE__PARALLELISM": "4",
+            # The executor takes any number of tasks and starts them in the order in which they came, whatever their
+            # weight. So the default pool leaves some of its workers to the pool of a job that stands still.
+            "AIRFLOW__CORE__PARALLELISM": "8",
+            "AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT": "4",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             USERS: "admin:admin",

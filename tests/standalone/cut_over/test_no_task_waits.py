@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,11 +20,11 @@ from local_airflow.settings import REPOSITORY, Settings, free_port
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import FAILING_JOB, NEW_JOB
 from tests.standalone.cut_over.ferry import PATIENCE, Ferry
-from tests.standalone.migration import answer, log_of, wait_for_question
+from tests.standalone.migration import answer, wait_for_question
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(3000)]
 
-# The first ones end soon, so that the cut-over gets its slots.
+# The first ones end soon, for the task that waits for the time at which the job may be stopped.
 _NIGHTS = """
 import time
 from datetime import datetime
@@ -101,11 +100,13 @@ def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkClu
     assert api.wait_for_end(DAG_OF_JOB, run, PATIENCE) == ("failed" if fails else "success")
 
     tasks = api.tasks(DAG_OF_JOB, run)
-    assert "the job runs on until there is a slot for the task" in log_of(busy, DAG_OF_JOB, run, "take_savepoint")
     after_stop = (*AFTER_STOP, "return_to_old_job") if fails else AFTER_STOP
-    times = ("scheduled_when", "queued_when", "start_date")
-    waited = {name: [seconds(tasks[name], *pair) for pair in pairwise(times)] for name in after_stop}
-    assert all(max(both) <= QUEUED_AT_MOST for both in waited.values()), waited
+    slots = {name: seconds(tasks[name], "scheduled_when", "queued_when") for name in after_stop}
+    assert max(slots.values()) <= QUEUED_AT_MOST, slots
+    # How long a process takes to start depends on the machine, so it is held against those from before the nights.
+    starts = {name: seconds(task, "queued_when", "start_date") for name, task in tasks.items() if task["queued_when"]}
+    quiet = max(taken for name, taken in starts.items() if name.startswith("rehearsal."))
+    assert max(starts[name] for name in after_stop) <= QUEUED_AT_MOST + quiet, starts
     # The nights were in the way all the time, or this has shown nothing.
     assert [task["state"] for task in others].count("scheduled") > 20
     begin, end = tasks["take_savepoint"]["end_date"], tasks[after_stop[-1]]["start_date"]
@@ -141,8 +142,8 @@ def night_states(airflow: Server, run: str) -> list[str]:
 
 
 def free_slots(airflow: Server, nights: str) -> int:
-    """Of the executor."""
-    slots = int(airflow.settings.environment()["AIRFLOW__CORE__PARALLELISM"])
+    """Of the default pool."""
+    slots = int(airflow.settings.environment()["AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT"])
     return slots - night_states(airflow, nights).count("running")
 
 
