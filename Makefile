@@ -15,6 +15,7 @@ PORT ?= 8080
 SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder
 KILLS ?= 300
 ALTERATIONS ?= 1000
+MUTANTS ?= 500
 RUNS ?= 200
 SEED ?= $(shell date +%s)
 # Like Spark: take Java from JAVA_HOME if it is set, else from PATH.
@@ -23,7 +24,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-images test-chaos test-saboteur jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
+  test-samples test-images test-chaos test-saboteur test-mutants jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -79,7 +80,11 @@ test-chaos: programs $(VENV)/.made check-java ## Runs with a store, a Postgres, 
 
 test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
 	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \
-	  $(BIN)/pytest -s --all tests/validation/test_saboteur.py tests/flink/test_judge_alterations.py
+	  $(BIN)/pytest -s --all tests/validation/test_saboteur.py \
+	  tests/validation/test_mutated_results.py tests/flink/test_judge_alterations.py
+
+test-mutants: $(VENV)/.made ## Small faults in the code that checks results, which its tests must see: MUTANTS=500 SEED=..., which is printed
+	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED)
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Check style, format, types and import rules
 	@$(MAKE) --no-print-directory $(if $(PARALLEL),-j2) --output-sync=target lint-types lint-airflow-types lint-style

@@ -398,6 +398,21 @@ class MigrationPlan(PlanModel):
             if_empty="a quarter, and not many more than in the last green run",
         ),
     ] = None
+    # None allows the usual share, which `name_guard` describes.
+    accept_empty: Annotated[
+        Share | None,
+        BeforeValidator(valid_share),
+        ADDED,
+        Option(
+            Kind.SHARE,
+            "Accept without rows",
+            "the share of the keys flagged as moved that may have no rows in the new state, because the job has "
+            "emptied their maps or the rows have expired, such as 10%; 100% says that the names of all states are "
+            "right",
+            row=102,
+            if_empty="5%, if no other state has their rows",
+        ),
+    ] = None
     clock_tolerance_ms: Annotated[
         Milliseconds,
         BeforeValidator(valid_milliseconds),
@@ -482,7 +497,7 @@ class MigrationPlan(PlanModel):
             return
         states = [state for operator in self.operators for state in operator.states]
         if self.keep_expired and all(state.ttl_ms is None for state in states):
-            yield "keep_expired: no state has a ttl_ms, so none can expire: tell the ttl_ms, or leave keep_expired out"
+            yield "keep_expired: no state has a ttl_ms, so none can expire: give the ttl_ms, or leave keep_expired out"
         if self.on_contradiction != "stop" and all(state.flag is None for state in states):
             yield (
                 f"on_contradiction is {self.on_contradiction!r}, but only a flag can contradict a blob: "
@@ -531,6 +546,7 @@ class MigrationPlan(PlanModel):
             "nulls": self.nulls != "stop",
             "on_contradiction": self.on_contradiction != "stop",
             "accept_expired": self.accept_expired is not None and not self.state_ttls,
+            "accept_empty": self.accept_empty is not None,
             "lazy": self.lazy,
             "share": self.share is not None,
             "budget": self.budget_ms is not None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import mmh3
 
+from stateferry.did_you_mean import there_are
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.compression import Compression
@@ -83,12 +84,18 @@ class Savepoint:
         named = [operator for operator in operators if operator.name == name]
         if len(named) == 1:
             return named[0]
-        known = "; ".join(_described(operator) for operator in operators) or "none"
+        listed = "; ".join(_described(operator) for operator in operators)
         if named:
             raise UsageError(
-                f"{len(named)} operators have the name {name!r}: give the id or uid of one. There are: {known}"
+                f"{len(named)} operators have the name {name!r}: give the id or uid of one. There are: {listed}"
             )
-        raise UsageError(f"no operator has the id, uid or name {name!r}. There are: {known}")
+        known = [text for one in operators for text in (one.uid, one.name, one.hex_id) if text]
+        raise UsageError(f"no operator has the id, uid or name {name!r}. {there_are(name, known, listed)}")
+
+    def shortest_name(self, operator: Operator) -> str:
+        """What `operator` finds this operator by: its label, if no other has that, else its id."""
+        alike = [one for one in self.metadata.operators if operator.label in (one.uid, one.name)]
+        return operator.label if len(alike) == 1 else operator.hex_id
 
     def keyed_operators(self) -> tuple[Operator, ...]:
         """Returns the operators that have keyed state."""
@@ -191,8 +198,8 @@ class Savepoint:
         for state in states:
             if state.name == name:
                 return state
-        known = ", ".join(state.name for state in states) or "none"
-        raise UsageError(f"operator {operator.label} has no keyed state {name!r}. There are: {known}")
+        known = [state.name for state in states]
+        raise UsageError(f"operator {operator.label} has no keyed state {name!r}. {there_are(name, known)}")
 
 
 def metadata_of(

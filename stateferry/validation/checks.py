@@ -123,7 +123,7 @@ class _Pair:
             chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and everything) else wanted
             try:
                 chunks = plan_chunks(operator, savepoint.placed(operator), chosen, target_bytes=target_bytes)
-            except DamagedError:
+            except (DamagedError, RefusedError):
                 if side is Side.SOURCE:
                     raise
                 continue
@@ -151,11 +151,11 @@ class _Pair:
         changes = conversion.layout.changes_key_groups(self.old)
         return has_keyed_state(self.old) and (changes or bool(conversion.rules.get(self.old.id)))
 
-    def uncuttable(self) -> DamagedError | None:
+    def uncuttable(self) -> DamagedError | RefusedError | None:
         """Why the staged operator's keyed state can't be cut into chunks, or None."""
         try:
             plan_chunks(self.new, self.staged.placed(self.new))
-        except DamagedError as error:
+        except (DamagedError, RefusedError) as error:
             return error
         return None
 

@@ -381,10 +381,8 @@ def _sum_in_words(terms: Iterable[tuple[str, int, str]]) -> str:
 
 
 def _in_words(account: Account, what: tuple[str, str] = ("entry", "entries")) -> str:
-    with np.errstate(over="ignore"):
-        checksum = int(account.sums.sum(dtype=np.uint64))
     number = int(account.counts.sum())
-    return f"{number} {noun(number, *what)}, checksum {checksum:016x}"
+    return f"{number} {noun(number, *what)}, checksum {account.sums.sum():016x}"
 
 
 def _entries(number: int) -> str:

@@ -65,18 +65,14 @@ def describe(
     data, owner = entries.data, int(entries.owners[index])
     key = data[entries.key_starts[owner] : entries.key_ends[owner]].tobytes()
     user_key = data[entries.user_starts[index] : entries.user_ends[index]].tobytes()
-    bounds = slice(index, index + 1)
-    value = data[entries.value_starts[index] : entries.value_ends[index]].tobytes()
     null = int(entries.nulls[index])
-    value_hash = hash_ranges(data, entries.value_starts[bounds], entries.value_ends[bounds])[0]
-    if null == 2:
-        value = entries.null.tobytes()
-        value_hash = hash_ranges(entries.null, np.zeros(1, np.int64), np.full(1, len(value)))[0]
+    value = data[entries.value_starts[index] : entries.value_ends[index]] if null != 2 else entries.null
+    value_hash = hash_ranges(value, np.array([0]), np.array([len(value)]))[0]
     return ProbedEntry(
         int(entries.groups[index]),
         _key_texts(key, user_key, state, is_new),
         null == 1,
-        _value_text(value, state, is_new) if null != 1 else "null",
+        _value_text(value.tobytes(), state, is_new) if null != 1 else "null",
         int(value_hash),
         int(entries.stamps[index]) if len(entries.stamps) else None,
         int(entries.pairs[index]),
@@ -148,8 +144,6 @@ def compare(source: Iterable[ProbedEntry], staged: Iterable[ProbedEntry]) -> lis
     samples: list[tuple[int, str]] = []
     for pair in sorted(expected.keys() | found.keys()):
         samples += _differences(expected[pair], left_out[pair], found[pair])
-        if len(samples) >= MOST_SAMPLES:
-            break
     return samples[:MOST_SAMPLES]
 
 

@@ -144,7 +144,7 @@ def test_each_problem_has_its_own_line() -> None:
         "now: expected a valid integer, found True",
         "operators[0].operator: expected at least one character, found none",
     ]
-    assert last.startswith("operators[0].states[0].ttl_ms: expected a duration such as 90s, 15m, 12h or 30d")
+    assert last.startswith("operators[0].states[0].ttl_ms: expected a duration such as 90s, 11.5s, 15m, 12h or 30d")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""Puts a fault into a module that has been imported: every function object gets the code with the fault."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+
+from numba.core.dispatcher import Dispatcher
+
+from tests.mutants.mutations import Mutant
+
+
+def put(mutant: Mutant, folder: Path) -> None:
+    """Afterwards the running process has the fault; a module with compiled kernels is compiled anew, in the folder."""
+    if has_kernels(mutant.file):
+        _execute_again(mutant, _module(mutant.file), folder)
+        return
+    for code in _codes(mutant.code()):
+        if code.co_qualname == mutant.function:
+            for function in _functions(mutant):
+                function.__code__ = code
+
+
+def has_kernels(file: Path) -> bool:
+    """Whether a module has compiled functions."""
+    return any(isinstance(value, Dispatcher) for value in vars(_module(file)).values())
+
+
+@cache
+def _module(file: Path) -> ModuleType:
+    return next(one for one in list(sys.modules.values()) if getattr(one, "__file__", None) == str(file))
+
+
+def _execute_again(mutant: Mutant, module: ModuleType, folder: Path) -> None:
+    """Others must name kernels by their module. numba's cache goes by the file, so that with the fault has its own."""
+    file = folder / mutant.file.name
+    file.write_text(mutant.source(), "utf-8")
+    exec(compile(file.read_text("utf-8"), str(file), "exec"), vars(module))
+
+
+def _functions(mutant: Mutant) -> list[FunctionType]:
+    return [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, FunctionType)
+        and one.__code__.co_qualname == mutant.function
+        and one.__code__.co_filename == str(mutant.file)
+    ]
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    """The code objects of a module's functions, and of its classes' methods."""
+    own = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return own + [inner for one in own for inner in _codes(one)]
