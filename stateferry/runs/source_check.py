@@ -50,7 +50,8 @@ def check_source(before: Mapping[str, str] | None, now: BytesRead) -> Check:
     found = [(one, _of(now, *one), _of(snapshot, *one)) for one in parts]
     # An earlier version, which may have taken the snapshot, made digests of another length of RocksDB's rows.
     unread = [one for one, after, then in found if after is None or (then is not None and len(after) != len(then))]
-    changed = [one for one, after, then in found if after != then and one not in set(unread)]
+    not_read = set(unread)
+    changed = [one for one, after, then in found if after != then and one not in not_read]
     if changed:
         texts = [f"{_place(*one)}: other bytes than at the snapshot" for one in changed]
         places = f"{len(changed)} {noun(len(changed), 'place')}"

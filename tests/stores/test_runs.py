@@ -111,7 +111,6 @@ def test_a_home_on_a_store_needs_a_catalog_elsewhere(
 
 
 @on_s3
-@on_s3
 @pytest.mark.parametrize("what", ["target", "home", "next_in"])
 def test_a_bucket_that_is_missing_is_found_before_anything_is_done(
     area: Area, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -130,6 +129,7 @@ def test_a_bucket_that_is_missing_is_found_before_anything_is_done(
     assert not Location.of(area.at("home")).entries()
 
 
+@on_s3
 def test_the_target_is_no_part_of_the_source_by_another_name(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
     source = area.source()
     inside = f"s3a:{source.removeprefix('s3:')}/target"
