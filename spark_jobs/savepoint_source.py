@@ -37,6 +37,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from stateferry.did_you_mean import there_are
 from stateferry.errors import UsageError
 from stateferry.savepoint import batches, state_list
 from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
@@ -73,7 +74,7 @@ class Request:
         given = {}
         for name, value in options.items():
             if name.lower() not in known:
-                raise UsageError(f"{FORMAT} has no option {name!r}. There are: {', '.join(OPTIONS)}")
+                raise UsageError(f"{FORMAT} has no option {name!r}. {there_are(name, OPTIONS)}")
             given[known[name.lower()]] = value
         if not given.get("path"):
             raise UsageError(f"{FORMAT} needs the option path: the savepoint's folder")

@@ -17,10 +17,12 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from spark_jobs import lost
 from spark_jobs.startup import class_archive, java
+from spark_jobs.startup.jvm_messages import passed_on
 from spark_jobs.startup.worker_daemon import PreparedDaemon
 from stateferry.errors import PassingError
 from stateferry.savepoint.stores import PLACE_VARIABLES
@@ -114,8 +116,13 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
 
 
 def _start_jvm(conf: SparkConf) -> None:
+    if SparkContext._gateway is not None:
+        # A session of this process before has started it.
+        return
     try:
-        SparkContext._ensure_initialized(conf=conf)
+        with passed_on() as stderr:
+            launched = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=launched, conf=conf)
     except PySparkRuntimeError as error:
         raise PassingError(
             f"Spark's JVM ended while it started. Its own messages, if any, are above ({error.getCondition()})"
@@ -273,4 +280,5 @@ def _local(cores: int | str) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # The executor inside the driver must listen on loopback too, and reads only this variable.
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    return {"spark.master": f"local[{cores}]"}
+    # Without a secret, which Spark makes up, whoever may connect to its ports on loopback could read what it handles.
+    return {"spark.master": f"local[{cores}]", "spark.authenticate": "true"}

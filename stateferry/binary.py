@@ -10,9 +10,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from stateferry.errors import DamagedError
 
+_I8 = struct.Struct(">b")
 _I16 = struct.Struct(">h")
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
@@ -53,6 +55,8 @@ def decode_modified_utf8(data: bytes) -> str:
 
 def encode_modified_utf8(text: str) -> bytes:
     """Returns the bytes that Java's `writeUTF` writes for the text, without the length."""
+    if text.isascii() and "\0" not in text:
+        return text.encode("ascii")
     encoded = text.encode("utf-16-le", "surrogatepass")
     out = bytearray()
     for position in range(0, len(encoded), 2):
@@ -92,17 +96,28 @@ class ByteReader:
         return self.data[start : self.position]
 
     def i8(self, what: str) -> int:
-        value = self.take(1, what)[0]
-        return value - 256 if value > 127 else value
+        return self._unpacked(_I8, 1, what)
 
     def i16(self, what: str) -> int:
-        return int(_I16.unpack(self.take(2, what))[0])
+        return self._unpacked(_I16, 2, what)
 
     def i32(self, what: str) -> int:
-        return int(_I32.unpack(self.take(4, what))[0])
+        return self._unpacked(_I32, 4, what)
 
     def i64(self, what: str) -> int:
-        return int(_I64.unpack(self.take(8, what))[0])
+        return self._unpacked(_I64, 8, what)
+
+    def _unpacked(self, kind: struct.Struct, size: int, what: str) -> int:
+        start = self.position
+        if start + size > self.limit:
+            self.take(size, what)
+        self.position = start + size
+        value: int = kind.unpack_from(self.data, start)[0]
+        return value
+
+    def i64s(self, count: int, what: str) -> tuple[int, ...]:
+        """Reads so many values of i64, one behind the other."""
+        return struct.unpack(f">{count}q", self.take(8 * count, what))
 
     def count(self, what: str, least_size: int) -> int:
         """Reads an i32 count of items of at least `least_size` bytes; refuses a count that doesn't fit the rest."""
@@ -164,6 +179,10 @@ class ByteWriter:
 
     def i64(self, value: int) -> ByteWriter:
         self.data += _I64.pack(value)
+        return self
+
+    def i64s(self, values: Sequence[int]) -> ByteWriter:
+        self.data += struct.pack(f">{len(values)}q", *values)
         return self
 
     def boolean(self, value: bool) -> ByteWriter:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import (
     ProgrammingError,
 )
 
+from stateferry.catalog_address import hidden
 from stateferry.errors import PassingError, StateferryError
 from stateferry.os_errors import LONGEST_REASON
 
@@ -97,4 +98,4 @@ def shown(uri: str | URL) -> str:
     except ArgumentError:
         return "(its address can't be read)"
     given = {name: value for name, value in url.query.items() if _SILENCE.get(name) != value}
-    return url.set(query=given).render_as_string(hide_password=True)
+    return hidden(url.set(query=given).render_as_string(hide_password=True))

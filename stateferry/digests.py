@@ -26,6 +26,13 @@ def hasher_of(file: Any) -> Any:
     return hasher
 
 
+def digest_of_bytes(data: bytes) -> str:
+    """Returns the digest of bytes that are in memory."""
+    hasher = new_hasher()
+    hasher.update(data)
+    return digest_of(hasher)
+
+
 def digest_of(hasher: Any) -> str:
     """Returns 64 bits of the hash, as 16 hexadecimal digits."""
     return str(hasher.digest()[:8].hex())

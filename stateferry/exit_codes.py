@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 from stateferry import os_errors
 from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError, UsageError
@@ -25,6 +26,8 @@ INTERRUPTED = 130
 OUTPUT_CLOSED = 141
 TERMINATED = 143
 
+# What a signal has raised in this process, in case a library makes another error of it on the way.
+_raised: list[KeyboardInterrupt] = []
 _GOES_ON = "This error may be temporary. Give the same command again: it continues where it stopped"
 
 
@@ -59,29 +62,45 @@ def if_interrupted(what_it_means: str) -> Iterator[None]:
         # Work within this work knows better.
         end.args = end.args or (what_it_means,)
         raise
+    except Exception as error:
+        if (interruption := _interruption(error)) is not None:
+            interruption.args = interruption.args or (what_it_means,)
+        raise
 
 
 @contextlib.contextmanager
 def _ending_in_order() -> Iterator[None]:
     """Makes SIGTERM end the work as Ctrl-C does; a second SIGTERM ends the process at once."""
+    _raised.clear()
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
     here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
+    ours = [number for number, handler in usual.items() if here and signal.getsignal(number) is handler]
 
-    def terminated(_: int, __: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Terminated
+    def end(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _raised.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
+        raise _raised[-1]
 
-    signal.signal(signal.SIGTERM, terminated)
+    for number in ours:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, usual[number])
 
 
 def _interruption(error: BaseException | None) -> KeyboardInterrupt | None:
-    """Returns the interruption that an error came from, if any: cleaning up after an interruption may fail."""
+    """Returns the interruption that an error came from, if any.
+
+    Cleaning up after an interruption may fail, and a library in C or Rust may raise an error of its own in its place.
+    """
+    if _raised:
+        return _raised[-1]
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error

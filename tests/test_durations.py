@@ -14,6 +14,9 @@ from stateferry.errors import UsageError
         ("12h", 43_200_000),
         ("30d", 2_592_000_000),
         ("250ms", 250),
+        ("11.5s", 11_500),
+        ("1.25 h", 4_500_000),
+        ("0.001s", 1),
         ("1500", 1500),
         (" 2 h ", 7_200_000),
         (1500, 1500),
@@ -27,7 +30,25 @@ def test_durations_are_read_as_milliseconds(text: str | int, milliseconds: int) 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "d", "-1s", -1, "1.5h", "1w", "1h30m", "٣s", "9223372036854775808", "9223372036854775807s", "9" * 5000, True],
+    [
+        "",
+        "d",
+        "-1s",
+        -1,
+        "1.5",
+        ".5s",
+        "1.s",
+        "1.5ms",
+        "0.0001s",
+        "1,5h",
+        "1w",
+        "1h30m",
+        "٣s",
+        "9223372036854775808",
+        "9223372036854775807s",
+        "9" * 5000,
+        True,
+    ],
 )
 def test_other_texts_are_refused_with_what_was_found(text: str | int) -> None:
     with pytest.raises(UsageError, match="expected a duration") as refusal:
@@ -36,7 +57,17 @@ def test_other_texts_are_refused_with_what_was_found(text: str | int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "text"), [(0, "0ms"), (90_000, "90s"), (2_592_000_000, "30d"), (1500, "1500ms"), (3_600_000, "1h")]
+    ("milliseconds", "text"),
+    [
+        (0, "0ms"),
+        (90_000, "90s"),
+        (2_592_000_000, "30d"),
+        (1500, "1.5s"),
+        (11_500, "11.5s"),
+        (61_007, "61.007s"),
+        (999, "999ms"),
+        (3_600_000, "1h"),
+    ],
 )
 def test_format_takes_the_largest_exact_unit(milliseconds: int, text: str) -> None:
     assert format_duration(milliseconds) == text

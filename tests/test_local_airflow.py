@@ -1,16 +1,24 @@
-"""The Airflow of `make up`, as far as it needs none: passwords, and what the demo says while it waits."""
+"""The Airflow of `make up`, as far as it needs none: passwords, what the demo says, and parts that are lost."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import local_airflow.server
+from local_airflow.api import Api
 from local_airflow.demo import _before
 from local_airflow.passwords import write_passwords
-from local_airflow.settings import USERS, Settings
+from local_airflow.server import COMPONENTS, Server
+from local_airflow.settings import USERS, Settings, free_port
 from spark_jobs.startup import class_archive
 
 
@@ -58,3 +66,66 @@ def test_the_demo_says_which_run_it_waits_for(tmp_path: Path) -> None:
     assert _before(api) == f"run manual__1+00:00 is at snapshot: {address}"
     api.runs = ()
     assert _before(api) == ""
+
+
+_COMPONENT = """#!/bin/sh
+[ "$1" = db ] && exit
+# A scheduler has one worker without work, and one whose task is at work.
+if [ "$1" = scheduler ]; then
+  sleep 1000 &
+  sh -c 'sleep 2000; true' &
+fi
+exec sleep 3000
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Processes that stand for Airflow's; its API calls them healthy, as it does for a while after their end."""
+    program = tmp_path / "venv" / "bin" / "airflow"
+    program.parent.mkdir(parents=True)
+    program.write_text(_COMPONENT)
+    program.chmod(0o755)
+    names = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    healthy = {name: {"status": "healthy", f"latest_{name}_heartbeat": later.isoformat()} for name in names}
+    monkeypatch.setattr(Api, "health", lambda _: healthy)
+    one = Server(Settings(tmp_path / "airflow", tmp_path / "home", free_port(), airflow=tmp_path / "venv"))
+    one.start()
+    yield one
+    one.stop()
+    assert one.processes() == []
+
+
+def _commands(server: Server) -> list[str]:
+    lines = (Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0") for one in server.processes())
+    return sorted(b" ".join(line).decode().strip() for line in lines)
+
+
+@pytest.mark.parametrize("lost", [["scheduler"], ["dag-processor", "triggerer"], list(COMPONENTS)])
+def test_what_has_ended_is_started_and_the_rest_is_left_at_work(server: Server, lost: list[str]) -> None:
+    assert server.is_running()
+    before = {name: server.pid(name) for name in COMPONENTS}
+    for name in lost:
+        os.kill(before[name], signal.SIGKILL)
+    while any(server.lives(name) for name in lost):
+        time.sleep(0.02)
+    assert not server.is_running(), "the API still calls it healthy"
+    assert server.resume() == [name for name in COMPONENTS if name in lost]
+    assert server.is_running()
+    assert {name for name in COMPONENTS if server.pid(name) != before[name]} == {*lost}
+    # The task goes on; the worker that nobody gives work to any more is gone.
+    schedulers = 2 if "scheduler" in lost else 1
+    assert _commands(server).count("sleep 2000") == schedulers
+    assert _commands(server).count("sleep 1000") == 1
+    assert server.resume() == []
+
+
+def test_a_part_that_gives_no_sign_of_life_is_started_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    health, before = server.api.health(), server.pid("scheduler")
+    answers = {"scheduler": {"status": "unhealthy", "latest_scheduler_heartbeat": "2026-11-20T00:00:00+00:00"}}
+    monkeypatch.setattr(Api, "health", lambda _: health | (answers if server.pid("scheduler") == before else {}))
+    monkeypatch.setattr(local_airflow.server, "_RECOVERS_WITHIN", 0.1)
+    assert not server.is_running()
+    assert server.resume() == ["scheduler"]
+    assert server.is_running()

@@ -61,6 +61,8 @@ def test_it_is_where_the_user_wants_it_and_goes_with_its_process(short: Path) ->
 print(oct(os.stat(folder).st_mode & 0o777))
 import warnings
 warnings.simplefilter("ignore")
+# What is printed so far is written once, not by each of the two processes at its end.
+sys.stdout.flush()
 if os.fork() == 0:
     # Another process, with all that this one has to do at its end.
     sys.exit()

@@ -51,7 +51,9 @@ class AskForApproval(BaseOperator):
         upsert_hitl_detail(context["ti"].id, [_APPROVE, _REJECT], subject, body, params={}, assigned_users=users)
         by = f", by {', '.join(who)}" if who else ""
         self.log.info("waiting for an answer%s, at most %s: %s", by, how.approval_timeout, subject)
-        tell(context, "waiting", job, f"{subject} An answer is waited for, at most {how.approval_timeout}{by}")
+        tell(
+            context, "waiting", job, f"{_sentence(subject)} An answer is waited for, at most {how.approval_timeout}{by}"
+        )
         self._wait(parse_duration(how.approval_timeout))
 
     def _wait(self, milliseconds: int, *, remind: bool = True) -> NoReturn:
@@ -66,8 +68,8 @@ class AskForApproval(BaseOperator):
         how = self.how(context)
         by = f" by {', '.join(how.asked())}" if how.asked() else ""
         text = (
-            f"{self.subject(context)}: still no answer{by}. Without one in {rough_duration(left)}, the run ends as "
-            "rejected"
+            f"{self.subject(context)} There is still no answer{by}. Without one in {rough_duration(left)}, the run "
+            "ends as rejected"
         )
         self.log.warning("%s", printable(text))
         tell(context, "reminder", self.job(context), text)
@@ -155,6 +157,10 @@ class ApproveRun(AskForApproval):
         run = run_of(context)
         with fail_if_refused(), Control(run.plan.catalog_uri) as control:
             reject(run, control, reason)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(("?", ".")) else f"{text}."
 
 
 def _approve(run: Run, reason: str) -> None:

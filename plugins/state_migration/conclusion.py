@@ -24,11 +24,12 @@ from stateferry.printable import printable
 from stateferry.runs.decision import Answer, Decision
 from stateferry.runs.estimates import Prediction, estimate_text
 from stateferry.runs.facts import JobStarted, Returned, SavepointTaken, Step, TablesProblem
+from stateferry.runs.outage import OutageExceeded
 from stateferry.runs.prediction import outage_of, part_times, predicted
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import show_report, show_tables, time_line
-from stateferry.runs.run_states import RunState
+from stateferry.runs.run_states import ENDED, RunState
 from stateferry.runs.runs import Run
 from stateferry.savepoint.storage import Location
 
@@ -74,7 +75,7 @@ class Conclude(BaseOperator):
         snapshot = task_of_run(run.plan.rehearse, Step.SNAPSHOT.value)
         if run.state is RunState.PLANNED and task_state(context, snapshot) == "skipped":
             why = f"the run had nothing to do: see the log of the task {snapshot}"
-            tell(context, "nothing", run.plan.job, f"job {printable(run.plan.job)}: {why}")
+            tell(context, "nothing", run.plan.job, f"{outcome_line(RunView.of(run))}: {why}")
             skip(self.log, why)
         times, outage = part_times(run), outage_of(run)
         self.log.info("%s", time_line(times))
@@ -109,7 +110,7 @@ class Conclude(BaseOperator):
     def _show_report(self, run: Run) -> None:
         if run.report.exists():
             text = StringIO()
-            show_report(Report.read(run.report), text, width=_LOG_WIDTH)
+            show_report(Report.read(run.report), text, width=_LOG_WIDTH, is_over=run.state in ENDED)
             if run.state is RunState.PUBLISHED:
                 show_tables(Report.read(run.report), text, width=_LOG_WIDTH)
             for line in text.getvalue().splitlines():
@@ -130,7 +131,7 @@ def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
     decision = rehearsal.facts_if_sound(Decision)
     name, last = f"rehearsal {rehearsal.plan.run_id}", rehearsal.changes()[-1]
     if decision is not None and decision.answer is not Answer.ASKED:
-        said = f"the cut-over was {decision.reason}"
+        said = f"the cut-over was {decision.said}"
         after = "" if decision.answer is Answer.REJECTED else ": see the logs of wait_to_stop and take_savepoint"
     elif rehearsal.state is RunState.VERIFIED:
         said, after = f"{name} is green, and the cut-over was not decided", ": see the log of the task decide"
@@ -160,7 +161,9 @@ def _problem(run: Run, request: MigrationRequest) -> str:
     back = f". The old job was started again from {returned.savepoint}" if returned else ""
     wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
     if run.state is not wanted:
-        reason = f": {last.reason}" if last.reason else ""
+        exceeded = run.facts(OutageExceeded)
+        why = last.reason or (exceeded.reason if exceeded else "")
+        reason = f": {why}" if why else ""
         return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
     if request.start_job and run.facts(JobStarted) is None:
         return (

@@ -48,6 +48,7 @@ def check_like_rehearsal(run: Run) -> None:
         if run.state is not RunState.REJECTED:
             with Control(run.plan.catalog_uri) as control:
                 reject(run, control, reason)
+                control.release_between_steps(run.plan.job, run.plan.run_id)
     raise refusal(f"run {run.plan.run_id} is not published, because {printable(reason)}")
 
 

@@ -12,7 +12,7 @@ from state_migration.request_parts import APPROVAL, BACK, JOB, SOURCE, START, ST
 from state_migration.rollback_request import RollbackRequest
 from stateferry.runs.options import RUN, STATES, Kind, OptionField, option_fields
 
-_DURATION = r"^[1-9][0-9]*(ms|s|m|h|d)$"
+_DURATION = r"^[1-9][0-9]*(\.[0-9]+)?(ms|s|m|h|d)$"
 _OPTIONAL_DURATION = rf"({_DURATION})|^$"
 _OPTIONAL_SHARE = r"^([0-9]+(\.[0-9]+)? ?%?)?$"
 _PARALLELISM = r"^([1-9][0-9]*|.+=\s*[0-9]+\s*)?$"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 _WATCHED = (SavepointTaken.name, *AFTER_STOP, JobStarted.name, WATCH_OUTAGE, RETURN)
 _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
-_WAITS = ("None", "scheduled", "queued", "up_for_reschedule")
+_WAITS = ("None", "scheduled", "queued", "up_for_reschedule", "up_for_retry")
 # A task that gets a free slot waits for it for a fraction of a second.
 _POLL = 0.25
 _COMES_BACK = timedelta(seconds=1)
-_SAY_AGAIN = 60.0
+# Two cut-overs that each have a part of the slots would wait for each other, so one gives up its own before the other.
+_PATIENCE, _BACK_AFTER = (60.0, 180.0), timedelta(seconds=15)
 
 
 class HoldSlot(BaseOperator):
@@ -51,10 +53,12 @@ class HoldSlot(BaseOperator):
 
 def wait_for_slots(context: Context, log: Any) -> None:
     """Waits, while the job still runs, until the cut-over has all the slots that it needs."""
-    said = float("-inf")
+    until = time.monotonic() + random.uniform(*_PATIENCE)
     for task in (APPLICATION, HOLD_SLOT):
+        if task_state(context, task) in _WAITS:
+            log.info("the job runs on until there is a slot for the task %s", task)
         while task_state(context, task) in _WAITS:
-            if time.monotonic() - said > _SAY_AGAIN:
-                log.info("the job runs on until there is a slot for the task %s", task)
-                said = time.monotonic()
+            if time.monotonic() > until:
+                log.info("there is none yet: this task gives its own, and comes back")
+                raise AirflowRescheduleException(utcnow() + _BACK_AFTER)  # type: ignore[no-untyped-call]
             time.sleep(_POLL)

@@ -16,7 +16,7 @@ from state_migration.sources import home_folder
 from stateferry.durations import now_ms
 from stateferry.errors import StateferryError
 from stateferry.pages.jobs_page import Delayed, Disk, Job, RollingBack, Waiting
-from stateferry.pages.outage_view import CutOver, DagRunLook, Phase, cut_over_of, is_approved
+from stateferry.pages.outage_view import CutOver, DagRunLook, Phase, cut_over_of
 from stateferry.pages.run_rows import RunRow, RunRows
 from stateferry.runs.convergence import convergence_of
 from stateferry.runs.lease import Lease
@@ -38,12 +38,12 @@ def dag_of(row: RunRow) -> str:
 def _cut_over(rows: Sequence[RunRow], look: Callable[[str, str], DagRunLook | None]) -> CutOver | None:
     """The cut-over at work among the runs of a job, the newest first; one that has ended without a job that runs, too,
     until there is another run."""
-    dag_runs = dict.fromkeys((row.dag_id, row.dag_run_id) for row in rows[:_LOOKED_AT] if not row.problem)
+    dag_runs = dict.fromkeys((row.dag_id, row.dag_run_id) for row in rows[:_LOOKED_AT])
     for number, (dag_id, dag_run_id) in enumerate(dag_runs):
-        opened = map(_open, (row for row in rows if (row.dag_id, row.dag_run_id) == (dag_id, dag_run_id)))
-        runs = [run for run in opened if run is not None]
-        if dag_id is None or dag_run_id is None or not any(map(is_approved, runs)):
+        made = [row for row in rows if (row.dag_id, row.dag_run_id) == (dag_id, dag_run_id)]
+        if dag_id is None or dag_run_id is None or not any(row.approved for row in made):
             continue
+        runs = [run for run in map(_open, made) if run is not None]
         seen = look(dag_id, dag_run_id)
         found = None if seen is None else cut_over_of(runs, seen, now_ms())
         if found is not None and (number == 0 or found.phase is not Phase.ABANDONED):

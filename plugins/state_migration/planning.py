@@ -22,7 +22,7 @@ from state_migration.sources import (
     read_metadata,
 )
 from stateferry.runs import plan as plans
-from stateferry.runs.apart import check_apart
+from stateferry.runs.apart import check_apart, check_buckets
 from stateferry.runs.plan import MigrationPlan, new_plan_values, plan_of
 from stateferry.runs.runs import Run, folder_name, run_folder
 from stateferry.savepoint.storage import Location
@@ -157,12 +157,15 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
     """
     source = source_of(request, occasion)
     if source is None:
-        return plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}"), None
+        plan = plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}")
+        check_buckets(plan)
+        return plan, None
     if request.source == "checkpoint" and not occasion.is_backfill:
         # The checkpoint may be newer than the DAG run.
         occasion = occasion.not_before(completed_at(source))
     plan = plan_for(request, occasion, source)
     check_apart(plan)
+    check_buckets(plan)
     check_operators(read_metadata(source), plan.operator_names, source)
     return plan, Run.create(_as_begun(plan), occasion.now)
 

@@ -6,7 +6,6 @@ After a checkpoint, the old job would read again what the new job has processed,
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from state_migration.request import MigrationRequest
 from state_migration.when_to_stop import is_approved
 from stateferry.durations import now_ms
 from stateferry.runs.facts import JobStarted, NewJob, Returned, SavepointTaken
-from stateferry.runs.lease import LeaseHeldError
+from stateferry.runs.outage import OutageExceeded
 from stateferry.runs.publications import Control, Publication
 from stateferry.runs.rollback import Rollback
 from stateferry.runs.runs import Run
@@ -53,7 +52,8 @@ class ReturnToOldJob(TaskWithFlink):
         except AirflowFailException as error:
             tell(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed: {error}")
             raise
-        text = f"the cut-over of job {_job(context)} has failed, and the old job runs again from {started['savepoint']}"
+        text = f"the cut-over of job {_job(context)} has failed{_why(context)}, and the old job runs again from "
+        text += str(started["savepoint"])
         tell(context, "returned", _job(context), text)
         return started
 
@@ -152,6 +152,13 @@ def _job(context: Context) -> str:
     return str((planned_by(context) or {}).get("job", ""))
 
 
+def _why(context: Context) -> str:
+    """That the outage took too long, if it did; else the logs of the tasks that have failed say more."""
+    run = _run(context)
+    exceeded = None if run is None else run.facts_if_sound(OutageExceeded)
+    return "" if exceeded is None else f" ({exceeded.reason})"
+
+
 def _run(context: Context) -> Run | None:
     said = planned_by(context)
     assert said is not None, "this task comes after plan"
@@ -169,9 +176,8 @@ def _publication(run: Run) -> Publication | None:
 
 def _roll_back(run: Run, published: Publication) -> None:
     with Control(run.plan.catalog_uri) as control:
-        with suppress(LeaseHeldError):
-            # A driver that was killed in the cut-over keeps nobody waiting.
-            control.release(control.acquire(run.plan.job, run.plan.run_id))
+        # A driver that was killed in the cut-over keeps nobody waiting.
+        control.release_between_steps(run.plan.job, run.plan.run_id)
         Rollback(run.plan.home, control, run.plan.job).carry_out(published)
 
 

@@ -83,7 +83,7 @@ class ApproveRollback(AskForApproval):
         return f"Roll back job {self.job(context)}?"
 
     def rejected(self, context: Context, reason: str) -> None:
-        tell(context, "rejected", self.job(context), f"the rollback of job {self.job(context)} was {reason}")
+        tell(context, "rejected", self.job(context), f"job {self.job(context)} is not rolled back: {reason}")
 
 
 class CancelNewJob(TaskWithFlink):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from stateferry.did_you_mean import there_are
 from stateferry.errors import RefusedError, UsageError
 from stateferry.runs.plan import default_home
 from stateferry.savepoint.file_names import METADATA, complete_savepoints
@@ -134,5 +135,5 @@ def check_operators(metadata: Metadata, wanted: Sequence[str], savepoint: str) -
         return
     for name in wanted:
         if not any(name in (one.uid, one.name) or name.lower() == one.hex_id for one in operators):
-            known = ", ".join(one.label for one in operators) or "none"
-            raise RefusedError(f"{savepoint} has no operator {name!r}. There are: {known}")
+            known = [one.label for one in operators]
+            raise RefusedError(f"{savepoint} has no operator {name!r}. {there_are(name, known)}")

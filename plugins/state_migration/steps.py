@@ -40,6 +40,7 @@ from stateferry.runs.facts import (
     FACTS_OF,
     OF_TABLES,
     Advance,
+    NothingToDo,
     SnapshotFacts,
     Step,
     TablesFacts,
@@ -129,6 +130,8 @@ class StepOperator(SparkSubmitOperator):
         before = run.changes()
         try:
             if not self._is_done_by_shared_application(context, run):
+                # The application may have been ended because the run was rejected.
+                check_not_rejected(run)
                 self._wait_for_lease(run, patience=_SECONDS_TO_END)
                 super().execute(context)
         except Exception as error:
@@ -232,8 +235,9 @@ class StepOperator(SparkSubmitOperator):
         return said
 
     def _nothing_to_do(self, context: Context, run: Run) -> None:
+        kept = run.facts(NothingToDo)
         migrated = "" if run.plan.rescales_only else "migrated already, and "
-        why = f"nothing to do: the savepoint is {migrated}in the wanted layout"
+        why = printable(kept.reason) if kept else f"nothing to do: the savepoint is {migrated}in the wanted layout"
         if request_of(context).stops_job:
             # If the job was stopped for this run, a failure makes a later task start it again.
             raise refusal(why)

@@ -25,9 +25,10 @@ def how_to_apply(savepoint: Savepoint, operator: Operator, layout: Layout) -> It
         yield f"A run can't change the max parallelism of this savepoint: {'; '.join(blocked)}."
         return
     job = () if len(savepoint.keyed_operators()) == 1 else ("--job", "JOB")
+    name = savepoint.shortest_name(operator)
     parts = [
         *("stateferry", "run", "--savepoint", savepoint.folder.shown, "--target", "NEW_FOLDER", *job),
-        *(("--parallelism", f"{_name(savepoint, operator)}={layout.parallelism}") if _scales(operator, layout) else ()),
+        *(("--parallelism", f"{name}={layout.parallelism}") if _scales(operator, layout) else ()),
         *("--max-parallelism", str(layout.max_parallelism)),
     ]
     yield shlex.join(parts)
@@ -45,18 +46,12 @@ def _scales(operator: Operator, layout: Layout) -> bool:
     return layout.parallelism != operator.parallelism
 
 
-def _name(savepoint: Savepoint, operator: Operator) -> str:
-    """What names the operator on a command line: its label, if no other has that."""
-    alike = [one for one in savepoint.metadata.operators if operator.label in (one.uid, one.name)]
-    return operator.label if len(alike) == 1 else operator.hex_id
-
-
 def _with_a_migration(savepoint: Savepoint, operator: Operator) -> Iterator[str]:
     """Yields what to add to the command, if there is a state that the same run can migrate."""
     for owner in sorted(savepoint.keyed_operators(), key=lambda one: one is not operator):
         for state in savepoint.keyed_states(owner):
             if state.why_not_migratable is None:
-                names = ["--operator", _name(savepoint, owner), "--legacy-state", state.name, "--new-state"]
+                names = ["--operator", savepoint.shortest_name(owner), "--legacy-state", state.name, "--new-state"]
                 added = shlex.join([*names, "NEW_STATE", *(("--ttl", "DURATION") if state.ttl else ())])
                 yield f"To migrate {state.name} to a MapState in the same run, add: {added}"
                 return

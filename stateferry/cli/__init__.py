@@ -15,13 +15,14 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from stateferry.cli import (
     advise,
     ages,
     clean,
+    completion,
     demo_savepoint,
     dump,
     inspect,
@@ -34,7 +35,7 @@ from stateferry.cli import (
     where,
     worth_it,
 )
-from stateferry.errors import UsageError
+from stateferry.cli.parser import Parser
 from stateferry.exit_codes import (
     DAMAGED_OR_REFUSED,
     INTERNAL,
@@ -77,6 +78,7 @@ _COMMANDS = (
     status,
     runs,
     clean,
+    completion,
 )
 _EPILOG = """\
 examples:
@@ -85,33 +87,14 @@ examples:
   stateferry dump /tmp/demo --operator main --state mainState --limit 3
 
 A savepoint is named by its folder or its _metadata, as a path or a URI (file:, s3:, hdfs:, ...). An operator is named
-by its 32-digit id, its uid, or its name if only one has it. Durations: 90s, 15m, 12h, 30d, or milliseconds.
+by its 32-digit id, its uid, or its name if only one has it. Durations: 90s, 11.5s, 15m, 12h, 30d, or
+milliseconds.
 
 exit codes: 0 fine; 1 the answer is no; 2 wrong usage; 3 the input is damaged, refused or can't be read;
 69 something that is needed is missing here, such as Java 17; 70 an internal error of stateferry;
 75 something that is needed was lost or can't be reached: give the same command again when it is back;
 130 and 143 ended by Ctrl-C and SIGTERM.
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that may get its options when it is first used."""
-
-    def __init__(self, add_options: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
-        self._add_options = add_options
-        self._is_complete = False
-
-    def parse_known_args(self, *given: Any) -> Any:  # type: ignore[override]  # argparse gives both by position
-        if not self._is_complete:
-            self._is_complete = True
-            if self._add_options is not None:
-                self._add_options(self)
-            self.add_argument("--debug", action="store_true", help="on an error show where in the code it arose")
-        return super().parse_known_args(*given)
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (see {self.prog} --help)")
 
 
 class _Version(argparse.Action):
@@ -125,6 +108,8 @@ class _Version(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     _open_what_is_closed()
     # Importing creates hundreds of thousands of objects, none of which is garbage. Without this, the garbage collector
     # would add a tenth to the time of the imports, and half a second at the end.
@@ -145,29 +130,30 @@ def _open_what_is_closed() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    options = _parser().parse_args(arguments)
     with contextlib.suppress(AttributeError, io.UnsupportedOperation):
         # A character that the terminal can't show must not end the output half way.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
+        options = _parser().parse_args(arguments)
         with private_files():
             code: int = options.run(options)
     finally:
-        # Output from before an error comes before the error's line.
+        # Output from before an error comes before the error's line. What --help and --version print is also written
+        # here: if it were left to Python's end, a closed pipe would cause a traceback there.
         sys.stdout.flush()
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="stateferry",
         description="Move the state of Apache Flink jobs from savepoint to savepoint, and look into it on the way.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in _COMMANDS:
         added = command.add_to(commands)
-        added.set_defaults(run=command.run)
+        added.set_defaults(run=command.run, parser=parser)
     return parser

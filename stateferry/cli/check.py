@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from stateferry.cli.inspect import facts_of
 from stateferry.errors import DamagedError, PassingError, StateferryError
 from stateferry.exit_codes import exit_code_of
+from stateferry.migration.inventory import take, total
 from stateferry.printable import say
 from stateferry.private_files import private_files
 from stateferry.runs.option_notes import nothing_to_do_lines
@@ -23,6 +24,7 @@ from stateferry.runs.plan_check import open_source, resolve
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
 from stateferry.savepoint.stores import reaching
+from stateferry.steps import snapshot
 from stateferry.survey import survey
 
 
@@ -56,8 +58,12 @@ def _problems(wanted: str) -> list[str]:
     plan = plan_of({**values, "catalog_uri": "sqlite:////dev/null"}, "the plan")
     try:
         resolved = resolve(plan, open_source(plan))
+        if resolved.nothing_to_do:
+            return nothing_to_do_lines(resolved)
+        # What the snapshot step of a run would stop at is said here, too.
+        inventory = total(map(take, snapshot.inventory_work(resolved, 1)))
+        return [str(error) for error in snapshot.stopping_errors(resolved, inventory)]
     except (PassingError, DamagedError):
         raise
     except StateferryError as error:
         return str(error).splitlines()
-    return nothing_to_do_lines(resolved) if resolved.nothing_to_do else []

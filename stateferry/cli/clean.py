@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stateferry.cli.options import add_place_options, catalog_of
+from stateferry.cli.parser import checked
+from stateferry.durations import parse_duration
 from stateferry.printable import say
 from stateferry.quantities import noun
 
@@ -35,6 +37,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         "--older-than",
         default="14d",
         metavar="DURATION",
+        type=checked(parse_duration),
         help="keep what has changed within this time, such as 12h or 30d (default 14d)",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
@@ -43,7 +46,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.durations import now_ms, parse_duration
+    from stateferry.durations import now_ms
     from stateferry.errors import PassingError, RejectedError, StateferryError, UsageError
     from stateferry.runs.cleaning import Cleaning, Retention
     from stateferry.runs.plan import default_warehouse

@@ -7,8 +7,12 @@ without workers doesn't wait for it.
 from __future__ import annotations
 
 import pkgutil
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
+
+from stateferry.cli.progress import sign_of_life
 
 if TYPE_CHECKING:
     from stateferry.runs.plan_check import ResolvedPlan
@@ -24,5 +28,13 @@ def local_workers(
 
     The engine may begin the snapshot of the plan `comes_first` while it starts.
     """
-    opened: AbstractContextManager[Workers] = pkgutil.resolve_name(_LOCAL_WORKERS)(application, watch, comes_first)
-    return opened
+    return _with_a_sign_of_life(pkgutil.resolve_name(_LOCAL_WORKERS)(application, watch, comes_first))
+
+
+@contextmanager
+def _with_a_sign_of_life(opened: AbstractContextManager[Workers]) -> Iterator[Workers]:
+    """Says that the engine starts: this takes some seconds, and on a busy machine many."""
+    with ExitStack() as until_the_end:
+        with sign_of_life("Spark is starting", sys.stderr):
+            workers = until_the_end.enter_context(opened)
+        yield workers

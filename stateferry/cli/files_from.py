@@ -7,7 +7,7 @@ import argparse
 from stateferry.savepoint.moved_files import root_of
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_to(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--files-from",
         action="append",

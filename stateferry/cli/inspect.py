@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         from stateferry.cli.inspect_text import show
 
-        show(savepoint, operators)
+        show(savepoint, operators, files_from.roots_of(options))
     return 0
 
 

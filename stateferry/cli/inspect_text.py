@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.table import Table
 
 from stateferry.blob_sizes import Backend, BlobSizes
+from stateferry.cli.run_command import how_to_migrate
 from stateferry.people_text import console_on, plain
 from stateferry.quantities import noun
 from stateferry.savepoint.compression import Compression
@@ -16,8 +18,8 @@ from stateferry.serializers.types import Scalar, type_name
 from stateferry.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
 
 
-def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> None:
-    """Prints a table of each operator's states."""
+def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...], files_from: Mapping[str, str]) -> None:
+    """Prints a table of each operator's states, and the commands that migrate them."""
     metadata = savepoint.metadata
     with console_on(sys.stdout) as console:
         console.print(
@@ -30,6 +32,13 @@ def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> None:
         for operator in operators:
             console.print()
             _show_operator(console, operator)
+        for operator in operators:
+            for state in operator.keyed.states if operator.keyed else ():
+                if state.state.why_not_migratable is None:
+                    console.print()
+                    console.print(plain(f"to migrate {state.state.name} of {operator.operator.label}:"))
+                    for line in how_to_migrate(savepoint, operator, state.state, files_from):
+                        console.print(plain(f"  {line}"), soft_wrap=True)
 
 
 def _show_operator(console: Console, survey: OperatorSurvey) -> None:

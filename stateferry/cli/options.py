@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stateferry.errors import UsageError
+from stateferry.cli.parser import checked
+from stateferry.durations import parse_duration
+from stateferry.errors import PlanError, UsageError
+from stateferry.quantities import parse_share
 
 if TYPE_CHECKING:
     from stateferry.runs.options import OptionField
@@ -16,16 +20,33 @@ if TYPE_CHECKING:
 # With one of these, a plan needs no state to migrate.
 _ASK_WITHOUT_STATES = {"parallelism", "max_parallelism", "output_format", "state_ttls"}
 # Values of a plan that a command asks for in its own way, if it does.
-_OF_THE_COMMAND = ("source", "target", "rehearse", "files_from")
+_OF_THE_COMMAND = ("source", "target", "rehearse", "files_from", "home")
+
+
+# The groups in which --help shows the options of a plan, by their names; those of no other group are in the last one.
+_GROUPS = {
+    "which state becomes which": ("operator", "legacy_state", "new_state", "flag_state", "no_flag_state", "job"),
+    "time to live": ("ttl", "state_ttl", "keep_expired", "accept_expired", "clock_tolerance", "now"),
+    "the new savepoint": ("parallelism", "max_parallelism", "compression", "format", "keep_legacy"),
+    "lazy runs, which move some of the keys": ("lazy", "share", "budget", "largest_first", "flag_ttl"),
+    "the way back to the old job": ("reverse", "drop_legacy_blobs"),
+}
+_LAST_GROUP = "what a run refuses unless it is told"
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
-    """Declares the options of a plan, and the file that may have them."""
+    """Declares the options of a plan, the file that may have them, and the places of runs and catalog."""
     from stateferry.runs.plan_options import PLAN_OPTIONS
 
-    for one in PLAN_OPTIONS:
-        parser.add_argument(one.flag, dest=one.name, help=_help(one), **_settings(one))
-    parser.add_argument("--plan", metavar="FILE", help="the plan as JSON; options given beside it override it")
+    options = {one.name: one for one in PLAN_OPTIONS}
+    last = tuple(name for name in options if not any(name in names for names in _GROUPS.values()))
+    for title, names in {**_GROUPS, _LAST_GROUP: last}.items():
+        group = parser.add_argument_group(title)
+        for one in (options[name] for name in names):
+            group.add_argument(one.flag, dest=one.name, help=_help(one), **_settings(one))
+    group = parser.add_argument_group("the plan, and where runs are kept")
+    group.add_argument("--plan", metavar="FILE", help="the plan as JSON; options given beside it override it")
+    add_place_options(group)
 
 
 def _help(one: OptionField) -> str:
@@ -45,10 +66,12 @@ def _settings(one: OptionField) -> dict[str, Any]:
             return {"type": int, "metavar": one.option.metavar or "N"}
         case Kind.PARALLELISM:
             return {"metavar": "N|OP=N,..."}
+        case Kind.DURATION:
+            return {"metavar": "DURATION", "type": checked(parse_duration)}
+        case Kind.SHARE:
+            return {"metavar": "SHARE", "type": checked(parse_share)}
         case Kind.LINES:
             return {"action": "append", "metavar": one.option.metavar}
-        case Kind.DURATION | Kind.SHARE as kind:
-            return {"metavar": kind.name}
         case _:
             return {"metavar": one.option.metavar or "NAME"}
 
@@ -67,6 +90,8 @@ def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any
             raise UsageError(f"the plan can't be read: {error}") from None
     _check_names(given)
     values |= {name: given[name] for name in _OF_THE_COMMAND if given.get(name) is not None}
+    if given.get("catalog") is not None:
+        values["catalog_uri"] = given["catalog"]
     values |= plan_values_of(given)
     for name, option in (("source", "--savepoint"), ("target", "--target")):
         if name not in values:
@@ -93,6 +118,19 @@ def _check_names(given: dict[str, Any]) -> None:
         )
 
 
+@contextmanager
+def named_by_options(options: argparse.Namespace) -> Iterator[None]:
+    """Lets the problems of a plan name options instead of fields, unless a file has the plan."""
+    try:
+        yield
+    except PlanError as error:
+        if options.plan is None:
+            from stateferry.runs.plan_options import in_words_of_options
+
+            error.args = (in_words_of_options(str(error)),)
+        raise
+
+
 def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
     """The plan that the plan file and the options make."""
     from stateferry.runs.plan_check import planned
@@ -100,9 +138,11 @@ def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
     return planned(plan_values_of_options(options))
 
 
-def add_place_options(parser: argparse.ArgumentParser) -> None:
-    """Declares the options for the home and the catalog, for commands that read them."""
-    parser.add_argument("--home", metavar="DIR", help="default: $STATEFERRY_HOME, else ~/.stateferry")
+def add_place_options(parser: argparse._ActionsContainer) -> None:
+    """Declares the options for the home and the catalog: a parser, or a group of its options."""
+    parser.add_argument(
+        "--home", metavar="DIR", help="the folder of the runs (default: $STATEFERRY_HOME, else ~/.stateferry)"
+    )
     parser.add_argument(
         "--catalog",
         metavar="URI",
@@ -113,9 +153,10 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
 def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
     """The home and the catalog's address that the options name."""
     from stateferry.runs.plan import default_catalog, default_home
-    from stateferry.runs.plan_fields import absolute_place
+    from stateferry.runs.plan_fields import absolute_place, check_name_of_home
     from stateferry.runs.runs import check_home
 
     home = str(absolute_place(options.home or default_home())).rstrip("/")
+    check_name_of_home(home, "home")
     check_home(home)
     return home, options.catalog or default_catalog(home)

@@ -7,6 +7,7 @@ done. Every two seconds progress is kept in the run's folder.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,23 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def sign_of_life(what: str, file: TextIO) -> Iterator[None]:
+    """Says at once that something has begun which shows no progress, and again every ten seconds until it is done."""
+    began, is_done = time.monotonic(), threading.Event()
+
+    def say_again() -> None:
+        while not is_done.wait(_SECONDS_UNCHANGED):
+            say(f"{what}: {time.monotonic() - began:.0f}s; running", file)
+
+    say(what, file)
+    threading.Thread(target=say_again, daemon=True, name=what).start()
+    try:
+        yield
+    finally:
+        is_done.set()
 
 
 class ProgressLines:

@@ -43,7 +43,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     from stateferry.runs.report import Report
     from stateferry.runs.report_text import show_report, show_tables
-    from stateferry.runs.run_states import RunState
+    from stateferry.runs.run_states import ENDED, RunState
 
     found = named_run(options.run_id, options.job, lambda: catalog_of(options)[0])
     report = Report.read(found.report) if found.report.is_file() else None
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.json:
         sys.stdout.write(report.to_json())
     else:
-        show_report(report, sys.stdout)
+        show_report(report, sys.stdout, is_over=found.state in ENDED)
         if found.state is RunState.PUBLISHED:
             show_tables(report, sys.stdout)
     return 0 if report is not None and report.is_green else 1

@@ -10,7 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from stateferry.cli import files_from
-from stateferry.cli.options import add_plan_options, plan_of_options, plan_values_of_options
+from stateferry.cli.options import add_plan_options, named_by_options, plan_of_options, plan_values_of_options
+from stateferry.cli.parser import checked
+from stateferry.durations import parse_duration
 from stateferry.errors import PassingError, UsageError
 from stateferry.printable import say
 
@@ -24,21 +26,39 @@ if TYPE_CHECKING:
 
 _THE_SAME = "when the same command is given again"
 _DESCRIPTION = """\
-Migrate a legacy ValueState<Map> into a MapState: snapshot, migrate, rescale, validate, cut over. The new savepoint is
-published only if the validation is green. If a run was stopped, the same command continues it. After success, the same
-command does nothing. Tables, runs and the catalog are kept in $STATEFERRY_HOME (default: ~/.stateferry), unless
-$STATEFERRY_WAREHOUSE and $STATEFERRY_CATALOG name other places for the tables and the catalog.
+Migrate a legacy ValueState<Map> into a MapState, in this order:
+
+  snapshot   read the savepoint once, count its entries, and refuse what a later step could not handle
+  rescale    build the new savepoint: each map becomes rows, all other state is carried over
+  validate   read both savepoints, and compare every entry
+  cut over   publish the new savepoint, if the validation is green: the new job may start
+  tables     bring the Iceberg tables to what was published
+
+With --rehearse nothing is published, and the tables are written after the snapshot (migrate). If a run was stopped, the
+same command continues it. After success, the same command does nothing. Runs, catalog and tables are kept in the home,
+unless $STATEFERRY_WAREHOUSE and $STATEFERRY_CATALOG name other places for tables and catalog.
 
 Without --operator, --legacy-state and --new-state no state is migrated: the whole savepoint is written with another
 --parallelism or --max-parallelism, by the same steps, and there are no tables.
 """
+_EPILOG = """\
+examples:
+  stateferry run --savepoint /tmp/legacy --target /tmp/migrated --operator main \\
+      --legacy-state mainState --new-state newMainState --flag-state isMigratedState --ttl 30d
+  stateferry run --savepoint /tmp/legacy --target /tmp/larger --job orders --parallelism 8 --max-parallelism 512
+
+`stateferry inspect SAVEPOINT` prints the command for a savepoint.
+"""
+_USAGE = "stateferry run --savepoint SRC --target DST --operator NAME --legacy-state NAME --new-state NAME [OPTION ...]"
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
         help="migrate a savepoint's legacy maps into a new savepoint, or only rescale it, and validate it",
+        usage=_USAGE,
         description=_DESCRIPTION,
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_options=_add_options,
     )
@@ -46,32 +66,38 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    places = parser.add_argument_group("from where to where")
+    places.add_argument(
         "--savepoint",
         dest="source",
         metavar="SRC",
         help="the savepoint, or checkpoint of RocksDB, to read",
     )
-    parser.add_argument(
+    places.add_argument("--target", metavar="DST", help="the folder that becomes the new savepoint")
+    places.add_argument("--rehearse", action="store_true", default=None, help="do everything but publish")
+    places.add_argument(
         "--next-in",
         metavar="FOLDER",
         help="instead of --savepoint: the savepoint with which the job is stopped next, in this folder. Give this "
         "command first, and stop the job when it says so: then Spark's start is no part of the outage",
     )
-    parser.add_argument(
-        "--wait", metavar="DURATION", default="10m", help="how long --next-in waits for it (default: %(default)s)"
+    places.add_argument(
+        "--wait",
+        metavar="DURATION",
+        default="10m",
+        type=checked(parse_duration),
+        help="how long --next-in waits for it (default: %(default)s)",
     )
-    parser.add_argument("--target", metavar="DST", help="the folder that becomes the new savepoint")
-    files_from.add_to(parser)
+    files_from.add_to(places)
     add_plan_options(parser)
-    parser.add_argument("--rehearse", action="store_true", default=None, help="do everything but publish")
 
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.cli import engine
 
     options.files_from = files_from.roots_of(options) or None
-    return _run(options, engine.local_workers) if options.next_in is None else _run_on_next(options)
+    with named_by_options(options):
+        return _run(options, engine.local_workers) if options.next_in is None else _run_on_next(options)
 
 
 def _run_on_next(options: argparse.Namespace) -> int:
@@ -80,6 +106,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
     from stateferry.cli.lent_workers import opened_before
     from stateferry.cli.next_savepoint import NextSavepoint, check_none_has_begun
     from stateferry.exit_codes import if_interrupted
+    from stateferry.runs.apart import check_apart, check_buckets
     from stateferry.runs.lease import LeaseHeldError
     from stateferry.runs.publications import Control
     from stateferry.savepoint.storage import Location
@@ -94,6 +121,8 @@ def _run_on_next(options: argparse.Namespace) -> int:
     plan = plan_of_options(options)
     if plan.rescales_only:
         raise UsageError("--next-in needs --operator: by it a savepoint of the job is told from those of others")
+    check_apart(plan)
+    check_buckets(plan)
     check_none_has_begun(plan)
     coming = NextSavepoint(folder, plan, options.wait)
     coming.check_plan()
@@ -113,7 +142,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _THE_SAME) -> int:
     from stateferry.durations import now_ms
-    from stateferry.runs.apart import check_apart
+    from stateferry.runs.apart import check_apart, check_buckets
     from stateferry.runs.option_notes import nothing_to_do_lines
     from stateferry.runs.plan_check import open_source, resolve
     from stateferry.runs.publications import Control
@@ -151,6 +180,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
                 check_may_continue(undone, control)
             raise
         _check_age(resolved, control)
+        check_buckets(resolved.plan)
         run = before or Run.create(plan, now_ms())
         check_may_continue(run, control)
         return _carry_out(run, resolved, control, open_workers, again, is_new=before is None)
@@ -163,7 +193,7 @@ def _stands(run: Run, control: Control) -> bool:
     standing = control.standing(run.plan.job)
     if standing is None or standing.record.run_id != run.plan.run_id:
         return False
-    TargetMetadata(run).roll_forward()
+    TargetMetadata(run).roll_forward(standing.record.metadata_digest)
     return True
 
 
@@ -249,7 +279,7 @@ def _do_steps(pipeline: Pipeline) -> None:
     """Does the steps. As soon as the new job may start, it says so; the tables follow after that."""
     from stateferry.runs.report import Report
     from stateferry.runs.report_text import show_report, show_tables
-    from stateferry.runs.run_states import RunState
+    from stateferry.runs.run_states import ENDED, RunState
 
     run = pipeline.run
     if run.state is not RunState.PUBLISHED:
@@ -257,7 +287,7 @@ def _do_steps(pipeline: Pipeline) -> None:
             report = pipeline.carry_out()
         finally:
             _show_failed_report(run)
-        show_report(report, sys.stdout)
+        show_report(report, sys.stdout, is_over=run.state in ENDED)
         _say_result(run)
     if pipeline.control.are_tables_pending(run.plan.job, run.plan.run_id):
         try:

@@ -22,7 +22,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.durations import moment
     from stateferry.runs.runs import runs_of
 
     home, _ = catalog_of(options)
@@ -44,7 +43,34 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if not found:
         say(f"there is no run{f' of job {options.job}' if options.job else ''} in {home}")
-    for one in found:
-        reason = f": {one['reason']}" if one["reason"] else ""
-        say(f"{one['run_id']}  {one['job']}  {one['state']}  {moment(one['changed_at'])}{reason}")
+    else:
+        _show(found)
     return 0
+
+
+def _show(found: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from stateferry.durations import moment
+    from stateferry.people_text import console_on, plain
+
+    # Without lines between the columns, a line fits into a terminal, and is easy for programs to take apart.
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "job", "state", "since (UTC)"):
+        table.add_column(heading, no_wrap=True)
+    has_reasons = any(one["reason"] for one in found)
+    for heading in ("target", "reason") if has_reasons else ("target",):
+        table.add_column(heading, overflow="fold")
+    for one in found:
+        since = moment(one["changed_at"]).removesuffix(" UTC")
+        shown = [
+            one["run_id"],
+            one["job"],
+            one["state"],
+            since,
+            one["target"],
+            *([one["reason"]] if has_reasons else []),
+        ]
+        table.add_row(*(plain(str(text or "")) for text in shown))
+    with console_on(sys.stdout) as console:
+        console.print(table)

@@ -26,7 +26,7 @@ from stateferry.errors import PassingError, StateferryError, UsageError
 from stateferry.exit_codes import exit_code_of, if_interrupted
 from stateferry.printable import say
 from stateferry.private_files import private_files
-from stateferry.runs.facts import OF_TABLES, Step
+from stateferry.runs.facts import OF_TABLES, NothingToDo, Step
 from stateferry.runs.lease import BETWEEN_STEPS_MS, Lease
 from stateferry.runs.option_notes import nothing_to_do_lines
 from stateferry.runs.plan import new_plan_values, plan_of, plan_values
@@ -61,7 +61,8 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
             say(f"nothing to do: run {run.plan.run_id} migrates no state, so it has no tables")
             return 0
         if run.state is RunState.PUBLISHED:
-            TargetMetadata(run).roll_forward()
+            published = control.publication_of(run.plan.job, run.plan.run_id)
+            TargetMetadata(run).roll_forward(published.record.metadata_digest)
             if step is not Step.TABLES or not control.are_tables_pending(run.plan.job, run.plan.run_id):
                 say(f"nothing to do: run {run.plan.run_id} is published")
                 return 0
@@ -74,7 +75,10 @@ def _do(run: Run, step: Step, open_workers: OpenWorkers, control: Control) -> in
         # After the validation the pipeline opens the source itself, if it needs it.
         resolved = None if run.has_done(Step.VALIDATE) else _resolved(run)
         if resolved is not None and resolved.nothing_to_do:
-            for line in nothing_to_do_lines(resolved):
+            with _failing(run):
+                lines = nothing_to_do_lines(resolved)
+            run.keep(NothingToDo(lines[0]))
+            for line in lines:
                 say(line)
             return 0
         TemporaryFolders(run.temporary_folders).take_over()
@@ -104,9 +108,16 @@ def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
 
 
 def _resolved(run: Run) -> ResolvedPlan:
+    with _failing(run):
+        return resolve(run.plan, open_source(run.plan))
+
+
+@contextmanager
+def _failing(run: Run) -> Iterator[None]:
+    """Has the run fail with what is refused in the context."""
     try:
         with reaching():
-            return resolve(run.plan, open_source(run.plan))
+            yield
     except PassingError:
         raise
     except StateferryError as error:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from stateferry.cli import files_from
 from stateferry.cli.named_run import named_run
-from stateferry.cli.options import add_plan_options, plan_values_of_options
+from stateferry.cli.options import add_plan_options, named_by_options, plan_values_of_options
+from stateferry.errors import UsageError
 from stateferry.printable import say
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "verify",
         help="validate a migrated savepoint against its source",
+        usage="stateferry verify SRC DST [OPTION ...]",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_options=_add_options,
@@ -61,10 +63,12 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.validation.checks import open_staged
 
     options.files_from = files_from.roots_of(options) or None
-    plan, since = _plan(options)
-    resolved = resolve(plan, open_source(plan))
-    if plan.lazy:
-        resolved = resolved.moving(chosen_before(plan))
+    _check_two(options)
+    with named_by_options(options):
+        plan, since = _plan(options)
+        resolved = resolve(plan, open_source(plan))
+        if plan.lazy:
+            resolved = resolved.moving(chosen_before(plan))
     # This is checked before Spark starts, because a target that can't be read needs no Spark.
     opened = open_staged(plan.target)
     if isinstance(opened, Check):
@@ -87,7 +91,7 @@ def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str]:
 
     run = None
     if options.run_id is not None:
-        run = named_run(options.run_id, options.job, lambda: str(absolute_place(default_home())))
+        run = named_run(options.run_id, options.job, lambda: str(absolute_place(options.home or default_home())))
     # Plans of an earlier version have another default of the compression than new ones.
     of_run = run.plan.model_dump(mode="json") | {"compression": run.plan.compression} if run is not None else None
     values = plan_values_of_options(options, of_run)
@@ -119,6 +123,19 @@ def _maker_of(plan: MigrationPlan) -> MigrationPlan | None:
     ]
     published = [one for one in found if one.state in (RunState.PUBLISHED, RunState.ROLLED_BACK)]
     return next((one.plan for one in (*published, *found)), None)
+
+
+def _check_two(options: argparse.Namespace) -> None:
+    """Refuses a savepoint beside itself, before the options of a run are missed."""
+    from stateferry.runs.plan import folder_of
+    from stateferry.runs.plan_fields import absolute_place
+
+    source, target = (folder_of(str(absolute_place(place))) for place in (options.source, options.target))
+    if source == target:
+        raise UsageError(
+            f"SRC and DST are the same savepoint, {source}: verify compares a savepoint with another one that a run "
+            "has made of it. `stateferry inspect SAVEPOINT` reads all of a single one, and finds damage"
+        )
 
 
 def _answer(checks: Sequence[Check], notes: Sequence[str], *, as_json: bool) -> int:

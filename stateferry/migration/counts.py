@@ -35,10 +35,21 @@ class StateCounts(Counts):
 class InventoryCounts(StateCounts):
     """The counts of a state before anything is written.
 
+    `flagged` keys are those whose flag is set and alive. Of these, some have rows in the new state, expired or not, and
+    some have none, nor a blob that becomes rows. These may be `flagged_for_another` state that shares the flag, and has
+    rows of them. `rows_without_flag` are keys with rows and with neither flag nor blob. All of these are counted only
+    if the savepoint has the flag state. `flags_not_set` are false or have expired.
+
     `unwritable_nulls` are null values that the value's serializer can't write, of entries that would become rows.
     """
 
     unwritable_nulls: int = 0
+    flagged: int = 0
+    flagged_with_rows: int = 0
+    flagged_without_rows: int = 0
+    flagged_for_another: int = 0
+    rows_without_flag: int = 0
+    flags_not_set: int = 0
 
 
 @dataclass(slots=True)
@@ -59,12 +70,15 @@ class ConversionCounts(StateCounts):
 
 
 @dataclass(slots=True)
-class FlagCounts(Counts):
-    """The keys for which a Boolean state is true, if it may be a flag that the plan doesn't name.
+class StateSigns(Counts):
+    """The living keys of a state, and how it would fit in the place of a state that the plan names.
 
-    `moved` are those that have rows in the new state and no blob, `not_moved` those that have a blob.
+    `moved` keys are as if the job had moved them, `not_moved` as if it had not. Of a map state `flagged` are the keys
+    with a flag, and `lacking` those of them that have no rows in the plan's new state.
     """
 
-    true: int = 0
+    keys: int = 0
     moved: int = 0
     not_moved: int = 0
+    flagged: int = 0
+    lacking: int = 0

@@ -2,7 +2,7 @@
 
 To count it, every byte is read and parsed. A chunk's inventory has the numbers of entries and bytes of each state and
 key group. For each legacy state it has what the migration would meet (expired blobs, contradictions, nulls that can't
-be kept, signs of a flag that the plan doesn't name), and how old the entries are.
+be kept, signs of states that the plan doesn't name), and how old the entries are.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from stateferry.migration.ages import Ages, Integers
 from stateferry.migration.aging_states import AgingState, aging_states
 from stateferry.migration.blob_times import BlobTimes
 from stateferry.migration.chosen import Order, RankCounts
-from stateferry.migration.counts import FlagCounts, InventoryCounts
+from stateferry.migration.counts import InventoryCounts, StateSigns
 from stateferry.migration.heavy_key import HeavyKey, heavier
 from stateferry.migration.heavy_keys import KeysOfGroup, heavy_groups
 from stateferry.migration.key_hashes import members
 from stateferry.migration.rules import Contradiction, Rules, ToldTtl
 from stateferry.migration.sections import Blobs, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
-from stateferry.migration.unnamed_flags import FlagSigns, flags_to_watch
+from stateferry.migration.state_signs import MOST_NAMED, SignsOfGroup
 from stateferry.migration.who_wins import NO_KEYS, KeySets, kept_entries, kept_rows, key_sets_of
 from stateferry.savepoint.bytes_read import WHOLE, BytesRead
 from stateferry.savepoint.chunks import Chunk, plan_chunks
@@ -44,7 +44,8 @@ class Inventory:
     """What was found, in one chunk or in all.
 
     `entries` and `sizes` (in bytes) are by operator id, state and key group. `met` counts by operator and legacy state
-    what a migration meets, `flag_signs` by operator, legacy state and possible flag what suggests a flag. `ages` are by
+    what a migration meets; `signs` are by operator, legacy state and state, whose place may be another than the plan
+    says. `named` are the texts of some keys by operator, legacy state and what they are named for. `ages` are by
     operator, legacy state and state (the legacy state itself, the new state, the flag) under time to live; a state that
     isn't migrated is in the place of its legacy state. `blob_times` are by operator and legacy state. `promised` are
     the greatest ages of entries that a cleanup in full snapshots would have left out, had they expired; `unread` are
@@ -55,7 +56,8 @@ class Inventory:
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     met: dict[tuple[str, str], InventoryCounts] = field(default_factory=dict)
-    flag_signs: dict[tuple[str, str, str], FlagCounts] = field(default_factory=dict)
+    signs: dict[tuple[str, str, str], StateSigns] = field(default_factory=dict)
+    named: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
     ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankCounts] = field(default_factory=dict)
     blob_times: dict[tuple[str, str], BlobTimes] = field(default_factory=dict)
@@ -70,8 +72,10 @@ class Inventory:
         self.sizes.update(other.sizes)
         for state, counts in other.met.items():
             self.met.setdefault(state, InventoryCounts()).add(counts)
-        for flag, signs in other.flag_signs.items():
-            self.flag_signs.setdefault(flag, FlagCounts()).add(signs)
+        for place, signs in other.signs.items():
+            self.signs.setdefault(place, StateSigns()).add(signs)
+        for what, texts in other.named.items():
+            self.named[what] = [*self.named.get(what, ()), *texts][:MOST_NAMED]
         for aged, ages in other.ages.items():
             self.ages.setdefault(aged, Ages()).add(ages)
         for state, ranks in other.ranks.items():
@@ -90,9 +94,8 @@ class Inventory:
 class InventoryTask:
     """The inventory of one chunk of one operator.
 
-    `states` are all states of the operator by name. `possible_flags` are the names of the states that may be an unnamed
-    flag, by legacy state. With an `order`, keys are counted by their ranks in it. `aging` are the states with time to
-    live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for. With
+    `states` are all states of the operator by name. With an `order`, keys are counted by their ranks in it. `aging` are
+    the states with time to live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for. With
     `keeps_times` the timestamps of blobs are kept.
     """
 
@@ -101,7 +104,6 @@ class InventoryTask:
     chunk: Chunk
     rules: Sequence[Rules]
     states: dict[str, KeyedState]
-    possible_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     order: Order | None = None
     aging: Mapping[str, AgingState] = field(default_factory=dict)
     heavy_groups: frozenset[int] = frozenset()
@@ -129,9 +131,7 @@ class InventoryTask:
             rules.legacy.name: NO_KEYS if rules.reverse else key_sets_of(group, rules, self.states)
             for rules in self.rules
         }
-        signs = [
-            FlagSigns(rules, flags) for rules in self.rules if (flags := self.possible_flags.get(rules.legacy.name))
-        ]
+        signs = SignsOfGroup.all_of(self.rules, self.states)
         keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
         for state, section in group:
             if keys is not None:
@@ -169,9 +169,21 @@ class InventoryTask:
             for rules in self.rules:
                 self._ranks(inventory, rules).migrated -= len(sets[rules.legacy.name].both)
         for one in signs:
-            for flag, found in one.counts().items():
-                key_of_flag = (self.operator, one.rules.legacy.name, flag)
-                inventory.flag_signs.setdefault(key_of_flag, FlagCounts()).add(found)
+            self._settle(one, group, inventory)
+
+    def _settle(self, signs: SignsOfGroup, group: GroupSections, inventory: Inventory) -> None:
+        of = (self.operator, signs.rules.legacy.name)
+        found, of_interest = signs.settle(inventory.met.setdefault(of, InventoryCounts()))
+        for state, counts in found.items():
+            inventory.signs.setdefault((*of, state), StateSigns()).add(counts)
+        wanted = {
+            what: keys
+            for what, keys in of_interest.items()
+            if len(keys) and len(inventory.named.get((*of, what), ())) < MOST_NAMED
+        }
+        if wanted:
+            named = signs.named(group, wanted)
+            inventory.add(Inventory(named={(*of, what): texts for what, texts in named.items()}))
 
     def _ranks(self, inventory: Inventory, rules: Rules) -> RankCounts:
         return inventory.ranks.setdefault((self.operator, rules.legacy.name), RankCounts())
@@ -269,14 +281,13 @@ def inventory_tasks(
     higher.
     """
     states = {state.name: state for state in source.keyed_states(operator)}
-    flags = {one.legacy.name: found for one in rules if (found := flags_to_watch(one, states))}
     placed = source.placed(operator)
     chunks = plan_chunks(operator, placed, target_bytes=target_bytes, at_least=at_least)
     aging = aging_states(states, rules, told, now)
     heavy = heavy_groups(placed, max(parallelism, operator.parallelism))
     return [
         InventoryTask(
-            source.folder, operator.hex_id, chunk, rules, states, flags, order, aging,
+            source.folder, operator.hex_id, chunk, rules, states, order, aging,
             heavy.intersection(chunk.key_groups),
         )
         for chunk in chunks

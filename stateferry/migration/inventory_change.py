@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from stateferry.errors import StateferryError
 from stateferry.migration.ages import Ages
 from stateferry.migration.blob_times import BlobTimes
-from stateferry.migration.counts import InventoryCounts
+from stateferry.migration.counts import InventoryCounts, StateSigns
 from stateferry.migration.inventory import CopiedFilesTask, Inventory, InventoryTask
 from stateferry.migration.rules import Rules
+from stateferry.migration.state_signs import watched
 from stateferry.savepoint.chunks import FilePart
 from stateferry.savepoint.metadata import NativeHandle
 from stateferry.savepoint.native_difference import EarlierPart, difference
@@ -82,8 +83,9 @@ class ChangedKeysTask:
         ids = {state.name: number for number, state in enumerate(file.header.states)}
         groups: list[frozenset[int]] = []
         for rules in self.all.rules:
-            together = {ids[name] for name in (rules.legacy.name, rules.new_name, rules.flag_name) if name in ids}
-            # Two legacy states may share a flag.
+            named = {rules.legacy.name, *watched(rules, self.all.states)}
+            together = {ids[name] for name in named if name in ids}
+            # Two legacy states may share a flag, or a rival.
             for other in [group for group in groups if group & together]:
                 groups.remove(other)
                 together |= other
@@ -100,13 +102,18 @@ def take_changes(task: ChangedKeysTask | CopiedFilesTask) -> InventoryChange | N
 def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> bool:
     """Whether all that depends on the time follows from the timestamps of the blobs, which the inventory has.
 
-    It doesn't if another state has entries with timestamps. So it doesn't as soon as the job has begun to move keys:
-    then who wins between blob, flag and rows depends on the time, too.
+    It doesn't if another state has entries with timestamps, or if the flag has any entry, or a state that could be
+    meant. So it doesn't as soon as the job has begun to move keys: then who wins between blob, flag and rows depends on
+    the time, too.
     """
     entries: Counter[tuple[str, str]] = Counter()
     for (operator, state, _), count in inventory.entries.items():
         entries[operator, state] += count
     aging = {(task.operator, name) for task in tasks for name, state in task.states.items() if state.ttl}
+    for task in tasks:
+        for rules in task.rules:
+            if rules.legacy.ttl and any(entries[task.operator, name] for name in watched(rules, task.states)):
+                return False
     found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
     return all(times.complete and len(times) == entries[state] for state, times in found.items())
 
@@ -118,6 +125,7 @@ class EarlierInventory:
     entries: Mapping[tuple[str, str, int], int]
     sizes: Mapping[tuple[str, str, int], int]
     met: Mapping[tuple[str, str], InventoryCounts]
+    signs: Mapping[tuple[str, str, str], StateSigns]
     sums: Mapping[tuple[str, int], RowSum]
     blob_times: Mapping[tuple[str, str], BlobTimes]
 
@@ -128,7 +136,7 @@ class EarlierInventory:
 
         `files` are the names that its databases had in the earlier snapshot, `tasks` are those that would read all.
         """
-        made = Inventory(read=change.found.read)
+        made = Inventory(read=change.found.read, named=change.found.named)
         for counts, before, found, gone in (
             (made.entries, self.entries, change.found.entries, change.gone.entries),
             (made.sizes, self.sizes, change.found.sizes, change.gone.sizes),
@@ -144,6 +152,11 @@ class EarlierInventory:
             met.add(counted)
             met.add(change.found.met.get(state, InventoryCounts()))
             met.take_off(change.gone.met.get(state, InventoryCounts()))
+        for place in self.signs.keys() | change.found.signs.keys():
+            signs = made.signs.setdefault(place, StateSigns())
+            signs.add(self.signs.get(place, StateSigns()))
+            signs.add(change.found.signs.get(place, StateSigns()))
+            signs.take_off(change.gone.signs.get(place, StateSigns()))
         rules = {(task.operator, rules.legacy.name): rules for task in tasks for rules in task.rules}
         aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
         if not all(self._count_times(made, change, state, of_state) for state, of_state in aging.items()):
@@ -171,4 +184,7 @@ class EarlierInventory:
         made.ages[*state, state[1]] = ages
         if len(times) or state in made.met:
             made.met[state] = met
+        if (place := (*state, state[1])) in made.signs:
+            # All other states in which the signs look have no entry, or the caller reads everything.
+            made.signs[place] = StateSigns(met.blobs - met.blobs_expired)
         return True

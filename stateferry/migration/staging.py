@@ -56,14 +56,14 @@ class FileTask:
     def copy(self) -> StagedFile:
         """Writes the file from the old files; its key groups stay the same."""
         began, digests = time.monotonic(), Digests()
-        writer = SavepointWriter(self.folder, digests)
+        writer = SavepointWriter(self.folder, digests, is_checked=True)
         handle = self.rewrite.copy_keyed(writer, self.subtask, self.key_groups)
         return self._staged(handle, digests, began)
 
     def receive(self, exchange: Exchange) -> StagedFile:
         """Writes the file from the parcels that the files of the exchange have for its key groups."""
         began, digests = time.monotonic(), Digests()
-        writer = SavepointWriter(self.folder, digests)
+        writer = SavepointWriter(self.folder, digests, is_checked=True)
         with Arrivals(exchange, self.subtask) as arrivals:
             handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, arrivals.entries)
         return self._staged(handle, digests, began)
@@ -116,12 +116,13 @@ class SentFile:
 
 
 def file_tasks(rewrites: Iterable[OperatorRewrite], folder: str) -> list[FileTask]:
-    """Returns a task for each new keyed state file."""
-    return [
-        FileTask(rewrite.of_key_groups(key_groups), folder, subtask, key_groups)
-        for rewrite in rewrites
-        for subtask, key_groups in rewrite.ranges().items()
-    ]
+    """Returns a task for each new keyed state file; the folder must be that of a `SavepointWriter`."""
+    tasks: list[FileTask] = []
+    for rewrite in rewrites:
+        ranges = rewrite.ranges()
+        parts = zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True)
+        tasks += (FileTask(part, folder, subtask, key_groups) for (subtask, key_groups), part in parts)
+    return tasks
 
 
 def assemble(

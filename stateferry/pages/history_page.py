@@ -28,7 +28,7 @@ def history_page(job: Job, page: int, *, top: Content) -> str:
     header = element("header", top, element("h1", job.name), element("p", f"{said}.", class_="lead"), class_="top")
     plots = [
         _plot("Bytes of state", drawn, lambda row: row.size, lambda value: shown_amount(value, "B")),
-        _plot("Rows written into the tables", drawn, lambda row: row.rows, lambda value: f"{value:,.0f}"),
+        _plot("Rows written into the tables", drawn, lambda row: row.tables_rows, lambda value: f"{value:,.0f}"),
         _plot("Seconds of all parts", drawn, lambda row: row.seconds, seconds_text),
         _plot("Outage", drawn, lambda row: row.outage, seconds_text),
     ]
@@ -68,6 +68,7 @@ def _runs(job: Job, page: int) -> Markup:
                 element("span", said, class_=kind or None),
                 None if row.size is None else shown_amount(row.size, "B"),
                 None if row.rows is None else f"{row.rows:,}",
+                None if row.tables_rows is None else f"{row.tables_rows:,}",
                 None if row.seconds is None else seconds_text(row.seconds),
                 None if row.outage is None else seconds_text(row.outage),
             ]
@@ -78,6 +79,7 @@ def _runs(job: Job, page: int) -> Markup:
         ("result", ""),
         ("state", "number"),
         ("rows", "number"),
+        ("into the tables", "number"),
         ("took", "number"),
         ("outage", "number"),
     )

@@ -201,7 +201,8 @@ def _newest(job: Job, row: RunRow | None) -> Content:
     if row is None:
         return None
     kind = "rehearsal" if row.rehearse else "cut-over"
-    reason = row.problem or (row.reason if row.state in (RunState.FAILED, *ENDED) else "")
+    # A planned run has a reason if it had nothing to do.
+    reason = row.problem or (row.reason if row.state in (RunState.PLANNED, RunState.FAILED, *ENDED) else "")
     return join(
         link(f"{kind} of {moment(row.planned_at)[:16]}", job.address_of(row.run_id)),
         f", {seconds_text(row.seconds)}" if row.seconds is not None else None,
@@ -230,6 +231,8 @@ def verdict(row: RunRow) -> tuple[str, str]:
         return "warn", row.problem
     if row.state is None:
         return "", "no state"
+    if row.state is RunState.PLANNED and row.reason:
+        return "warn", row.reason
     kind = KINDS.get(row.state, "")
     return ("bad" if row.green is False else kind), row.state.value
 

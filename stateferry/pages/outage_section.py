@@ -9,8 +9,10 @@ from stateferry.pages.document import facts, table
 from stateferry.pages.markup import Content, Markup, element, join, link
 from stateferry.pages.outage_view import CutOver, Part, Phase, TaskLook
 from stateferry.pages.outcome import seconds_text
+from stateferry.runs.estimates import forecast_text
 
 _KINDS = {Phase.RUNS: "", Phase.STOPS: "warn", Phase.STANDS_STILL: "bad", Phase.RETURNS: "bad", Phase.ABANDONED: "bad"}
+_NOT_KNOWN = "not known: no earlier run of this job has been timed"
 _NEXT = {
     "take_savepoint": "Flink stops the job with a savepoint",
     "snapshot": "the savepoint is read",
@@ -25,6 +27,7 @@ def outage_section(one: CutOver, now: int) -> Markup:
     """The cut-over, with the time until which it probably takes."""
     rows: list[tuple[str, Content]] = [
         ("since", _since(one, now)),
+        ("outage", _foreseen(one)),
         ("expected until", _until(one, now)),
         ("at the latest", _limit(one, now)),
         ("at work", _at_work(one, now)),
@@ -60,15 +63,19 @@ def _since(one: CutOver, now: int) -> Content:
     return f"{moment(one.since)}, for {seconds_text((now - one.since) / 1000)}"
 
 
+def _foreseen(one: CutOver) -> Content:
+    """Before the stop: how long the job is likely to stand still."""
+    if one.phase is not Phase.RUNS:
+        return None
+    outage = None if one.decision.foreseen is None else one.decision.foreseen.outage
+    return _NOT_KNOWN if outage is None else f"about {forecast_text(outage)}"
+
+
 def _until(one: CutOver, now: int) -> Content:
     if one.phase not in (Phase.STOPS, Phase.STANDS_STILL):
-        outage = None if one.decision.foreseen is None else one.decision.foreseen.outage
-        if one.phase is Phase.RUNS and outage is not None:
-            range_ = f"{seconds_text(outage.low)} to {seconds_text(outage.high)}"
-            return f"{seconds_text(outage.seconds)} after the stop ({range_})"
         return None
     if one.until is None:
-        return "not known: no earlier run of this job has been timed"
+        return _NOT_KNOWN
     at, earliest, latest = one.until
     left = seconds_text(max(at - now, 0) / 1000)
     return f"{_time(at)}, in about {left} (between {_time(earliest)} and {_time(latest)})"
@@ -120,7 +127,7 @@ def _if_it_fails(one: CutOver) -> Content:
 
 def _people(one: CutOver) -> Content:
     dag_run = one.dag_run
-    named = [f"the cut-over is {one.decision.reason}"]
+    named = [one.decision.reason]
     if dag_run.triggered_by:
         named.append(f"triggered by {dag_run.triggered_by}")
     if dag_run.asked:

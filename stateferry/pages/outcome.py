@@ -20,6 +20,8 @@ def _parts(view: RunView) -> list[str]:
     word = "without a state" if state is None else state.value
     if state is RunState.VERIFIED:
         word = "green, nothing is published" if view.plan.rehearse else "green, not published yet"
+    if state is RunState.PLANNED and view.nothing_to_do is not None:
+        word = view.nothing_to_do.reason
     parts = [word]
     if state is RunState.FAILED and view.report is not None and not green:
         failed = view.report.count(Outcome.FAILED)

@@ -14,7 +14,7 @@ from stateferry.pages.run_view import RunView
 from stateferry.quantities import noun, shown_amount
 from stateferry.runs.report import Report
 from stateferry.runs.report_text import foreseen_lines, tables_line
-from stateferry.runs.run_states import RunState
+from stateferry.runs.run_states import ENDED, RunState
 from stateferry.validation.check_result import Outcome
 
 KINDS = {
@@ -102,7 +102,7 @@ def _notices(view: RunView) -> Iterator[Markup]:
         yield notice("warn", f"{tables_line(report)}.", why)
     for note in view.snapshot.notes if view.snapshot is not None else ():
         yield notice("warn", f"Note: {note}")
-    foreseen = foreseen_lines(report) if report is not None else []
+    foreseen = foreseen_lines(report, is_over=view.state in ENDED) if report is not None else []
     if foreseen:
         yield notice("", *(f"{line[0].upper()}{line[1:]}." for line in foreseen))
     for problem in view.problems:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from stateferry.errors import StateferryError
+from stateferry.pages.outage_view import is_approved
 from stateferry.pages.run_view import RunView
 from stateferry.runs.facts import Began
 from stateferry.runs.run_states import RunState
@@ -21,7 +22,11 @@ _REMOTE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run in short; `green` is None as long as it has no report. A run that can't be read has a `problem`."""
+    """A run in short; `green` is None as long as it has no report. A run that can't be read has a `problem`.
+
+    `rows` are the entries of the new states, `tables_rows` those of them that were written into the tables, because
+    they are of new or changed keys.
+    """
 
     job: str
     run_id: str
@@ -34,11 +39,14 @@ class RunRow:
     green: bool | None = None
     size: int | None = None
     rows: int | None = None
+    tables_rows: int | None = None
     seconds: float | None = None
     outage: float | None = None
     dag_id: str | None = None
     dag_run_id: str | None = None
     problem: str = ""
+    # It is a rehearsal on which a cut-over was approved.
+    approved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +106,12 @@ def row_of(run: Run) -> RunRow:
         view.changes[-1].at if view.changes else 0,
         None if view.report is None else view.report.is_green,
         None if view.snapshot is None else view.snapshot.size,
+        view.rows_written,
         None if view.migrate is None else view.migrate.rows,
         sum(view.seconds.values()) if view.seconds else None,
         view.outage,
         None if began is None else began.dag_id,
         None if began is None else began.dag_run_id,
         view.problems[0] if view.problems else "",
+        is_approved(run),
     )

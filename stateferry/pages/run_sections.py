@@ -82,7 +82,9 @@ def before_and_after(view: RunView) -> Iterator[Markup]:
         if of_state:
             parts.append(element("div", table(((state, ""), ("counted", "number")), of_state)))
     pair = element("div", *parts, class_="pair")
-    yield section("Before and after", "The source savepoint is never changed.", pair)
+    flags = view.snapshot.flags if view.snapshot is not None else None
+    moved = (element("p", one.line, class_="hint") for one in flags or ())
+    yield section("Before and after", "The source savepoint is never changed.", pair, *moved)
 
 
 def _totals(view: RunView) -> Iterator[tuple[str, str | None, str | None]]:

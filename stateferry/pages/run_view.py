@@ -17,6 +17,7 @@ from stateferry.runs.facts import (
     JobStarted,
     MigrateFacts,
     NewJob,
+    NothingToDo,
     RescaleFacts,
     Returned,
     RunFacts,
@@ -55,6 +56,7 @@ class RunView:
     started: JobStarted | None = None
     returned: Returned | None = None
     tables_problem: TablesProblem | None = None
+    nothing_to_do: NothingToDo | None = None
     movements: tuple[dict[str, Any], ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     outage: float | None = None
@@ -102,6 +104,7 @@ class RunView:
             started=facts(JobStarted),
             returned=facts(Returned),
             tables_problem=facts(TablesProblem),
+            nothing_to_do=facts(NothingToDo),
             movements=attempt(lambda: _movements(run), ()),
             seconds=attempt(lambda: {part: taken.wall for part, taken in times_of(run).items()}, {}),
             outage=attempt(lambda: outage_of(run), None),
@@ -116,7 +119,9 @@ class RunView:
 
     @property
     def reason(self) -> str:
-        """The reason of the present state."""
+        """The reason of the present state; of a run that had nothing to do, and so stays planned, why it had not."""
+        if self.state is RunState.PLANNED and self.nothing_to_do is not None:
+            return self.nothing_to_do.reason
         return self.changes[-1].reason if self.changes else ""
 
     @property

@@ -9,10 +9,11 @@ import numpy as np
 
 from stateferry.errors import DamagedError
 from stateferry.rocksdb.files import Bytes, StoredFile
-from stateferry.rocksdb.manifest import ColumnFamily, LiveFile, manifest_name, read_manifest
+from stateferry.rocksdb.manifest import manifest_name, read_manifest
 from stateferry.rocksdb.prefixes import Prefixes
 from stateferry.rocksdb.scan import PORTION, Scan
 from stateferry.rocksdb.table import Positions, Table
+from stateferry.rocksdb.visible import ColumnFamily, LiveFile
 
 _CURRENT = "CURRENT"
 _SST = ".sst"
@@ -163,17 +164,9 @@ def _runs(family: ColumnFamily, prefix: int, low: int, high: int) -> list[list[L
         if file.smallest[:prefix] < high.to_bytes(prefix + 1, "big")[1:] or high >> 8 * prefix
     ]
     wanted = [file for file in wanted if file.largest[:-8][:prefix] >= low.to_bytes(prefix, "big")]
-    levels = sorted({file.level for file in wanted})
+    wanted_family = ColumnFamily(family.id, family.name, {file.number: file for file in wanted})
     runs = []
-    for level in levels:
-        files = [file for file in wanted if file.level == level]
-        if level == 0:
-            runs += [[file] for file in sorted(files, key=lambda file: -file.number)]
-        else:
-            runs.append(sorted(files, key=lambda file: _order(file.smallest)))
+    for level in sorted({file.level for file in wanted}):
+        files = wanted_family.of_level(level)
+        runs += [[file] for file in files] if level == 0 else [files]
     return runs
-
-
-def _order(key: bytes) -> tuple[bytes, int]:
-    """Returns what internal keys are ordered by: the key, then from the newest to the oldest."""
-    return key[:-8], -int.from_bytes(key[-8:], "little")

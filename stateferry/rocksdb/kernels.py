@@ -34,6 +34,7 @@ FULL = 1
 ENDED = 2
 NEED_KEY = 3
 NEED_OPERANDS = 4
+OLDER_ABOVE = 5
 
 # What is damaged.
 BAD_ENTRY = 1
@@ -42,11 +43,14 @@ BAD_TYPE = 3
 SHORT_KEY = 4
 BAD_SEPARATOR = 5
 LONG_ENTRY = 6
+BAD_SEQUENCE = 7
+BAD_RESTART = 8
 
 # Places in the state of a walk.
 BLOCK, POSITION, OUT, PREVIOUS, PREVIOUS_SIZE, PREVIOUS_TAG, WHY, NEEDED, READ, OPEN, AGAIN = range(11)
+LEAST, LARGEST, RESTART = range(11, 14)
 # Places in the state of a merge.
-RUNS, WRITTEN, ROWS, MODE, KEY_SIZE, OPERANDS, FRAGMENT, REASON, DETAIL, SIFT = range(10)
+RUNS, WRITTEN, ROWS, MODE, KEY_SIZE, OPERANDS, FRAGMENT, REASON, DETAIL, SIFT, LAST_RUN, LAST_SEQUENCE = range(12)
 _NONE = 0
 _COLLECT = 1
 _SKIP = 2
@@ -329,7 +333,8 @@ def content_sizes(data, begins, sizes, contents):
 def entries_ends(raw, bounds, sizes):
     """Fills `bounds[:, 1]` with where the entries of each block end; its content begins at `bounds[:, 0]`.
 
-    Returns the first block that has no sound restart points, or -1.
+    `bounds[:, 2]` becomes the number of its restart points, which follow. Returns the first block that has no sound
+    restart points, or -1.
     """
     for block in range(len(sizes)):
         begin, size = bounds[block, 0], sizes[block]
@@ -340,7 +345,14 @@ def entries_ends(raw, bounds, sizes):
         if restarts < 1 or end < 0:
             return block
         bounds[block, 1] = begin + end
+        bounds[block, 2] = restarts
     return -1
+
+
+@_inlined
+def _restart(raw, end, restarts, restart):
+    """Returns a restart point of the block whose entries end there, or -1 behind the last one."""
+    return np.int64(_half(raw, end + 4 * restart)) if restart < restarts else np.int64(-1)
 
 
 @_inlined
@@ -376,10 +388,11 @@ def walk(
 ):  # fmt: skip
     """Makes rows of the entries of blocks that follow each other; returns their number, or a negative one on failure.
 
-    `blocks` has where the entries of each block begin and end in `raw`. The last key of block i is at most
-    `separators[bounds[i] : bounds[i + 1] - trailer]`. Rows of key groups below `low` are left out; the walk
-    ends before one of `high` or above. With `plain`, all entries must be values, and of those of one key only the
-    newest becomes a row. `tags` are sequence numbers with types.
+    `blocks` has where the entries of each block begin and end in `raw`, and how many restart points follow, by which
+    RocksDB searches: each must be the place of an entry that shares nothing with the one before. The last key of block
+    i is at most `separators[bounds[i] : bounds[i + 1] - trailer]`. Rows of key groups below `low` are left out; the
+    walk ends before one of `high` or above. With `plain`, all entries must be values, and of those of one key only the
+    newest becomes a row. `tags` are sequence numbers with types; the numbers must be from `LEAST` to `LARGEST`.
 
     `state` has where the walk is. The key before is in `out`, or in `key` if `PREVIOUS` is negative.
     """
@@ -389,6 +402,7 @@ def walk(
     is_open = state[OPEN] != 0
     # The walk ended at this entry before, so the key before is its own.
     again = state[AGAIN] != 0
+    lowest, highest, restart = state[LEAST], state[LARGEST], state[RESTART]
     count = np.int64(0)
     read = np.int64(0)
     why = NEED_INPUT
@@ -404,7 +418,10 @@ def walk(
                     order = _compared(key, 0, previous_size, separators, bound, size, 0)
                 if order > 0:
                     return _fail(failure, BAD_SEPARATOR, blocks[block, 0], block)
+            if restart != blocks[block, 2] and end > blocks[block, 0]:
+                return _fail(failure, BAD_RESTART, blocks[block, 0], restart)
             block += 1
+            restart = np.int64(0)
             is_open = False
             if block < len(blocks):
                 position = blocks[block, 0]
@@ -428,6 +445,9 @@ def walk(
                 return _fail(failure, BAD_ENTRY, begin, block)
         if unshared + value > end - position or shared > (previous_size + 8 if is_open else 0):
             return _fail(failure, BAD_ENTRY, begin, block)
+        is_restart = begin - blocks[block, 0] == _restart(raw, end, blocks[block, 2], restart)
+        if is_restart and shared > 0:
+            return _fail(failure, BAD_RESTART, begin, restart)
         size = shared + unshared - 8
         if size < prefix:
             return _fail(failure, SHORT_KEY, begin, block)
@@ -472,6 +492,9 @@ def walk(
             return _fail(failure, BAD_ORDER, begin, block)
         if kind != VALUE and (plain or (kind != DELETE and kind != MERGE and kind != SINGLE_DELETE)):
             return _fail(failure, BAD_TYPE, begin, np.int64(kind))
+        sequence = np.int64(tag >> np.uint64(8))
+        if sequence < lowest or sequence > highest:
+            return _fail(failure, BAD_SEQUENCE, begin, sequence)
         group = _group(out, key_at, prefix)
         if group >= high:
             # The key before may have been where this one is. This one begins with the bytes that both share.
@@ -479,6 +502,7 @@ def walk(
             previous, previous_size, previous_tag = key_at, size, tag
             break
         read += 1
+        restart += np.int64(is_restart)
         previous, previous_size, previous_tag, is_open = key_at, size, tag, True
         if group >= low and not (plain and same):
             starts[count] = at
@@ -494,6 +518,7 @@ def walk(
     state[BLOCK], state[POSITION], state[OUT] = block, position, at
     state[PREVIOUS], state[PREVIOUS_SIZE], state[PREVIOUS_TAG] = previous, previous_size, np.int64(previous_tag)
     state[WHY], state[NEEDED], state[OPEN], state[AGAIN] = why, needed, np.int64(is_open), np.int64(again)
+    state[RESTART] = restart
     state[READ] += read
     return count
 
@@ -514,11 +539,12 @@ def _ordered_after(keys, start, size, raw, position, shared, new_size):
 
 
 @_kernel
-def index_entries(block, end, delta_coded, trailer, keys, bounds, offsets, sizes, result, failure):
+def index_entries(block, end, restarts, delta_coded, trailer, keys, bounds, offsets, sizes, result, failure):
     """Reads an index block: for each block its handle and the key that its keys are at most.
 
-    `trailer` is 8 if the keys have tags, else 0. Fills `bounds` (where each key begins in `keys`), `offsets` and
-    `sizes`; `result[0]` is the number of bytes of keys. Returns the number of entries, or a negative one on failure:
+    RocksDB searches by the restart points behind `end`, so these must be right, and the keys in their order. `trailer`
+    is 8 if the keys have tags, else 0. Fills `bounds` (where each key begins in `keys`), `offsets` and `sizes`;
+    `result[0]` is the number of bytes of keys. Returns the number of entries, or a negative one on failure:
     `NEED_KEY` as the failure's code means that an array is too small.
     """
     position = np.int64(0)
@@ -528,6 +554,7 @@ def index_entries(block, end, delta_coded, trailer, keys, bounds, offsets, sizes
     previous_size = np.int64(0)
     offset = np.int64(0)
     size = np.int64(0)
+    restart = np.int64(0)
     while position < end:
         begin = position
         shared, position = _varint(block, position, end)
@@ -543,6 +570,10 @@ def index_entries(block, end, delta_coded, trailer, keys, bounds, offsets, sizes
                 return _fail(failure, BAD_ENTRY, begin, 0)
         if shared > previous_size or unshared > end - position or shared + unshared < trailer:
             return _fail(failure, BAD_ENTRY, begin, 0)
+        if begin == _restart(block, end, restarts, restart):
+            restart += 1
+            if shared > 0:
+                return _fail(failure, BAD_RESTART, begin, 0)
         # The keys with their tags stand where their successors find them.
         if count + 1 >= len(bounds) or at + previous_size + shared + unshared + SLACK > len(keys):
             return _fail(failure, NEED_KEY, begin, 0)
@@ -551,6 +582,9 @@ def index_entries(block, end, delta_coded, trailer, keys, bounds, offsets, sizes
         for byte in range(unshared):
             keys[at + shared + byte] = block[position + byte]
         position += unshared
+        length_before = previous_size - trailer
+        if count > 0 and _compared(keys, previous, length_before, keys, at, shared + unshared - trailer, 0) > 0:
+            return _fail(failure, BAD_ORDER, begin, 0)
         handle_end = end if delta_coded else position + length
         if handle_end > end:
             return _fail(failure, BAD_ENTRY, begin, 0)
@@ -575,6 +609,8 @@ def index_entries(block, end, delta_coded, trailer, keys, bounds, offsets, sizes
         previous, previous_size = at, shared + unshared
         at += shared + unshared
         count += 1
+    if restart != restarts and end > 0:
+        return _fail(failure, BAD_RESTART, 0, 0)
     bounds[count] = at
     result[0] = at
     return count
@@ -664,17 +700,18 @@ def _prepend(operands, state, arena, position, size, joined):
 
 @_kernel
 def merge(
-    arena, starts, key_ends, ends, tags, at, counts, order, deleted, bounds, sequences, prefix, high, key, operands,
-    out, limit, o_starts, o_key_ends, o_ends, state,
+    arena, starts, key_ends, ends, tags, at, counts, order, deleted, bounds, sequences, deleted_in, prefix, high, key,
+    operands, out, limit, o_starts, o_key_ends, o_ends, state,
 ):  # fmt: skip
     """Writes the rows that a reader of the database finds, up to the key group `high`.
 
     Run r has rows `at[r]` to `counts[r]` in row r of the arrays; run 0 is the newest. `order` has the runs that have
     rows, by their next ones. Fragment f of the deleted ranges is from `deleted[bounds[2 * f]:bounds[2 * f + 1]]` up to
-    the key between the next two bounds; entries older than `sequences[f]` are deleted.
+    the key between the next two bounds; entries older than `sequences[f]` are deleted, as the run `deleted_in[f]` says.
 
     It stops for the reason `REASON`: `NEED_INPUT` of the run `DETAIL`, which is the first of `order`; `FULL` (a row of
-    `DETAIL` bytes doesn't fit); `NEED_KEY` or `NEED_OPERANDS` of `DETAIL` bytes; or `ENDED`.
+    `DETAIL` bytes doesn't fit); `NEED_KEY` or `NEED_OPERANDS` of `DETAIL` bytes; `OLDER_ABOVE`, if the first run of
+    `order` has an older version of a key than a run below it; or `ENDED`.
     """
     if state[SIFT]:
         state[SIFT] = 0
@@ -702,6 +739,12 @@ def merge(
                 return
         tag = tags[run, index]
         kind = tag & np.uint64(0xFF)
+        sequence = np.int64(tag >> np.uint64(8))
+        # A search for the key ends at the newest run that has it, and gives another version than a merge of all runs.
+        below = same and run != state[LAST_RUN]
+        if below and (run < state[LAST_RUN] or sequence == state[LAST_SEQUENCE]):
+            state[REASON], state[DETAIL] = OLDER_ABOVE, run
+            return
         value_start = key_ends[run, index] + 4
         value = ends[run, index] - value_start
         if not (same and state[MODE] == _SKIP):
@@ -727,7 +770,11 @@ def merge(
                 )
                 >= 0
             ):  # fmt: skip
-                gone = gone or tag >> np.uint64(8) < sequences[fragment]
+                is_older = tag >> np.uint64(8) < sequences[fragment]
+                if is_older and deleted_in[fragment] > run:
+                    state[REASON], state[DETAIL] = OLDER_ABOVE, run
+                    return
+                gone = gone or is_older
             if same or (kind == MERGE and not gone):
                 # Operands are collected, or this is the oldest part of the value.
                 if not gone:
@@ -770,6 +817,7 @@ def merge(
                 state[KEY_SIZE] = size
                 _copy(arena, start, key, 0, size)
                 state[MODE] = _SKIP
+        state[LAST_RUN], state[LAST_SEQUENCE] = run, sequence
         at[run] = index + 1
         if index + 1 == counts[run]:
             state[REASON], state[DETAIL] = NEED_INPUT, run

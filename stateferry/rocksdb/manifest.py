@@ -2,13 +2,13 @@
 
 It is a log of blocks of 32 KiB: u32 masked crc32c, u16 length, u8 type (1 whole, 2 first, 3 middle and 4 last part of a
 record), data. A record is a change: tags with their values. All changes together say which column families there are,
-and which files of each are live, with their level, size, first and last key.
+and which files of each are live, with their level, size, first and last key, and least and largest sequence number.
+They also say the last sequence number of the database and the number of its next file (`visible.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from stateferry.errors import DamagedError, RefusedError
 from stateferry.rocksdb import kernels
 from stateferry.rocksdb.coding import Coded
 from stateferry.rocksdb.files import StoredFile
+from stateferry.rocksdb.visible import ColumnFamily, LiveFile, check_visible
 
 _LARGEST = 1 << 30
 _BLOCK = 1 << 15
@@ -25,38 +26,17 @@ COMPARATOR = "leveldb.BytewiseComparator"
 _MOST_LEVELS = 64
 # A tag with this bit can be skipped by its length.
 _IGNORABLE = 1 << 13
-_COMPARATOR, _COMPACT_CURSOR, _DELETED_FILE = 1, 5, 6
-_NUMBERS = {2: "a log number", 3: "the next file number", 4: "the last sequence", 9: "a log number", 10: "a log number"}
-_NUMBERS |= {203: "the largest column family", 300: "the rest of a group"}
+_COMPARATOR, _LOG, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE = 1, 2, 3, 4, 5, 6
+# Without these RocksDB doesn't open a database. Of each number the last one counts.
+_NEEDED = {_LOG: "a log number", _NEXT_FILE: "the next file number", _LAST_SEQUENCE: "the last sequence"}
+_GROUP = 300
+_NUMBERS = {**_NEEDED, 9: "a log number", 10: "a log number", 203: "the largest column family"}
+_NUMBERS |= {_GROUP: "the rest of a group"}
 _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
 _COLUMN_FAMILY, _ADD, _DROP = 200, 201, 202
 # Of a new file's own tags: the end, and a bit that says that it can't be ignored.
 _NO_MORE, _ESSENTIAL = 1, 1 << 6
-_BLOB_FILE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFile:
-    """An SST file of a column family. Its first and last key are internal keys, with their tags."""
-
-    number: int
-    level: int
-    size: int
-    smallest: bytes
-    largest: bytes
-
-    @property
-    def name(self) -> str:
-        return f"{self.number:06}.sst"
-
-
-@dataclass(slots=True)
-class ColumnFamily:
-    """A column family: its number and name, and its live files by number."""
-
-    id: int
-    name: str
-    files: dict[int, LiveFile] = field(default_factory=dict)
+_BLOB_FILE, _EPOCH = 4, 13
 
 
 def manifest_name(current: StoredFile) -> str:
@@ -71,9 +51,22 @@ def manifest_name(current: StoredFile) -> str:
 
 def read_manifest(file: StoredFile) -> dict[str, ColumnFamily]:
     """Returns the column families by name."""
-    families = {0: ColumnFamily(0, "default")}
+    families, numbers, rest = {0: ColumnFamily(0, "default")}, dict[int, int](), 0
     for offset, record in _records(file.read_all(_LARGEST), file.shown):
-        _Edit(Coded(record, file.shown), families, offset).apply()
+        numbers.pop(_GROUP, None)
+        _Edit(Coded(record, file.shown), families, numbers, offset).apply()
+        # RocksDB carries out the changes of a group only when all are there.
+        if rest and numbers.get(_GROUP) != rest - 1:
+            raise DamagedError(
+                f"a change that {rest - 1} of its group follow", "another", file=file.shown, offset=offset
+            )
+        rest = numbers.get(_GROUP, 0)
+    if rest:
+        raise DamagedError("all changes of a group", f"{rest} are missing", file=file.shown)
+    for number, what in _NEEDED.items():
+        if number not in numbers:
+            raise DamagedError(what, "none", file=file.shown)
+    check_visible(families.values(), numbers[_LAST_SEQUENCE], numbers[_NEXT_FILE], file.shown)
     by_name: dict[str, ColumnFamily] = {}
     for family in families.values():
         if family.name in by_name:
@@ -122,12 +115,13 @@ def _check(data: np.ndarray[tuple[int], np.dtype[np.uint8]], position: int, leng
 class _Edit:
     """One change of the MANIFEST."""
 
-    def __init__(self, coded: Coded, families: dict[int, ColumnFamily], offset: int) -> None:
-        self._coded, self._families, self._offset = coded, families, offset
+    def __init__(self, coded: Coded, families: dict[int, ColumnFamily], numbers: dict[int, int], offset: int) -> None:
+        self._coded, self._families, self._numbers, self._offset = coded, families, numbers, offset
         # A record is in parts, so offsets inside it say little: errors name its beginning.
         self._id = 0
         self._added: list[LiveFile] = []
-        self._deleted: list[int] = []
+        # Level and number.
+        self._deleted: list[tuple[int, int]] = []
         self._name: str | None = None
         self._drops = False
 
@@ -143,7 +137,7 @@ class _Edit:
     def _tag(self, tag: int) -> None:
         coded = self._coded
         if tag in _NUMBERS:
-            coded.varint(_NUMBERS[tag])
+            self._numbers[tag] = coded.varint(_NUMBERS[tag])
         elif tag == _COMPARATOR:
             if (found := coded.text("the comparator")) != COMPARATOR:
                 raise RefusedError(f"{coded.file}: its keys are ordered by {found}, not by {COMPARATOR}")
@@ -151,8 +145,7 @@ class _Edit:
             coded.varint("a level")
             coded.bytes("a key")
         elif tag == _DELETED_FILE:
-            coded.varint("a level")
-            self._deleted.append(coded.varint("a file's number"))
+            self._deleted.append((coded.varint("a level"), coded.varint("a file's number")))
         elif tag in (_NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4):
             self._added.append(self._new_file(tag))
         elif tag == _COLUMN_FAMILY:
@@ -177,13 +170,15 @@ class _Edit:
         smallest, largest = coded.bytes("a file's first key"), coded.bytes("a file's last key")
         if min(len(smallest), len(largest)) < 8:
             raise coded.damaged("keys with their tags", f"{min(len(smallest), len(largest))} bytes")
-        coded.varint("a file's first sequence")
-        coded.varint("a file's last sequence")
+        sequences = coded.varint("a file's least sequence"), coded.varint("a file's largest sequence")
+        epoch = 0
         while tag == _NEW_FILE_4 and (own := coded.varint("a file's tag")) != _NO_MORE:
             value = coded.bytes("a tag's value")
             if own & _ESSENTIAL or (own == _BLOB_FILE and value and value != b"\0"):
                 raise RefusedError(f"{coded.file}: a file has the property {own}, which isn't read")
-        return LiveFile(number, level, size, smallest, largest)
+            if own == _EPOCH:
+                epoch = Coded(value, coded.file).varint("a file's epoch")
+        return LiveFile(number, level, size, smallest, largest, sequences, epoch)
 
     def _carry_out(self) -> None:
         coded, families = self._coded, self._families
@@ -197,9 +192,11 @@ class _Edit:
         family = families.get(self._id)
         if family is None:
             raise self._damaged("a column family that there is", f"number {self._id}")
-        for number in self._deleted:
-            if family.files.pop(number, None) is None:
-                raise self._damaged("a live file to remove", f"{number:06}.sst of {family.name} in {coded.file}")
+        for level, number in self._deleted:
+            gone = family.files.pop(number, None)
+            if gone is None or gone.level != level:
+                found = f"{number:06}.sst of level {level} of {family.name} in {coded.file}"
+                raise self._damaged("a live file to remove", found)
         for file in self._added:
             if file.number in family.files:
                 raise self._damaged("a new file", f"{file.name} again")

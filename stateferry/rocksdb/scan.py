@@ -44,9 +44,11 @@ _OPERANDS = 1 << 16
 _MOST_SEARCHED = 4 << 20
 # Java can't have larger arrays, so neither can a value.
 _LARGEST = 2**31
-_STATE = 12
+_STATE = 14
 # The bytes of sequence and type behind a key.
 _TAG = 8
+# So many bytes of a key are in messages.
+_SHOWN = 40
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class _Blocks:
 
     def __init__(self) -> None:
         self.raw = np.zeros(SLACK, np.uint8)
-        self.bounds = np.zeros((0, 2), np.int64)
+        self.bounds = np.zeros((0, 3), np.int64)
         self.index: Index | None = None
         self.offsets = np.zeros(0, np.int64)
 
@@ -101,7 +103,7 @@ class _Blocks:
 
     def _decompress(self, table: Table, data: Bytes, starts: Positions, sizes: Positions, contents: Positions) -> None:
         kinds = data[starts + sizes]
-        self.bounds = np.zeros((len(starts), 2), np.int64)
+        self.bounds = np.zeros((len(starts), 3), np.int64)
         if not kinds.any():
             self.raw, self.bounds[:, 0] = data, starts
         else:
@@ -119,7 +121,7 @@ class _Blocks:
 
     def first_key(self) -> bytes | None:
         """Returns the first key, without its tag; None if the walk will find that the first entry is damaged."""
-        begin, end = self.bounds[0].tolist()
+        begin, end = self.bounds[0, :2].tolist()
         coded = Coded(self.raw[begin:end].tobytes(), "")
         try:
             shared, size, _ = (coded.varint("a size") for _ in range(3))
@@ -150,6 +152,7 @@ class _Run:
         self._portion, self._keep_open, self._only = portion, keep_open, only
         self._tables, self._prefix, self._low, self._high = iter(tables), prefix, low, high
         self._first, self._last = _group_key(low, prefix), _group_key(high, prefix)
+        self.tables = tables
         self._table: Table | None = None
         self._parts: Iterator[Index] = iter(())
         self._blocks = _Blocks()
@@ -218,7 +221,8 @@ class _Run:
         if not self._keep_open:
             self._table.close()
         self.state[kernels.BLOCK], self.state[kernels.POSITION] = 0, self._blocks.bounds[0, 0]
-        self.state[kernels.OPEN] = 0
+        self.state[kernels.OPEN] = self.state[kernels.RESTART] = 0
+        self.state[kernels.LEAST], self.state[kernels.LARGEST] = self._table.live.sequences
         return True
 
     def _keep_key(self, out: Bytes) -> None:
@@ -233,6 +237,7 @@ class _Run:
     def _damaged(self) -> DamagedError:
         assert self._table is not None
         code, position, detail = self._failure.tolist()
+        least, largest = self._table.live.sequences
         block = int(np.searchsorted(self._blocks.bounds[:, 0], position, "right")) - 1
         offset, name = self._blocks.offset_of(max(block, 0)), self._table.name
         inside = position - int(self._blocks.bounds[max(block, 0), 0])
@@ -244,6 +249,8 @@ class _Run:
             kernels.SHORT_KEY: (f"a key of at least {self._prefix + 8} bytes", "a shorter one"),
             kernels.BAD_SEPARATOR: ("keys up to the one in the index", "a larger one"),
             kernels.LONG_ENTRY: (f"an entry of less than {_LARGEST} bytes", "a larger one"),
+            kernels.BAD_SEQUENCE: (f"sequence numbers from {least} to {largest}, as the MANIFEST says", f"{detail}"),
+            kernels.BAD_RESTART: ("a restart point at an entry that shares no bytes", "another one"),
         }[code]
         return DamagedError(expected, f"{found} {where}", file=name, offset=offset)
 
@@ -275,9 +282,10 @@ class Scan:
         tables = [table for run in runs for table in run]
         # Of the many files of a level one is open at a time.
         ranges = []
-        for table in tables:
-            ranges += table.deleted_ranges()
-            table.close()
+        for number, run in enumerate(runs):
+            for table in run:
+                ranges += [(number, one) for one in table.deleted_ranges()]
+                table.close()
         self._runs = [_Run(run, prefix, low, high, portion, keep_open=keep_open, only=only) for run in runs]
         self._plain = len(runs) <= 1 and not ranges and not any(table.deletions or table.operands for table in tables)
         self._merge = None if self._plain else _Merge(self._runs, _fragments(ranges), prefix, portion)
@@ -348,26 +356,28 @@ class _Fragments:
     keys: Bytes
     bounds: Positions
     sequences: Tags
+    runs: Positions
 
 
-def _fragments(ranges: Sequence[DeletedRange]) -> _Fragments:
-    points = sorted({point for one in ranges for point in (one.start, one.end)})
-    begun: dict[bytes, list[DeletedRange]] = {}
-    for one in ranges:
-        begun.setdefault(one.start, []).append(one)
-    open_: list[DeletedRange] = []
+def _fragments(ranges: Sequence[tuple[int, DeletedRange]]) -> _Fragments:
+    points = sorted({point for _, one in ranges for point in (one.start, one.end)})
+    begun: dict[bytes, list[tuple[int, DeletedRange]]] = {}
+    for run, one in ranges:
+        begun.setdefault(one.start, []).append((run, one))
+    open_: list[tuple[int, DeletedRange]] = []
     keys: list[bytes] = []
-    sequences: list[int] = []
+    newest: list[tuple[int, int]] = []
     for start, end in pairwise(points):
-        open_ = [one for one in open_ if one.end > start] + begun.get(start, [])
+        open_ = [(run, one) for run, one in open_ if one.end > start] + begun.get(start, [])
         if open_:
             keys += [start, end]
-            sequences.append(max(one.sequence for one in open_))
+            newest.append(max((one.sequence, -run) for run, one in open_))
     joined = b"".join(keys)
     return _Fragments(
         np.frombuffer(joined + bytes(SLACK), np.uint8).copy(),
         np.cumsum([0, *map(len, keys)]).astype(np.int64),
-        np.array(sequences, np.uint64),
+        np.array([sequence for sequence, _ in newest], np.uint64),
+        np.array([-run for _, run in newest], np.int64),
     )
 
 
@@ -396,8 +406,8 @@ class _Merge:
         while True:
             kernels.merge(
                 self.arena, self.starts, self.key_ends, self.ends, self.tags, self.at, self.counts, self.order,
-                self.fragments.keys, self.fragments.bounds, self.fragments.sequences, self.prefix, high, self.key,
-                self.operands, out, len(out) - SLACK, starts, key_ends, ends, state,
+                self.fragments.keys, self.fragments.bounds, self.fragments.sequences, self.fragments.runs, self.prefix,
+                high, self.key, self.operands, out, len(out) - SLACK, starts, key_ends, ends, state,
             )  # fmt: skip
             why, detail = int(state[kernels.REASON]), int(state[kernels.DETAIL])
             if why == kernels.NEED_INPUT:
@@ -406,9 +416,21 @@ class _Merge:
                 self.key = _grown(self.key, 2 * detail)
             elif why == kernels.NEED_OPERANDS:
                 self._grow_operands(detail)
+            elif why == kernels.OLDER_ABOVE:
+                raise self._older_above(detail)
             else:
                 needed = 0 if why == kernels.ENDED else max(detail, 1)
                 return Found(int(state[kernels.ROWS]), int(state[kernels.WRITTEN]), needed)
+
+    def _older_above(self, run: int) -> DamagedError:
+        row = int(self.at[run])
+        key = self.arena[self.starts[run, row] + 4 : self.key_ends[run, row]].tobytes()
+        file = next(one for one in self.runs[run].tables if one.live.smallest[:-8] <= key <= one.live.largest[:-8])
+        return DamagedError(
+            "each key of a state once, or its newest version in the newest file that has it",
+            f"{key[:_SHOWN].hex()} again, in a file below this one: RocksDB would show one or the other version",
+            file=file.name,
+        )
 
     def _begin(self) -> None:
         self.begun = True

@@ -29,7 +29,8 @@ from stateferry.rocksdb import kernels
 from stateferry.rocksdb.coding import Coded
 from stateferry.rocksdb.files import Bytes, StoredFile, read_at
 from stateferry.rocksdb.kernels import SLACK
-from stateferry.rocksdb.manifest import COMPARATOR, LiveFile
+from stateferry.rocksdb.manifest import COMPARATOR
+from stateferry.rocksdb.visible import LiveFile
 
 Positions = npt.NDArray[np.int64]
 
@@ -322,13 +323,14 @@ class Table:
     def _index_of(self, handle: Handle) -> Index:
         block = self.read_block(handle, _LARGEST_META)
         end = entries_end(block, len(block) - SLACK, self.name, handle.offset)
+        restarts = (len(block) - SLACK - end) // 4 - 1
         room = max(4 * end, 1 << 10)
         while True:
             keys, bounds = np.zeros(room, np.uint8), np.zeros(end // 3 + 2, np.int64)
             offsets, sizes = np.zeros((2, len(bounds)), np.int64)
             result, failure = np.zeros(1, np.int64), np.zeros(3, np.int64)
             count = kernels.index_entries(
-                block, end, self._is_delta_coded, self._trailer, keys, bounds, offsets, sizes, result, failure
+                block, end, restarts, self._is_delta_coded, self._trailer, keys, bounds, offsets, sizes, result, failure
             )
             if count >= 0:
                 break
@@ -469,14 +471,21 @@ def entries_end(block: Bytes, size: int, name: str, offset: int) -> int:
 
 
 def entries(block: Bytes, name: str, offset: int) -> list[tuple[bytes, bytes]]:
-    """Returns keys and values of a small block."""
+    """Returns keys and values of a small block, whose restart points must be right: RocksDB searches by them."""
     size = len(block) - SLACK
-    coded = Coded(block[: entries_end(block, size, name, offset)].tobytes(), name, offset)
+    end = entries_end(block, size, name, offset)
+    restarts, alone = block[end : size - 4].view("<u4").tolist(), []
+    coded = Coded(block[:end].tobytes(), name, offset)
     found, key = [], b""
     while not coded.at_end():
+        at = coded.position
         shared, own, value = (coded.varint(what) for what in ("shared bytes", "a key's bytes", "a value's bytes"))
         if shared > len(key):
             raise coded.damaged(f"at most {len(key)} shared bytes", f"{shared}")
+        alone += [] if shared else [at]
         key = key[:shared] + coded.take(own, "a key")
         found.append((key, coded.take(value, "a value")))
+    if found and (not set(restarts) <= set(alone) or restarts != sorted({0, *restarts})):
+        expected = "restart points in order, at entries that share no bytes"
+        raise DamagedError(expected, f"{restarts}", file=name, offset=offset)
     return found

@@ -20,17 +20,17 @@ def use_kernels() -> None:
     kernels.xxh3_mismatch(data, nothing, nothing)
     kernels.record_mismatch(np.frombuffer(bytes(2 * SLACK), np.uint8), 0, 0)
     kernels.content_sizes(data, nothing, nothing, nothing)
-    kernels.entries_ends(data, np.zeros((0, 2), np.int64), nothing)
-    kernels.index_entries(data, 0, True, 0, data, numbers, numbers, numbers, numbers, failure)
+    kernels.entries_ends(data, np.zeros((0, 3), np.int64), nothing)
+    kernels.index_entries(data, 0, 0, True, 0, data, numbers, numbers, numbers, numbers, failure)
     kernels.walk(
-        data, np.zeros((0, 2), np.int64), data, numbers, 0, data, 1, 0, 1, True, data, SLACK, numbers, numbers, numbers,
+        data, np.zeros((0, 3), np.int64), data, numbers, 0, data, 1, 0, 1, True, data, SLACK, numbers, numbers, numbers,
         np.zeros(1, np.uint64), np.zeros(16, np.int64), failure,
     )  # fmt: skip
     rows, tags = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.uint64)
     kernels.sift(data, rows, rows, tags, numbers, numbers, 0)
     kernels.merge(
-        data, rows, rows, rows, tags, numbers, numbers, numbers, data, numbers, np.zeros(0, np.uint64), 1, 1, data,
-        data, data, SLACK, numbers, numbers, numbers, np.zeros(16, np.int64),
+        data, rows, rows, rows, tags, numbers, numbers, numbers, data, numbers, np.zeros(0, np.uint64), nothing, 1,
+        1, data, data, data, SLACK, numbers, numbers, numbers, np.zeros(16, np.int64),
     )  # fmt: skip
     prefix_kernels.blocks_with(data, numbers, 0, data, numbers, np.zeros(0, np.bool_))
     prefix_kernels.rows_with(data, nothing, nothing, data, numbers, np.zeros(0, np.bool_))

@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from stateferry.errors import DamagedError
 from stateferry.rocksdb.files import Bytes, StoredFile
-from stateferry.rocksdb.manifest import LiveFile
 from stateferry.rocksdb.scan import PORTION as READ
 from stateferry.rocksdb.scan import Scan
 from stateferry.rocksdb.sorting import PendingRows
 from stateferry.rocksdb.table import Table
+from stateferry.rocksdb.visible import LiveFile
 from stateferry.rocksdb.write_kernels import SLACK
 from stateferry.rocksdb.write_table import Buffers, Rows, Sink, TableWriter
 from stateferry.temporary_folder import task_folder

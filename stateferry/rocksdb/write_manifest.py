@@ -13,7 +13,8 @@ import numpy as np
 
 from stateferry.rocksdb import write_kernels as kernels
 from stateferry.rocksdb.coding import varint
-from stateferry.rocksdb.manifest import COMPARATOR, LiveFile
+from stateferry.rocksdb.manifest import COMPARATOR
+from stateferry.rocksdb.visible import LiveFile
 
 _BLOCK = 1 << 15
 _HEADER = 7

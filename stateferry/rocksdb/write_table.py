@@ -18,8 +18,9 @@ from stateferry.errors import DamagedError
 from stateferry.rocksdb import write_kernels as kernels
 from stateferry.rocksdb.coding import varint
 from stateferry.rocksdb.files import Bytes
-from stateferry.rocksdb.manifest import COMPARATOR, LiveFile
+from stateferry.rocksdb.manifest import COMPARATOR
 from stateferry.rocksdb.table import TRAILER, Positions
+from stateferry.rocksdb.visible import LiveFile
 from stateferry.rocksdb.write_kernels import SLACK
 
 # As Flink sets them by default.

@@ -8,11 +8,14 @@ from pathlib import PurePath
 
 from stateferry.errors import PlanError
 from stateferry.runs.plan import MigrationPlan, folder_of
-from stateferry.savepoint.stores import canonical_uri
+from stateferry.savepoint.storage import Location
+from stateferry.savepoint.uris import canonical_uri, store_in
+
+_IN_FILE = "sqlite:///"
 
 
 def check_apart(plan: MigrationPlan) -> None:
-    """Refuses a target in or around the source's folder, and a home or warehouse in the source's folder.
+    """Refuses a target in or around the source's folder, and home, warehouse or catalog in the source's folder.
 
     The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the rescale step and
     the cut-over repeat it before they write.
@@ -23,12 +26,23 @@ def check_apart(plan: MigrationPlan) -> None:
             f"target {plan.target} is {target}, and source {plan.source} is {source}: symbolic links or mounts make "
             "the one contain the other. A run never writes into its source: give the target a folder of its own"
         )
-    for what, place in (("home (STATEFERRY_HOME)", plan.home), ("warehouse", plan.warehouse)):
+    places = [("home (STATEFERRY_HOME)", plan.home), ("warehouse", plan.warehouse)]
+    if plan.catalog_uri.startswith(_IN_FILE):
+        places.append(("catalog", plan.catalog_uri.removeprefix(_IN_FILE)))
+    for what, place in places:
         if _lies_in(_real_folder(place), source):
             raise PlanError(
                 f"{what} {place} is {_real_folder(place)}, which lies in the source {plan.source}. A run never writes "
                 f"into its source: choose a folder elsewhere"
             )
+
+
+def check_buckets(plan: MigrationPlan) -> None:
+    """Refuses a plan that writes into a bucket which is missing; asks for each bucket once."""
+    places = [plan.home] if plan.rescales_only else [plan.home, plan.warehouse]
+    places += [] if plan.rehearse else [plan.target]
+    for place in {store_in(place): place for place in places if "://" in place}.values():
+        Location.of(place).check_bucket()
 
 
 def _real_folder(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from stateferry import catalog_address
 from stateferry.databases import noticing_silence, shown, tell
 from stateferry.durations import now_ms
 from stateferry.errors import MissingHereError, UsageError
@@ -136,11 +138,37 @@ def engine_for(catalog_uri: str) -> Engine:
     if (file := sqlite_file(catalog_uri)) is not None:
         with reaching(str(file), "written" if os.path.exists(file) else "made"), private_files():
             file.parent.mkdir(parents=True, exist_ok=True)
-            # SQLite would give the group fewer permissions than the umask allows. The files that it writes beside the
-            # database get the mode of the database.
-            file.touch()
+            if file.exists():
+                file.touch()
+            else:
+                _make_database(file)
     # With a plain BEGIN, a transaction that reads and then writes would fail if another one wrote in between.
     return _engine(catalog_uri, "BEGIN IMMEDIATE")
+
+
+def _make_database(file: Path) -> None:
+    """Makes a SQLite database that appears with all of its tables, whoever else makes it at the same time."""
+    draft = file.with_name(f"{file.name}.{uuid.uuid4().hex}.draft")
+    try:
+        # SQLite would give the group fewer permissions than the umask allows. The files that it writes beside the
+        # database get the mode of the database.
+        try:
+            draft.touch()
+        except OSError as error:
+            error.filename = str(file)
+            raise
+        engine = _sqlite_engine(URL.create("sqlite", database=str(draft)), "BEGIN IMMEDIATE")
+        create_tables(engine)
+        engine.dispose()
+        try:
+            os.link(draft, file)
+        except FileExistsError:
+            return
+        except OSError:
+            # A filesystem without links.
+            file.touch()
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def engine_to_read(catalog_uri: str) -> Engine | None:
@@ -199,7 +227,7 @@ def _engine(catalog_uri: str, begin: str) -> Engine:
 
 def _url(catalog_uri: str) -> URL:
     try:
-        return make_url(catalog_uri)
+        return make_url(catalog_address.to_connect(catalog_uri))
     except ArgumentError as error:
         raise _no_address(error) from None
 

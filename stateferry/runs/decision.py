@@ -46,6 +46,12 @@ class Decision(RunFacts):
         """Whether the cut-over may begin."""
         return self.answer is Answer.APPROVED
 
+    @property
+    def said(self) -> str:
+        """The answer as the end of a sentence that begins with *the cut-over was*."""
+        answer = self.answer.value
+        return self.reason if self.reason.startswith(answer) else f"{answer}: {self.reason}"
+
 
 def answered(rehearsal: Run, answer: Answer, reason: str, at: int) -> Decision:
     """Keeps the answer to the question that was asked of the rehearsal; a no is final."""
@@ -53,7 +59,7 @@ def answered(rehearsal: Run, answer: Answer, reason: str, at: int) -> Decision:
     if asked is None:
         raise RejectedError(f"nobody was asked about run {rehearsal.plan.run_id}, so there is no answer: ask first")
     if asked.answer is Answer.REJECTED and answer is not Answer.REJECTED:
-        raise RejectedError(f"the cut-over after run {rehearsal.plan.run_id} was {asked.reason}: trigger a new run")
+        raise RejectedError(f"the cut-over after run {rehearsal.plan.run_id} was {asked.said}: trigger a new run")
     decision = replace(asked, answer=answer, reason=reason, at=at)
     rehearsal.keep(decision)
     return decision

@@ -14,7 +14,7 @@ from typing import ClassVar
 from stateferry.digests import digest_of, new_hasher
 from stateferry.errors import StateferryError
 from stateferry.migration.blob_times import BlobTimes
-from stateferry.migration.counts import InventoryCounts
+from stateferry.migration.counts import InventoryCounts, StateSigns
 from stateferry.migration.inventory import Inventory, InventoryTask
 from stateferry.migration.inventory_change import EarlierInventory
 from stateferry.runs.facts import RunFacts, SnapshotFacts
@@ -38,8 +38,9 @@ class Counted(RunFacts):
     """What the snapshot counted; it is kept if the next night can go on from it.
 
     `entries` and `sizes` have a number for each key group, separated by spaces, and `met` has counts; all are by
-    `operator id/state`. `by` is the version that counted. Counts that depend on the time are those of this run; what
-    they follow from is in the run's `blob_times`.
+    `operator id/state`. `signs` are by `operator id/legacy state`, then by state; without them, as an earlier version
+    kept these facts, no night goes on from here. `by` is the version that counted. Counts that depend on the time are
+    those of this run; what they follow from is in the run's `blob_times`.
     """
 
     name: ClassVar[str] = "counted"
@@ -48,6 +49,7 @@ class Counted(RunFacts):
     entries: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, str] = field(default_factory=dict)
     met: Mapping[str, InventoryCounts] = field(default_factory=dict)
+    signs: Mapping[str, Mapping[str, StateSigns]] | None = None
 
     @classmethod
     def of(cls, inventory: Inventory, metadata: Metadata) -> Counted:
@@ -63,7 +65,11 @@ class Counted(RunFacts):
             }
 
         met = {f"{operator}/{state}": counts for (operator, state), counts in inventory.met.items()}
-        return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met)
+        signs: dict[str, dict[str, StateSigns]] = {}
+        for (operator, legacy, state), found in inventory.signs.items():
+            if found != StateSigns():
+                signs.setdefault(f"{operator}/{legacy}", {})[state] = found
+        return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met, signs)
 
     def to_inventory(self, read: BytesRead, times: Mapping[str, BlobTimes]) -> EarlierInventory:
         """The inventory; `read` are the digests of the same snapshot, and `times` are by `operator id/state`."""
@@ -78,7 +84,10 @@ class Counted(RunFacts):
             if part >= 0 and (sum_ := RowSum.of_text(digest)) is not None
         }
         met = {_parts(name): counts for name, counts in self.met.items()}
-        return EarlierInventory(entries, sizes, met, sums, {_parts(name): one for name, one in times.items()})
+        signs = {
+            (*_parts(name), state): found for name, of in (self.signs or {}).items() for state, found in of.items()
+        }
+        return EarlierInventory(entries, sizes, met, signs, sums, {_parts(name): one for name, one in times.items()})
 
 
 def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> bool:
@@ -91,10 +100,7 @@ def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> b
         and not plan.lazy
         and not plan.reverse
         and not any(
-            task.heavy_groups
-            or task.possible_flags
-            or any(one.legacy.ttl and not one.drops_expired for one in task.rules)
-            for task in tasks
+            task.heavy_groups or any(one.legacy.ttl and not one.drops_expired for one in task.rules) for task in tasks
         )
     )
 
@@ -159,7 +165,7 @@ def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
     if read.files.get(METADATA, {}).get(WHOLE) != digest_of(hasher):
         return None
     seconds = (facts.seconds or 0.0) if facts.of_all is None else facts.of_all
-    can_use = counted is not None and counted.by == _version()
+    can_use = counted is not None and counted.by == _version() and counted.signs is not None
     return EarlierNight(
         run.plan.run_id, source, read, counted if can_use else None, run.blob_times, seconds / max(facts.size, 1)
     )

@@ -130,17 +130,25 @@ def _work(seen: Sequence[Spent]) -> tuple[float, float]:
     return fixed, (work - fixed) / at
 
 
-def prediction_lines(prediction: Prediction) -> list[str]:
-    """What is predicted, for people: the outage with its parts, the whole run, and what that rests on."""
+def prediction_lines(prediction: Prediction, *, is_over: bool = False) -> list[str]:
+    """What is predicted, for people: the outage with its parts, the whole run, and what that rests on.
+
+    If the cut-over `is_over`, the lines say what was predicted for it.
+    """
     if prediction.outage is None:
-        return ["how long a cut-over takes isn't known yet: no earlier run of this job has been timed"]
-    lines = [
-        f"a cut-over is likely to keep the job still for {estimate_text(prediction.outage)}: {parts_text(prediction)}"
-    ]
+        unknown = (
+            "how long this cut-over would take wasn't known" if is_over else "how long a cut-over takes isn't known yet"
+        )
+        return [f"{unknown}: no earlier run of this job has been timed"]
+    about = "this cut-over was expected" if is_over else "a cut-over is likely"
+    lines = [f"{about} to keep the job still for {estimate_text(prediction.outage)}: {parts_text(prediction)}"]
     if prediction.missing:
-        lines.append(f"not in it, as no run has a time for it yet: {', '.join(prediction.missing)}")
+        lines.append(
+            f"not in it, as no run {'had' if is_over else 'has'} a time for it yet: {', '.join(prediction.missing)}"
+        )
     if prediction.whole is not None:
-        lines.append(f"the whole run is likely to take {estimate_text(prediction.whole)}, without waiting for people")
+        about = "was expected" if is_over else "is likely"
+        lines.append(f"the whole run {about} to take {estimate_text(prediction.whole)}, without waiting for people")
     lines.append(basis_text(prediction))
     return lines
 

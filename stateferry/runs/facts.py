@@ -168,11 +168,50 @@ class LazyChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class FlaggedKeys:
+    """The keys that the job has moved itself, by the flag state that the plan names for a legacy state.
+
+    Of the `flagged` keys, some have rows in the new state, expired or not, and some have none, nor a blob that becomes
+    rows; these may be `for_another` state that shares the flag. Other keys have rows `without_flag` and without a blob.
+    Some keys of both kinds are named.
+    """
+
+    operator: str
+    state: str
+    new: str
+    flag: str
+    flagged: int
+    with_rows: int
+    without_rows: int
+    for_another: int
+    without_flag: int
+    named_without_rows: tuple[str, ...] = ()
+    named_without_flag: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The counts in words."""
+        rows, have = noun(self.without_flag, "key"), noun(self.without_flag, "has", "have")
+        shared = f", {self.for_another:,} of them with rows in another state of this flag" if self.for_another else ""
+        return (
+            f"{self.state}: {self.flagged:,} {noun(self.flagged, 'key is', 'keys are')} flagged by {self.flag}: "
+            f"{self.with_rows:,} with rows in {self.new}, {self.without_rows:,} with "
+            f"none{shared}{_such_as(self.named_without_rows)}; {self.without_flag:,} {rows} with rows {have} "
+            f"neither flag nor blob{_such_as(self.named_without_flag)}"
+        )
+
+
+def _such_as(names: tuple[str, ...]) -> str:
+    return f" (such as {', '.join(names)})" if names else ""
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotFacts(TimedFacts):
     """What the source holds.
 
     `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
-    writes them. `lazy` says what a lazy run moves of each legacy state. Earlier versions kept no `ages` and no `read`.
+    writes them. `lazy` says what a lazy run moves of each legacy state, `flags` what the job has moved by each flag.
+    Earlier versions kept no `ages`, no `read` and no `flags`.
 
     If only what has changed since another night was read, `of_all` are the seconds that reading everything would have
     taken, by the newest night that did.
@@ -186,6 +225,7 @@ class SnapshotFacts(TimedFacts):
     notes: tuple[str, ...] = ()
     read: Mapping[str, str] | None = None
     lazy: tuple[LazyChoice, ...] | None = None
+    flags: tuple[FlaggedKeys, ...] | None = None
     of_all: float | None = None
 
     @property
@@ -251,11 +291,12 @@ class RescaleFacts(TimedFacts):
 
 @dataclass(frozen=True, slots=True)
 class ValidateFacts(TimedFacts):
-    """Whether the report is green."""
+    """Whether the report is green, and the digest of its file; earlier versions didn't keep that."""
 
     name: ClassVar[str] = Step.VALIDATE.value
 
     green: bool = False
+    report: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +387,15 @@ class StagedAccounts(RunFacts):
     name: ClassVar[str] = "accounts"
 
     states: tuple[StagedAccount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo(RunFacts):
+    """The run had nothing to do, and why; earlier versions didn't keep it."""
+
+    name: ClassVar[str] = "nothing_to_do"
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, RowMapping, select, update
@@ -89,6 +89,16 @@ class Leases(ControlDatabase):
                 .where(lease.c.job == held.job, lease.c.token == held.token)
                 .values(run_id=None, holder=None, since=None, expires_at=None)
             )
+
+    def release_between_steps(self, job: str, run_id: str) -> None:
+        """Releases the lease that the run keeps between two steps, unless a process of this machine surely has it.
+
+        Whoever calls this knows that no step of the run is at work.
+        """
+        held = self.lease_of(job)
+        if held is not None and held.run_id == run_id:
+            with suppress(LeaseHeldError):
+                self.release(self.acquire(job, run_id))
 
     def lease_of(self, job: str) -> Lease | None:
         """The job's lease, which may have expired, or None."""

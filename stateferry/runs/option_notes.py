@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from stateferry.migration.counts import InventoryCounts
 from stateferry.migration.inventory import Inventory
 from stateferry.migration.rules import Contradiction, Rules
-from stateferry.migration.unnamed_flags import possible_flags
+from stateferry.migration.state_signs import possible_flags
 from stateferry.runs.cleanup_promise import unkept_promises
 from stateferry.runs.expiry_guard import needless
+from stateferry.runs.migrated_before import check_migrated_before
+from stateferry.runs.name_guard import needs_accepted_share
 from stateferry.runs.null_values import null_notes
 from stateferry.runs.plan import DEFAULT_CLOCK_TOLERANCE_MS, StatePlan
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
@@ -43,7 +45,11 @@ def option_notes(
 
 
 def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
-    """The answer to a plan under which there is nothing to do: the reason, then the notes."""
+    """The answer to a plan under which there is nothing to do: the reason, then the notes.
+
+    Raises an error if the flags in the savepoint contradict that.
+    """
+    check_migrated_before(resolved)
     why = resolved.what_was_done_before or "the savepoint is as wanted already"
     return [f"nothing to do: {why}", *(f"note: {note}" for note in option_notes(resolved))]
 
@@ -176,6 +182,8 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
         counted = (inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every)
         return any(of(counts) for counts in counted if counts is not None)
 
+    if plan.accept_empty is not None and inventory is not None and not needs_accepted_share(resolved, inventory):
+        yield "--accept-empty had no effect: without it the run would not have stopped either"
     if plan.keep_legacy and not every:
         yield "--keep-legacy had no effect: the savepoint has no legacy state any more"
     if plan.drop_legacy_blobs and not met(lambda counts: counts.blobs):

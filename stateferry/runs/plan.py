@@ -10,12 +10,14 @@ import json
 import os
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
 
+from stateferry import catalog_address
 from stateferry.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms
 from stateferry.errors import PlanError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
@@ -31,6 +33,7 @@ from stateferry.runs.plan_fields import (
     PlanModel,
     Share,
     absolute_place,
+    check_name_of_home,
     valid_milliseconds,
     valid_share,
 )
@@ -38,7 +41,8 @@ from stateferry.runs.plan_problems import problem_lines
 from stateferry.runs.state_ttls import StateTtlPlan, StateTtls
 from stateferry.savepoint.chunks import TARGET_BYTES
 
-HOME_VARIABLE, CATALOG_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_HOME", "STATEFERRY_CATALOG", "STATEFERRY_WAREHOUSE"
+HOME_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_HOME", "STATEFERRY_WAREHOUSE"
+CATALOG_VARIABLE = catalog_address.VARIABLE
 DEFAULT_HOME = "~/.stateferry"
 DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
@@ -142,10 +146,10 @@ class OperatorPlan(PlanModel):
     def _states_keep_apart(self) -> OperatorPlan:
         names = [name for state in self.states for name in (state.legacy, state.new)]
         problems = [
-            f"state {name!r} is named {names.count(name)} times in operator {self.operator!r}: "
+            f"state {name!r} is named {count} times in operator {self.operator!r}: "
             "each legacy and each new state can be there once"
-            for name in dict.fromkeys(names)
-            if names.count(name) > 1
+            for name, count in Counter(names).items()
+            if count > 1
         ]
         # Two legacy states may share a flag, because a job may move both at once.
         problems += [
@@ -168,9 +172,9 @@ def default_home() -> str:
 
 
 def default_catalog(home: str) -> str:
-    """The catalog's address: from the environment, else a SQLite database in the home."""
+    """The catalog's address: from the environment, without a password, else a SQLite database in the home."""
     if named := os.environ.get(CATALOG_VARIABLE):
-        return named
+        return catalog_address.without_password(named)
     folder = str(absolute_place(home)).rstrip("/")
     if "://" in folder:
         raise UsageError(
@@ -394,6 +398,21 @@ class MigrationPlan(PlanModel):
             if_empty="a quarter, and not many more than in the last green run",
         ),
     ] = None
+    # None allows the usual share, which `name_guard` describes.
+    accept_empty: Annotated[
+        Share | None,
+        BeforeValidator(valid_share),
+        ADDED,
+        Option(
+            Kind.SHARE,
+            "Accept without rows",
+            "the share of the keys flagged as moved that may have no rows in the new state, because the job has "
+            "emptied their maps or the rows have expired, such as 10%; 100% says that the names of all states are "
+            "right",
+            row=102,
+            if_empty="5%, if no other state has their rows",
+        ),
+    ] = None
     clock_tolerance_ms: Annotated[
         Milliseconds,
         BeforeValidator(valid_milliseconds),
@@ -437,6 +456,10 @@ class MigrationPlan(PlanModel):
         if not isinstance(values, Mapping):
             return values
         home = values.get("home", default_home())
+        try:
+            absolute_place(home)
+        except UsageError as error:
+            raise ValueError(f"home: {error}") from None
         defaults: dict[str, object] = {"home": home}
         if "catalog_uri" not in values:
             defaults["catalog_uri"] = default_catalog(str(home))
@@ -467,13 +490,14 @@ class MigrationPlan(PlanModel):
                 f"catalog_uri: expected sqlite:////absolute/path.db or postgresql://host/database, found "
                 f"{self.catalog_shown!r}"
             )
+        yield from self._place_problems()
         yield from self._layout_problems()
         if self.rescales_only:
             yield from self._rescale_problems()
             return
         states = [state for operator in self.operators for state in operator.states]
         if self.keep_expired and all(state.ttl_ms is None for state in states):
-            yield "keep_expired: no state has a ttl_ms, so none can expire: tell the ttl_ms, or leave keep_expired out"
+            yield "keep_expired: no state has a ttl_ms, so none can expire: give the ttl_ms, or leave keep_expired out"
         if self.on_contradiction != "stop" and all(state.flag is None for state in states):
             yield (
                 f"on_contradiction is {self.on_contradiction!r}, but only a flag can contradict a blob: "
@@ -481,6 +505,22 @@ class MigrationPlan(PlanModel):
             )
         yield from self._lazy_problems(states)
         yield from self._problems_in_reverse()
+
+    def _place_problems(self) -> Iterator[str]:
+        """What is wrong with the names of places, by themselves."""
+        for what, name in (("home", self.home), ("warehouse", self.warehouse), ("catalog_uri", self.catalog_shown)):
+            try:
+                # In the address of a server such signs have their usual meaning.
+                if what != "catalog_uri" or name.startswith("sqlite:"):
+                    check_name_of_home(name, f"{what}:")
+            except UsageError as error:
+                yield str(error)
+                break  # The others lie in the home, if they aren't told.
+        for place in (self.files_from or {}).values():
+            try:
+                absolute_place(place)
+            except UsageError as error:
+                yield f"files_from: {error}"
 
     def _layout_problems(self) -> Iterator[str]:
         wanted = self.parallelism if isinstance(self.parallelism, dict) else {"": self.parallelism}
@@ -506,6 +546,7 @@ class MigrationPlan(PlanModel):
             "nulls": self.nulls != "stop",
             "on_contradiction": self.on_contradiction != "stop",
             "accept_expired": self.accept_expired is not None and not self.state_ttls,
+            "accept_empty": self.accept_empty is not None,
             "lazy": self.lazy,
             "share": self.share is not None,
             "budget": self.budget_ms is not None,
@@ -583,7 +624,7 @@ class MigrationPlan(PlanModel):
     @property
     def catalog_shown(self) -> str:
         """The catalog's address without a password."""
-        return re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", self.catalog_uri)
+        return catalog_address.hidden(self.catalog_uri)
 
     @property
     def fingerprint(self) -> str:
@@ -597,13 +638,16 @@ class MigrationPlan(PlanModel):
         return self.model_dump(exclude=left_out) == other.model_dump(exclude=left_out)
 
     def like(self, kept: MigrationPlan) -> MigrationPlan:
-        """This plan, with the compression of `kept` if that one is of an earlier version, and this one asks for none.
+        """This plan, with what plans of earlier versions have otherwise: compression, and the catalog's password.
 
         So the command that began a run under an earlier version continues it under this one.
         """
-        if (self.compression, kept.compression) != ("auto", "source"):
-            return self
-        return self.model_copy(update={"compression": "source"})
+        update: dict[str, str] = {}
+        if (self.compression, kept.compression) == ("auto", "source"):
+            update["compression"] = "source"
+        if self.catalog_uri == catalog_address.without_password(kept.catalog_uri):
+            update["catalog_uri"] = kept.catalog_uri
+        return self.model_copy(update=update)
 
     def to_json(self) -> str:
         values = self.model_dump(mode="json")
@@ -614,6 +658,11 @@ class MigrationPlan(PlanModel):
 
 def new_plan_values(values: Mapping[str, object]) -> dict[str, object]:
     """The values of a plan for new work, with the defaults that plans of an earlier version don't have."""
+    if catalog_address.has_password(str(values.get("catalog_uri", ""))):
+        raise PlanError(
+            f"catalog_uri: {catalog_address.hidden(str(values['catalog_uri']))} has a password, which would be in the "
+            f"file of the plan: leave it out there, and give it by {CATALOG_VARIABLE}, PGPASSFILE or PGPASSWORD"
+        )
     new = {one.field: one.option.new for one in option_fields(MigrationPlan) if one.option.new is not None}
     return {**new, **values}
 
@@ -651,7 +700,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _repeated(names: list[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def folder_of(name: str) -> str:

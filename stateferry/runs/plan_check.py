@@ -11,13 +11,14 @@ from stateferry.errors import PlanError, RefusedError, UsageError
 from stateferry.migration.chosen import Chosen, Order
 from stateferry.migration.drop_expired import DropExpired
 from stateferry.migration.map_migration import MigrateMaps
-from stateferry.migration.rows_to_blobs import RowsToBlobs
+from stateferry.migration.rows_to_blobs import RowsToBlobs, legacy_state
 from stateferry.migration.rules import Contradiction, Nulls, Rules, ToldTtl
 from stateferry.runs.apart import check_apart
 from stateferry.runs.facts import LazyChoice
 from stateferry.runs.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, new_plan_values, plan_of
 from stateferry.runs.reverse_check import state_to_make
+from stateferry.runs.state_names import no_such_legacy, not_migrated_before, slips
 from stateferry.runs.told_ttls import find_told_ttls, with_told_ttl
 from stateferry.runs.wanted_layout import layout_problems, wanted_layout
 from stateferry.savepoint.file_names import METADATA, is_state_file
@@ -73,7 +74,7 @@ class ResolvedPlan:
     """A plan, its source, and what the plan asks of each operator.
 
     `native` are the ids of the operators whose keyed state is written as RocksDB's own files. `told` are, by operator
-    id, the states whose time to live is told although they aren't migrated.
+    id, the states whose time to live is told although they aren't migrated. `layout` is what the plan asks for.
     """
 
     plan: MigrationPlan
@@ -81,6 +82,12 @@ class ResolvedPlan:
     operators: tuple[ResolvedOperator, ...]
     native: frozenset[bytes] = frozenset()
     told: Mapping[bytes, tuple[ToldTtl, ...]] = field(default_factory=dict)
+    # The one that follows from the others: to find it takes a look at every subtask.
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        migrated = [one.operator for one in self.operators]
+        object.__setattr__(self, "layout", wanted_layout(self.plan, self.source, migrated, self.native))
 
     def moving(self, choices: Sequence[LazyChoice]) -> ResolvedPlan:
         """The same plan, moving only the keys that the snapshot of a lazy run has chosen; without choices all keys."""
@@ -90,11 +97,6 @@ class ResolvedPlan:
             for one, wanted in zip(self.operators, self.plan.operators, strict=True)
         )
         return replace(self, operators=tuple(operators))
-
-    @property
-    def layout(self) -> Layout:
-        """The layout that the plan asks for."""
-        return wanted_layout(self.plan, self.source, [one.operator for one in self.operators], self.native)
 
     @property
     def nothing_to_do(self) -> bool:
@@ -188,12 +190,14 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         source.placed(operator)
     problems: list[str] = []
     operators = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
-    ids = [one.operator.id for one in operators]
-    problems += [
-        f"operator {one.operator.label} is there more than once, by different names: put its states into one list"
-        for index, one in enumerate(operators)
-        if one.operator.id in ids[:index]
-    ]
+    seen = set[bytes]()
+    for one in operators:
+        if one.operator.id in seen:
+            problems.append(
+                f"operator {one.operator.label} is there more than once, by different names: put its states into one "
+                "list"
+            )
+        seen.add(one.operator.id)
     problems += layout_problems(plan, source)
     migrated = {(one.operator.id, name): rules for one in operators for name, rules in one.migrated()}
     told = find_told_ttls(plan, source, migrated, problems)
@@ -268,13 +272,12 @@ def _resolve_operator(
             rules += [] if found else [_rules(plan, state, states[state.legacy])]
         elif (new := states.get(state.new)) is not None and new.kind is StateKind.MAP:
             problems += _ttl_in_vain(state, new, operator)
+            before = _rules(plan, state, legacy_state(state.legacy, new))
+            problems += not_migrated_before(plan, wanted, before, states, operator)
             migrated_before.append(state)
         else:
-            known = ", ".join(states) or "none"
-            problems.append(
-                f"operator {operator.label} has no keyed state {state.legacy!r}, and no MapState {state.new!r} that it "
-                f"could have become. There are: {known}"
-            )
+            problems.append(no_such_legacy(state, states, operator))
+    problems += [problem for one in rules for problem in slips(plan, wanted, one, states, operator)]
     rules = [with_told_ttl(plan, source, operator, one, problems) for one in rules]
     return ResolvedOperator(operator, states, tuple(rules), tuple(migrated_before))
 
@@ -320,7 +323,7 @@ def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Op
         return
     if legacy.ttl and state.ttl_ms is None:
         yield (
-            f"{where} has TTL (its values have timestamps), but the plan has no ttl_ms: give the duration of the job's "
+            f"{where} has TTL (its values have timestamps), but --ttl is missing: give the duration of the job's "
             "StateTtlConfig, which the savepoint doesn't contain"
         )
     yield from _ttl_in_vain(state, legacy, operator)
@@ -346,7 +349,7 @@ def _ttl_in_vain(state: StatePlan, there: KeyedState, operator: Operator) -> Ite
     if not there.ttl and state.ttl_ms is not None:
         yield (
             f"state {there.name} of operator {operator.label} has no TTL (its values have no timestamps), but the "
-            f"plan has a ttl_ms of {format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the "
+            f"run has --ttl {format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the "
             "most common reason why Flink rejects a restore"
         )
 

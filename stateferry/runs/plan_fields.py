@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 from pydantic import (
     BaseModel,
@@ -24,6 +23,7 @@ from stateferry.durations import MAX_MILLISECONDS, parse_duration
 from stateferry.errors import UsageError
 from stateferry.key_groups import UPPER_BOUND_MAX_PARALLELISM
 from stateferry.quantities import parse_share
+from stateferry.savepoint.uris import check_uri, path_of_file_uri
 
 
 def valid_milliseconds(value: object) -> object:
@@ -94,18 +94,41 @@ def _parallelism(value: object, of: str) -> int:
 
 
 def absolute_place(value: object) -> object:
-    """Makes a local path absolute, because a run may continue from another working folder."""
+    """Makes a local path absolute, because a run may continue from another working folder; refuses unclear URIs."""
     if not isinstance(value, str) or not value.strip():
         return value
     if value.startswith("file:"):
-        return os.path.abspath("/" + unquote(value.removeprefix("file:")).lstrip("/"))
+        return os.path.abspath(path_of_file_uri(value))
     if "://" in value:
+        check_uri(value)
         return value
     return os.path.abspath(os.path.expanduser(value))
 
 
+def valid_place(value: object) -> object:
+    """The same for a field of a plan."""
+    try:
+        return absolute_place(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+# Where tables are, names are taken for URIs and patterns by the programs that read them.
+_UNCLEAR = re.compile(r"[?#]|%(?=[0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
+
+
+def check_name_of_home(name: str, what: str) -> None:
+    """Refuses a folder of runs and tables, or a catalog in a file, whose name SQLite or Iceberg takes for another."""
+    if (wrong := _UNCLEAR.search(name)) is not None:
+        sign = "%, followed by two hexadecimal digits," if wrong[0] == "%" else repr(wrong[0])
+        raise UsageError(
+            f"{what} {name!r} has {sign} in its name, so that SQLite or Iceberg would write somewhere else: choose a "
+            "name without it"
+        )
+
+
 Name = Annotated[StrictStr, Field(min_length=1)]
-Place = Annotated[Name, BeforeValidator(absolute_place)]
+Place = Annotated[Name, BeforeValidator(valid_place)]
 Parallelism = Annotated[StrictInt, Field(ge=1, le=UPPER_BOUND_MAX_PARALLELISM)]
 # For all operators, or by the name of an operator.
 ParallelismOfOperators = Annotated[int | dict[str, int], PlainValidator(valid_parallelism)]

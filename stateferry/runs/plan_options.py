@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,3 +30,19 @@ def plan_values_of(given: Mapping[str, object]) -> dict[str, Any]:
     if operator or state:
         values["operators"] = [{**operator, "states": [state]}]
     return values
+
+
+# Where the only state that options can name is in the plan.
+_PLACE = re.compile(r"^the plan: (operators\[0\](\.states\[0\])?(\.|: ))?", re.MULTILINE)
+
+
+def in_words_of_options(problems: str) -> str:
+    """The problems of a plan that was made of options: they name the options, and not the plan's fields."""
+    problems = _PLACE.sub("", problems)
+    for one in PLAN_OPTIONS:
+        problems = re.sub(rf"^{one.field}(?=: )", one.flag, problems, flags=re.MULTILINE)
+        problems = problems.replace(f"({one.field})", f"({one.flag})")
+        if "_" in one.field:
+            # This is no word of a sentence; in quotes or in a path it is the name of something else.
+            problems = re.sub(rf"(?<![\w/'\"-]){one.field}(?![\w'\"-])", one.flag, problems)
+    return problems

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 from pydantic import BaseModel, ValidationError
+
+from stateferry.did_you_mean import nearest
 
 _LONGEST_VALUE = 80
 
@@ -33,8 +34,8 @@ def _lines(problem: object, models: Sequence[Model]) -> Iterator[str]:
     fields = list(models[min(sum(isinstance(part, int) for part in place), len(models) - 1)].model_fields)
     match problem["type"]:
         case "extra_forbidden":
-            near = get_close_matches(str(place[-1]), fields, 1)
-            did_you_mean = f": did you mean {near[0]}?" if near else f"; there are: {', '.join(fields)}"
+            near = nearest(str(place[-1]), fields)
+            did_you_mean = f": did you mean {near}?" if near else f"; there are: {', '.join(fields)}"
             yield f"{_shown(place)}: unknown field{did_you_mean}"
         case "missing":
             yield f"{_shown(place)}: missing, and it has no default: add it"

@@ -202,6 +202,16 @@ class Control(Leases):
         with self._engine.begin() as connection:
             return self._standing(connection, job)[0]
 
+    def publication_of(self, job: str, run_id: str) -> Publication:
+        """The publication of a run, which must have one."""
+        with self._engine.begin() as connection:
+            for one in self._publications_of(connection, job, run_id):
+                return one
+        raise RejectedError(
+            f"run {run_id} of job {job} calls itself published, but the catalog has no publication of it: nothing is "
+            "written into its target. Start no job from there, and run again with another target"
+        )
+
     def history(self, job: str) -> tuple[Publication, ...]:
         """All publications of the job, including those that were rolled back, the oldest first."""
         with self._engine.begin() as connection:

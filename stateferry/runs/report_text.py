@@ -25,8 +25,11 @@ _AGES = "ages"
 _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NOT_TELL: "yellow"}
 
 
-def show_report(report: Report, file: TextIO, *, width: int | None = None) -> None:
-    """Prints the report to the file; its table is not wider than `width`, if that is given."""
+def show_report(report: Report, file: TextIO, *, width: int | None = None, is_over: bool = False) -> None:
+    """Prints the report to the file; its table is not wider than `width`, if that is given.
+
+    `is_over` says whether the cut-over that was predicted is over.
+    """
     source = report.source
     with console_on(file, width) as console:
         console.print(plain(f"run {report.run_id} of job {report.job}"))
@@ -37,7 +40,7 @@ def show_report(report: Report, file: TextIO, *, width: int | None = None) -> No
         for line in (line for one in report.balance for line in one.lines):
             console.print(plain(line), soft_wrap=True)
         _show(console, report.checks)
-        for line in foreseen_lines(report):
+        for line in foreseen_lines(report, is_over=is_over):
             console.print(plain(line), soft_wrap=True)
         for note in report.notes:
             console.print(plain(f"note: {note}"), soft_wrap=True)
@@ -46,12 +49,12 @@ def show_report(report: Report, file: TextIO, *, width: int | None = None) -> No
             console.print(plain(tables_line(report)), soft_wrap=True)
 
 
-def foreseen_lines(report: Report) -> list[str]:
+def foreseen_lines(report: Report, *, is_over: bool = False) -> list[str]:
     """What was predicted for the run; of a report of an earlier version its seconds for each part."""
     if report.prediction is not None:
-        return prediction_lines(report.prediction)
+        return prediction_lines(report.prediction, is_over=is_over)
     parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
-    return [f"a cut-over is likely to take: {parts}"] if parts else []
+    return [f"{'this cut-over was expected' if is_over else 'a cut-over is likely'} to take: {parts}"] if parts else []
 
 
 def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> None:
@@ -91,11 +94,12 @@ def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
     own = _figures(facts)
     yield f"{step}: {own}" if own else step
     yield from _nested({name: value for name, value in facts.items() if name != _AGES}, "  ")
-    ages = SnapshotFacts.of_json(facts, "the report").ages if step == Step.SNAPSHOT else None
-    if ages is not None:
-        yield from (f"  {line}" for line in ages.lines())
-    lazy = SnapshotFacts.of_json(facts, "the report").lazy if step == Step.SNAPSHOT else None
-    yield from (f"  lazy: {choice.line}" for choice in lazy or ())
+    if step != Step.SNAPSHOT:
+        return
+    snapshot = SnapshotFacts.of_json(facts, "the report")
+    yield from (f"  {line}" for line in (snapshot.ages.lines() if snapshot.ages is not None else ()))
+    yield from (f"  flags: {one.line}" for one in snapshot.flags or ())
+    yield from (f"  lazy: {choice.line}" for choice in snapshot.lazy or ())
 
 
 def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:

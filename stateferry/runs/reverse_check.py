@@ -44,12 +44,12 @@ def is_legacy(state: KeyedState | None) -> bool:
 def _of_ttl(state: StatePlan, new: KeyedState, where: str) -> Iterator[str]:
     if new.ttl and state.ttl_ms is None:
         yield (
-            f"state {new.name} of {where} has TTL (its values have timestamps), but the plan has no ttl_ms: give the "
+            f"state {new.name} of {where} has TTL (its values have timestamps), but --ttl is missing: give the "
             "duration of the job's StateTtlConfig, which the savepoint doesn't contain"
         )
     elif not new.ttl and state.ttl_ms is not None:
         yield (
-            f"state {new.name} of {where} has no TTL (its values have no timestamps), but the plan has a ttl_ms of "
+            f"state {new.name} of {where} has no TTL (its values have no timestamps), but the run has --ttl "
             f"{format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the most common reason why Flink "
             "rejects a restore"
         )

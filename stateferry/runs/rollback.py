@@ -44,8 +44,8 @@ class Rollback:
                 undone.note(RunState.PUBLISHED, undo.published_at)
             rolled_back = self.control.rollback(lease, undo=undo.sequence)
             before = published_run(self.home, rolled_back.standing) if rolled_back.standing is not None else None
-            if before is not None:
-                TargetMetadata(before).roll_forward()
+            if before is not None and rolled_back.standing is not None:
+                TargetMetadata(before).roll_forward(rolled_back.standing.record.metadata_digest)
             if undone is not None:
                 undone.note(RunState.ROLLED_BACK, now_ms())
         finally:

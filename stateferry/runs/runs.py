@@ -5,7 +5,7 @@
 | plan.json | the plan; it is written first |
 | state.json | the states that the run went through, each with time and reason |
 | state.lock | nothing; it is locked while state.json is written (on an object store the job's lease instead) |
-| steps/<name>.json | the facts of a finished step, and others of `facts.py`, each with the plan's fingerprint |
+| steps/<name>.json | the facts of a finished step, and others of `facts.py`, with the plan's fingerprint and a digest |
 | blob-times | the timestamps of legacy blobs with time to live, if the next night can go on from this run |
 | report.json | what the validation found |
 | report.html | the same and more as a page |
@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from stateferry.did_you_mean import there_are
 from stateferry.errors import DamagedError, PassingError, PlanError, StateferryError, UsageError
 from stateferry.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.private_files import private_files
@@ -50,7 +51,7 @@ from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.storage import Location, side_by_side
 
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
-_PLAN, _FORMAT = "plan.json", "format.json"
+_PLAN, _FORMAT, _DIGEST = "plan.json", "format.json", "digest"
 
 Facts = TypeVar("Facts", bound=RunFacts)
 
@@ -214,9 +215,9 @@ class Run(RunFolder):
             one for one in of_job if one.run_id.startswith(run_id)
         ]
         if len(found) != 1:
-            known = ", ".join(one.run_id for one in of_job) or "none"
+            known = [one.run_id for one in of_job]
             how_many = "no run" if not found else f"{len(found)} runs"
-            raise UsageError(f"job {job} has {how_many} {run_id!r}. There are: {known}")
+            raise UsageError(f"job {job} has {how_many} {run_id!r}. {there_are(run_id, known)}")
         return cls.open(found[0].folder)
 
     def changes(self) -> tuple[StateChange, ...]:
@@ -280,6 +281,10 @@ class Run(RunFolder):
         if content.get("plan") != self.plan.fingerprint or not isinstance(content.get("facts"), dict):
             return None
         facts: dict[str, Any] = content["facts"]
+        # Earlier versions kept no digest.
+        if content.get(_DIGEST, found := _digest(facts)) != found:
+            what = "to have the step done again, remove the file" if kind in FACTS_OF.values() else "start a new run"
+            raise DamagedError(f"facts of digest {content[_DIGEST]}", f"other ones: {what}", file=file.shown)
         return facts
 
     def keep(self, *facts: RunFacts) -> None:
@@ -290,7 +295,8 @@ class Run(RunFolder):
         list(side_by_side(self.folder, self._keep, facts))
 
     def _keep(self, facts: RunFacts) -> None:
-        content = {"step": facts.name, "plan": self.plan.fingerprint, "facts": facts.to_json()}
+        stored = facts.to_json()
+        content = {"step": facts.name, "plan": self.plan.fingerprint, "facts": stored, _DIGEST: _digest(stored)}
         text = f"{json.dumps(content, indent=2, allow_nan=False)}\n"
         file = self.file_of(type(facts))
         self._known.pop(file.shown, None)
@@ -452,6 +458,11 @@ def _write(file: Location, text: str) -> None:
 def _read_object(file: Location) -> dict[str, Any] | None:
     """The JSON object in the file; None if there is no file."""
     return _object(file, file.read_if_there())
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    """The digest of facts as JSON, with which they are stored: what else changes them is noticed."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _object(file: Location, text: bytes | None) -> dict[str, Any] | None:

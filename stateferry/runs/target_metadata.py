@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
-from stateferry.errors import StateferryError
+from stateferry.errors import RejectedError, StateferryError
 from stateferry.private_files import private_files, usual_files
 from stateferry.runs.facts import Claim
 from stateferry.runs.publications import Publication
@@ -33,22 +34,39 @@ class TargetMetadata:
         """Whether the `_metadata` is stored."""
         return self.run.target_metadata.exists()
 
-    def roll_forward(self, kept: bytes | None = None) -> None:
+    def roll_forward(self, digest: str, kept: bytes | None = None) -> None:
         """Writes `_metadata` into the target, if it isn't there yet; `kept` is what is stored, if it was read already.
 
-        Two processes may do this at once, because both write the same bytes.
+        It must have the digest of the publication. Two processes may do this at once, because both write the same
+        bytes.
         """
         target = Location.of(self.run.plan.target)
         metadata = target.child(METADATA)
-        if not metadata.is_file():
+        found = metadata.read_if_there()
+        if found is None:
+            kept = self.read() if kept is None else kept
+            if digest_of_metadata(kept) != digest:
+                raise self._other(
+                    f"{self.run.target_metadata.shown} is no longer the one that was validated and published, so it is "
+                    f"not written into {target.shown}, and no job can start from there"
+                )
             try:
-                self._publish(target, self.read() if kept is None else kept)
+                self._publish(target, kept)
             except (OSError, StateferryError):
                 if not metadata.is_file():
                     raise
+        elif digest_of_metadata(found) != digest:
+            raise self._other(f"{metadata.shown} is not the one that was validated and published: start no job from it")
         # `_metadata` is in place now, so its drafts are useless, even to a process that still writes one.
         for draft in filter(is_draft_of_metadata, drafts(target)):
             draft.remove()
+
+    def _other(self, what: str) -> RejectedError:
+        plan = self.run.plan
+        return RejectedError(
+            f"run {plan.run_id}: {what}. Roll the publication back (stateferry rollback --job {plan.job}), then run "
+            "again with another target"
+        )
 
     def _publish(self, target: Location, content: bytes) -> None:
         claim = self.run.facts(Claim)
@@ -59,6 +77,11 @@ class TargetMetadata:
         else:
             access.open(target, self.run.plan.home)
             target.child(METADATA).write_atomically(content, access.metadata.give_to)
+
+
+def digest_of_metadata(metadata: bytes) -> str:
+    """The digest by which a publication knows its `_metadata`."""
+    return hashlib.sha256(metadata).hexdigest()
 
 
 def published_run(home: str, publication: Publication) -> Run | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from stateferry.did_you_mean import there_are
 from stateferry.durations import format_duration
 from stateferry.migration.rules import Rules, ToldTtl
 from stateferry.migration.stamps import why_no_stamps
@@ -91,7 +92,7 @@ def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migra
     if (operator.id, wanted.state) in migrated:
         yield f"{where} is a flag state of this run: its time to live is --ttl, not --state-ttl"
     elif (state := states.get(wanted.state)) is None:
-        yield f"operator {operator.label} has no keyed state {wanted.state!r}. There are: {', '.join(states) or 'none'}"
+        yield f"operator {operator.label} has no keyed state {wanted.state!r}. {there_are(wanted.state, states)}"
     elif not state.ttl:
         yield _in_vain(where, wanted)
     elif reason := why_no_stamps(state):

@@ -53,8 +53,8 @@ def _of_short_ones(ages: FoundAges) -> Iterator[str]:
                 f"{one.expired:,} {noun(one.expired, 'entry', 'entries')} of {one.state} of {one.operator} "
                 f"({percent(one.share)}) {noun(one.expired, 'expires', 'expire')} under {told} "
                 f"{format_duration(one.ttl)}, but the ages end all at once at {rough_duration(one.sharp_end)}, which "
-                f"suggests a time to live of {format_duration(one.suggested_ttl)}: if that is the job's, the run drops "
-                "what the job still has"
+                f"suggests a time to live of {format_duration(one.suggested_ttl)} (or that the job has run for no "
+                "longer): if that is the job's, the run drops what the job still has"
             )
 
 

@@ -20,7 +20,9 @@ version 2).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -336,6 +338,23 @@ def without_empty_handles(metadata: Metadata) -> Metadata:
 
 def parse_metadata(data: bytes, file: str) -> Metadata:
     """Parses `_metadata`. Refuses versions and state that can't be read."""
+    with _nothing_collected():
+        return _parsed(data, file)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Keeps Python from looking for garbage: there is none, and it would look at all objects again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _parsed(data: bytes, file: str) -> Metadata:
     reader = ByteReader(data, file)
     if reader.i32("the magic number of _metadata") != MAGIC:
         raise reader.damaged(f"the magic number of _metadata {MAGIC:#x}", f"{data[:4].hex()}", position=0)
@@ -369,10 +388,11 @@ def parse_metadata(data: bytes, file: str) -> Metadata:
 
 
 def _refuse_twins(operators: tuple[Operator, ...], file: str) -> None:
-    ids = [operator.id for operator in operators]
-    for id_ in ids:
-        if ids.count(id_) > 1:
-            raise RefusedError(f"{file}: operator {id_.hex()} is described more than once")
+    seen = set[bytes]()
+    for operator in operators:
+        if operator.id in seen:
+            raise RefusedError(f"{file}: operator {operator.hex_id} is described more than once")
+        seen.add(operator.id)
 
 
 def _master_state(reader: ByteReader) -> bytes:
@@ -407,14 +427,14 @@ def _operator(reader: ByteReader, version: int) -> Operator:
         return replace(operator, fully_finished=True)
     if not 0 <= count <= parallelism:
         raise reader.damaged(f"0 to {parallelism} subtasks", f"{count}", position=reader.position - 4)
-    subtasks: list[Subtask] = []
+    subtasks: dict[int, Subtask] = {}
     for _ in range(count):
         at = reader.position
         subtask = _subtask(reader, version, operator)
-        if any(other.index == subtask.index for other in subtasks):
+        if subtask.index in subtasks:
             raise reader.damaged("each subtask once", f"subtask {subtask.index} again", position=at)
-        subtasks.append(subtask)
-    return replace(operator, subtasks=tuple(subtasks))
+        subtasks[subtask.index] = subtask
+    return replace(operator, subtasks=tuple(subtasks.values()))
 
 
 def _subtask(reader: ByteReader, version: int, operator: Operator) -> Subtask:
@@ -465,8 +485,7 @@ def _keyed_handle(reader: ByteReader, operator: Operator) -> KeyedHandle | None:
     if kind not in (_KEYED_SAVEPOINT, *FULL_CHECKPOINT):
         raise reader.damaged("a known type of keyed state handle", f"{kind}", position=at)
     key_groups = _key_groups(reader, operator, 8)
-    count = key_groups.size
-    offsets = tuple(reader.i64("the offset of a key group") for _ in range(count))
+    offsets = reader.i64s(key_groups.size, "offsets of key groups")
     stream_at = reader.position
     stream = _stream(reader)
     if stream is None:
@@ -545,7 +564,7 @@ def _operator_handle(reader: ByteReader) -> OperatorHandle | None:
         if mode not in (0, 1, 2):
             raise reader.damaged("distribution mode 0, 1 or 2", f"{mode}", position=mode_at)
         count = reader.count("the number of elements", 8)
-        offsets = tuple(reader.i64("the offset of an element") for _ in range(count))
+        offsets = reader.i64s(count, "offsets of elements")
         states.append(PartitionedState(name, DistributionMode(mode), offsets))
     merged = None
     if kind == _MERGED_OPERATOR_STATE:
@@ -653,9 +672,7 @@ def _write_operator_handle(writer: ByteWriter, handle: OperatorHandle | None) ->
     merged = handle.merged if isinstance(handle.stream, FileSegment | EmptySegment) else None
     writer.i32(1).i8(_OPERATOR_STATE if merged is None else _MERGED_OPERATOR_STATE).i32(len(handle.states))
     for state in handle.states:
-        writer.utf(state.name).i8(state.mode.value).i32(len(state.offsets))
-        for offset in state.offsets:
-            writer.i64(offset)
+        writer.utf(state.name).i8(state.mode.value).i32(len(state.offsets)).i64s(state.offsets)
     if merged is not None:
         writer.utf(merged.task_owned).utf(merged.shared).boolean(merged.is_empty)
     _write_stream(writer, handle.stream)
@@ -665,9 +682,7 @@ def _write_keyed_handle(writer: ByteWriter, handle: KeyedHandle | None) -> None:
     if handle is None:
         writer.i8(0)
         return
-    writer.i8(handle.type).i32(handle.range.start).i32(len(handle.offsets))
-    for offset in handle.offsets:
-        writer.i64(offset)
+    writer.i8(handle.type).i32(handle.range.start).i32(len(handle.offsets)).i64s(handle.offsets)
     _write_stream(writer, handle.stream)
     if handle.id is not None:
         writer.utf(handle.id)

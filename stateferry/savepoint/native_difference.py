@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stateferry.rocksdb.manifest import LiveFile
 from stateferry.rocksdb.prefixes import Prefixes
 from stateferry.rocksdb.table import Table
+from stateferry.rocksdb.visible import LiveFile
 from stateferry.savepoint.membership import key_offset
 from stateferry.savepoint.metadata import NativeHandle
 from stateferry.savepoint.native_file import NativeFile, stored_by_itself

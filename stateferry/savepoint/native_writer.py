@@ -17,8 +17,8 @@ from stateferry.digests import Digests, digest_of, new_hasher
 from stateferry.errors import UsageError
 from stateferry.key_groups import KeyGroupRange
 from stateferry.rocksdb.files import StoredFile
-from stateferry.rocksdb.manifest import LiveFile
 from stateferry.rocksdb.sorting import PendingRows
+from stateferry.rocksdb.visible import LiveFile
 from stateferry.rocksdb.write_family import PORTION, FamilyWriter
 from stateferry.rocksdb.write_manifest import CURRENT, FIRST_FILE, NAME, NewFamily, manifest_bytes
 from stateferry.rocksdb.write_table import Buffers

@@ -7,7 +7,8 @@ so are values that can't be decoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -124,22 +125,25 @@ class OperatorRewrite:
         """Where the entries go: from the old to the new max parallelism."""
         return Destination(self.old.max_parallelism, self.new.max_parallelism)
 
-    def of_key_groups(self, key_groups: KeyGroupRange) -> OperatorRewrite:
-        """Returns what a task needs to read these key groups: the files that hold them, and no others.
+    def of_key_groups(self, wanted: Iterable[KeyGroupRange]) -> Iterator[OperatorRewrite]:
+        """Yields what a task needs to read each of these ranges: the files that hold them, and no others.
 
         The files of a large cluster take megabytes to describe, which would be sent with each task.
         """
-        subtasks = tuple(
-            subtask
-            for subtask in self.old.subtasks
-            if subtask.keyed is not None and not subtask.keyed.range.intersection(key_groups).is_empty
-        )
-        return replace(
+        held = [(subtask.keyed.range, subtask) for subtask in self.old.subtasks if subtask.keyed is not None]
+        # No two files have a key group in common, so they have the same order by their first and by their last one.
+        held.sort(key=lambda one: one[0].start)
+        lasts = [range_.end for range_, _ in held]
+        bare = replace(
             self,
             source=Savepoint(self.source.folder, replace(self.source.metadata, operators=())),
-            old=replace(self.old, subtasks=subtasks),
             new=replace(self.new, subtasks=()),
         )
+        for key_groups in wanted:
+            first = end = bisect_left(lasts, key_groups.start)
+            while end < len(held) and held[end][0].start <= key_groups.end:
+                end += 1
+            yield replace(bare, old=replace(self.old, subtasks=tuple(subtask for _, subtask in held[first:end])))
 
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle | NativeHandle]) -> Operator:
         """Copies all other state and returns the new operator; `keyed` has the new keyed files' handles by subtask."""

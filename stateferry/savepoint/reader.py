@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import mmh3
 
+from stateferry.did_you_mean import there_are
 from stateferry.errors import DamagedError, UsageError
 from stateferry.key_groups import KeyGroupRange, range_for_operator_index
 from stateferry.savepoint.compression import Compression
@@ -26,7 +27,7 @@ from stateferry.savepoint.metadata import (
     parse_metadata,
     without_empty_handles,
 )
-from stateferry.savepoint.moved_files import with_moved_files
+from stateferry.savepoint.moved_files import check_stores, with_moved_files
 from stateferry.savepoint.state import KeyedState, keyed_states
 from stateferry.savepoint.storage import Location
 
@@ -48,11 +49,11 @@ class Savepoint:
     _placed: dict[tuple[bytes, int], PlacedState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
-    def open(cls, name: str, *, files_from: Mapping[str, str] | None = None) -> Savepoint:
+    def open(cls, name: str, *, files_from: Mapping[str, str] | None = None, places: Sequence[str] = ()) -> Savepoint:
         """Opens the savepoint at a path or URI, which may also name its `_metadata`.
 
         `files_from` has the new beginnings, by the old ones, of absolute addresses that `_metadata` has of files that
-        were moved.
+        were moved. Files are read from the savepoint's own store, from those new beginnings, and from `places`.
         """
         location = Location.of(name)
         folder = location.parent if location.name == METADATA and not location.is_folder() else location
@@ -64,7 +65,7 @@ class Savepoint:
             raise DamagedError(
                 "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
             )
-        return cls(folder, metadata_of(folder, content, files_from=files_from))
+        return cls(folder, metadata_of(folder, content, files_from=files_from, places=places))
 
     @property
     def format(self) -> str:
@@ -73,22 +74,28 @@ class Savepoint:
 
     def operator(self, name: str) -> Operator:
         """Returns the operator with this id, this uid or this name (if only one has it), tried in that order."""
-        operators = self.metadata.operators
+        operators, as_id, of_uid = self.metadata.operators, name.lower(), operator_id(name)
         for operator in operators:
-            if operator.hex_id == name.lower():
+            if operator.hex_id == as_id:
                 return operator
         for operator in operators:
-            if operator.uid == name or operator.id == operator_id(name):
+            if operator.uid == name or operator.id == of_uid:
                 return operator
         named = [operator for operator in operators if operator.name == name]
         if len(named) == 1:
             return named[0]
-        known = "; ".join(_described(operator) for operator in operators) or "none"
+        listed = "; ".join(_described(operator) for operator in operators)
         if named:
             raise UsageError(
-                f"{len(named)} operators have the name {name!r}: give the id or uid of one. There are: {known}"
+                f"{len(named)} operators have the name {name!r}: give the id or uid of one. There are: {listed}"
             )
-        raise UsageError(f"no operator has the id, uid or name {name!r}. There are: {known}")
+        known = [text for one in operators for text in (one.uid, one.name, one.hex_id) if text]
+        raise UsageError(f"no operator has the id, uid or name {name!r}. {there_are(name, known, listed)}")
+
+    def shortest_name(self, operator: Operator) -> str:
+        """What `operator` finds this operator by: its label, if no other has that, else its id."""
+        alike = [one for one in self.metadata.operators if operator.label in (one.uid, one.name)]
+        return operator.label if len(alike) == 1 else operator.hex_id
 
     def keyed_operators(self) -> tuple[Operator, ...]:
         """Returns the operators that have keyed state."""
@@ -191,15 +198,18 @@ class Savepoint:
         for state in states:
             if state.name == name:
                 return state
-        known = ", ".join(state.name for state in states) or "none"
-        raise UsageError(f"operator {operator.label} has no keyed state {name!r}. There are: {known}")
+        known = [state.name for state in states]
+        raise UsageError(f"operator {operator.label} has no keyed state {name!r}. {there_are(name, known)}")
 
 
-def metadata_of(folder: Location, data: bytes, files_from: Mapping[str, str] | None = None) -> Metadata:
+def metadata_of(
+    folder: Location, data: bytes, files_from: Mapping[str, str] | None = None, places: Sequence[str] = ()
+) -> Metadata:
     """Returns what a snapshot consists of, from the bytes of its `_metadata`, as `Savepoint.open` gives it."""
     file = folder.child(METADATA).shown
     metadata = without_empty_handles(parse_metadata(data, file))
     metadata = with_moved_files(metadata, files_from) if files_from else metadata
+    check_stores(metadata, file, (folder.shown, *(files_from or {}).values(), *places))
     for operator in metadata.operators:
         _check_operator(operator, file)
     return replace(metadata, operators=tuple(_with_timers(folder, operator) for operator in metadata.operators))

@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 from pyarrow import fs
 
@@ -24,6 +23,7 @@ from stateferry.errors import DamagedError, UsageError
 from stateferry.savepoint.passing_file import PassingFile, PassingOutput
 from stateferry.savepoint.remote_file import RemoteInput, RemoteOutput
 from stateferry.savepoint.stores import most_bytes, reaching, store_of
+from stateferry.savepoint.uris import path_of_file_uri
 
 _OBJECT_STORES = (fs.S3FileSystem, fs.GcsFileSystem, fs.AzureFileSystem)
 _AT_ONCE = 16
@@ -62,7 +62,7 @@ class Location:
         if not name:
             raise UsageError("expected a path or URI, found an empty text")
         if name.startswith("file:"):
-            name = _path_of_uri(name)
+            name = path_of_file_uri(name)
         if "://" not in name:
             path = str(Path(name).absolute())
             return cls(fs.LocalFileSystem(), path, path)
@@ -97,6 +97,15 @@ class Location:
     def _info(self) -> Any:
         with reaching(self.shown):
             return self.filesystem.get_file_info(self.path)
+
+    def check_bucket(self) -> None:
+        """Refuses a place whose bucket is missing: to list a folder in it finds nothing, and only a write fails."""
+        if not self.is_object_store:
+            return
+        bucket = self.path.partition("/")[0]
+        with reaching(self.shown):
+            if self.filesystem.get_file_info(bucket).type == fs.FileType.NotFound:
+                raise UsageError(f"{self.shown}: there is no bucket {bucket}: make it, or correct the name")
 
     def is_file(self) -> bool:
         if not self.is_object_store:
@@ -306,12 +315,6 @@ def _located(name: str) -> Location:
 
 def _milliseconds(info: Any) -> int:
     return 0 if info.mtime_ns is None else int(info.mtime_ns) // 1_000_000
-
-
-def _path_of_uri(uri: str) -> str:
-    """Returns the path. Flink doesn't escape spaces and percent signs in URIs, people may."""
-    path = "/" + uri.removeprefix("file:").removeprefix("//localhost/").lstrip("/")
-    return path if "%" not in path or os.path.lexists(path) else unquote(path)
 
 
 def _sync(path: str, flags: int) -> None:

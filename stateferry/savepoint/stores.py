@@ -7,7 +7,6 @@ An S3 store is set once for everything that reads or writes it, by the environme
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -19,9 +18,8 @@ from pyarrow import fs
 from stateferry import os_errors
 from stateferry.errors import UsageError
 from stateferry.savepoint import hdfs
+from stateferry.savepoint.uris import OTHER_SCHEMES, check_uri, without_user
 
-# Hadoop has several names for a store; pyarrow knows one of them.
-_OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 _GOOGLE = ("gs", "gcs")
 # Without this the driver tries for a quarter of an hour.
 _GOOGLE_RETRIES = "retry_limit_seconds=60"
@@ -33,24 +31,16 @@ PLACE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS
 
 def store_of(uri: str) -> tuple[Any, str]:
     """Returns the filesystem of a URI, and the path in it."""
+    check_uri(uri)
     scheme, rest = uri.split("://", 1)
     authority, _, path = rest.rstrip("/").partition("/")
-    if not rest.strip("/"):
-        raise UsageError(f"{uri} names a store without a folder in it: add the path of a folder")
-    if re.search(r":.*@", authority):
-        raise UsageError(
-            f"{_shown(uri)} has a password in it, which would be in plans and logs: leave it out, and give credentials "
-            "by the environment, a file or a role, as the store's own tools take them"
-        )
-    if "?" in rest:
-        raise UsageError(f"{_shown(uri)} has options after a question mark: set them in the environment instead")
     with reaching(uri):
         try:
             # Connections to a store can't be shared with a forked process.
-            filesystem, root = _store(_OTHER_SCHEMES.get(scheme, scheme), authority, os.getpid())
+            filesystem, root = _store(OTHER_SCHEMES.get(scheme, scheme), authority, os.getpid())
         except (pa.ArrowInvalid, NotImplementedError) as error:
             raise UsageError(
-                f"{_shown(uri)} is on a filesystem that can't be reached: {os_errors.in_short(error)}"
+                f"{without_user(uri)} is on a filesystem that can't be reached: {os_errors.in_short(error)}"
             ) from None
     return filesystem, f"{root}/{path}".rstrip("/")
 
@@ -80,12 +70,6 @@ def most_bytes(filesystem: Any) -> int | None:
     return _S3_FILE_BYTES if isinstance(filesystem, fs.S3FileSystem) else None
 
 
-def canonical_uri(uri: str) -> str:
-    """Returns the URI with the one scheme of its store that is used here: `s3a://` and `s3://` are the same place."""
-    scheme, rest = uri.split("://", 1)
-    return f"{_OTHER_SCHEMES.get(scheme, scheme)}://{rest}"
-
-
 @contextmanager
 def reaching(shown: str = "", what: str = "reached") -> Iterator[None]:
     """Turns errors of drivers and the system into ours: with the place, a reason, and whether a retry may help.
@@ -95,9 +79,4 @@ def reaching(shown: str = "", what: str = "reached") -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise os_errors.told(error, _shown(shown), what) from error
-
-
-def _shown(uri: str) -> str:
-    """Returns the URI without a user name and password."""
-    return re.sub(r"://[^/@:]*:[^/@]*@", "://", uri)
+        raise os_errors.told(error, without_user(shown), what) from error

@@ -153,11 +153,19 @@ class PlainFileWriter:
 
 
 class SavepointWriter:
-    """A new savepoint in a folder of its own. The size and digest of each keyed file go into `digests`, by its name."""
+    """A new savepoint in a folder of its own. The size and digest of each keyed file go into `digests`, by its name.
 
-    def __init__(self, target: str, digests: Digests | None = None) -> None:
+    A writer of one of many files says that the folder `is_checked`: to list it for each file would take too long.
+    """
+
+    def __init__(self, target: str, digests: Digests | None = None, *, is_checked: bool = False) -> None:
         self._digests = digests
         self.folder = Location.of(target)
+        if not is_checked:
+            self._check()
+        self.folder.make_folder()
+
+    def _check(self) -> None:
         entries = self.folder.entries()
         if not entries and self.folder.is_file():
             raise UsageError(f"{self.folder.shown} is a file: expected a folder for the savepoint")
@@ -169,7 +177,6 @@ class SavepointWriter:
                     f"{self.folder.shown} holds {entry.name}, which is not part of a savepoint: choose an empty or "
                     "a new folder"
                 )
-        self.folder.make_folder()
 
     def keyed_file(
         self,

@@ -6,10 +6,11 @@ later command writes it. The tables' `main` moves afterwards, when the tables ha
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
-from stateferry.errors import RejectedError
+from stateferry.digests import digest_of_bytes
+from stateferry.errors import DamagedError, RefusedError, RejectedError
+from stateferry.migration.staging import with_absolute_files
 from stateferry.runs.apart import check_apart
 from stateferry.runs.facts import RescaleFacts, Step, ValidateFacts
 from stateferry.runs.file_digest import DigestTask, digest_tasks
@@ -17,9 +18,11 @@ from stateferry.runs.lease import Lease
 from stateferry.runs.publications import Control, Publication, Record
 from stateferry.runs.report import FileDigest, Report, SavepointDigests
 from stateferry.runs.runs import Run
-from stateferry.runs.target_metadata import TargetMetadata
-from stateferry.savepoint.metadata import parse_metadata
+from stateferry.runs.target_metadata import TargetMetadata, digest_of_metadata
+from stateferry.savepoint.file_names import METADATA
+from stateferry.savepoint.metadata import build_metadata, parse_metadata
 from stateferry.savepoint.reader import Savepoint
+from stateferry.savepoint.storage import Location
 from stateferry.steps.workers import Measure, Workers
 
 _BYTES: Measure[tuple[str, FileDigest]] = Measure("B", lambda digest: digest[1].size)
@@ -56,22 +59,31 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     """
     if not run.has_done(Step.VALIDATE):
         raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")
-    report = Report.read(run.report)
+    report = proven_report(run)
     if not report.is_green:
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
     check_apart(run.plan)
-    staged = Savepoint.open(run.staged.shown)
-    if not report.holds_for(digests_of(workers, staged), run.plan.fingerprint):
+    try:
+        staged = Savepoint.open(run.staged.shown, places=(run.plan.target,))
+        found, why = digests_of(workers, staged), ""
+    except (DamagedError, RefusedError) as error:
+        found, why = None, f" ({error})"
+    if found is None or not report.holds_for(found, run.plan.fingerprint):
         run.forget(RescaleFacts, ValidateFacts)
         raise RejectedError(
-            f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated, so nothing is "
-            "published: rescale and validate again"
+            f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated{why}, so nothing "
+            "is published: rescale and validate again"
         )
     # The target may have become a link while its files were read.
     check_apart(run.plan)
     target_metadata = TargetMetadata(run)
-    metadata = target_metadata.read()
-    parse_metadata(metadata, run.folder.shown)
+    metadata = _proven_metadata(run)
+    if metadata is None:
+        run.forget(RescaleFacts, ValidateFacts)
+        raise RejectedError(
+            f"run {run.plan.run_id}: {run.target_metadata.shown}, or one in {run.plan.target}, is not the `_metadata` "
+            "that was validated, so nothing is published: rescale and validate again"
+        )
     standing = control.standing(run.plan.job)
     record = Record(
         run_id=run.plan.run_id,
@@ -79,12 +91,40 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
         source=run.plan.source,
         checkpoint_id=staged.metadata.checkpoint_id,
         target=run.plan.target,
-        metadata_digest=hashlib.sha256(metadata).hexdigest(),
+        metadata_digest=digest_of_metadata(metadata),
         tables=tables or {},
         tables_pending=tables is None,
     )
     already = standing is not None and standing.record == record
     replaces = standing.sequence if standing is not None and not already else None
     published = standing if already and standing else control.publish(lease, record, replaces=replaces)
-    target_metadata.roll_forward(metadata)
+    target_metadata.roll_forward(record.metadata_digest, metadata)
     return published
+
+
+def _proven_metadata(run: Run) -> bytes | None:
+    """The `_metadata` that is kept for the target, if it is the staged one with names of files for the target.
+
+    None also if the target has another one, which somebody else has put there.
+    """
+    target, kept = Location.of(run.plan.target), run.target_metadata.read_if_there()
+    if kept is None or target.child(METADATA).read_if_there() not in (None, kept):
+        return None
+    try:
+        metadata = parse_metadata(kept, run.target_metadata.shown)
+    except DamagedError:
+        return None
+    same = build_metadata(with_absolute_files(metadata, target)) == run.staged_metadata.read()
+    return kept if same and build_metadata(metadata) == kept else None
+
+
+def proven_report(run: Run) -> Report:
+    """The report, if it is still what the validation has written."""
+    content, facts = run.report.read(), run.facts(ValidateFacts)
+    if facts is not None and facts.report not in (None, digest_of_bytes(content)):
+        run.forget(ValidateFacts)
+        raise RejectedError(
+            f"run {run.plan.run_id}: {run.report.shown} is not the report that the validation has written, so nothing "
+            "is published: validate again"
+        )
+    return Report.of_json(content, run.report.shown)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from stateferry.digests import digest_of_bytes
 from stateferry.durations import now_ms
 from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError
 from stateferry.migration.blob_times import read_blob_times, write_blob_times
@@ -45,6 +46,7 @@ from stateferry.runs.facts import (
 from stateferry.runs.key_group_sizes import SourceSizes, StagedSizes
 from stateferry.runs.lazy_choice import choose, measured_rate
 from stateferry.runs.lease import Lease, LeaseLostError, LeaseRenewal
+from stateferry.runs.migrated_before import check_migrated_before
 from stateferry.runs.option_notes import option_notes
 from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve, target_content
 from stateferry.runs.prediction import predicted
@@ -248,7 +250,7 @@ class Pipeline:
             self.run.keep(_timed(facts, began))
 
     def _green_report(self) -> Report:
-        report = Report.read(self.run.report)
+        report = cut_over.proven_report(self.run)
         if report.is_green:
             return report
         # The cause may be fixed, so the next try rescales and validates again.
@@ -296,6 +298,7 @@ class Pipeline:
         """Does the snapshot step and returns its facts."""
         self._check_room()
         check_timers(self.run.plan, self.resolved.source)
+        check_migrated_before(self.resolved)
         rate = measured_rate(self.run.plan)
         counts = snapshot.run(self.workers, self.resolved, earlier_night(self.resolved))
         inventory = counts.inventory
@@ -419,7 +422,7 @@ class Pipeline:
         )
         source_check.note_metadata(self.resolved.source, read, self.run.plan.files_from)
         checks.append(source_check.check_source((self.run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
-        staged, foreseen = Savepoint.open(self.run.staged.shown), predicted(self.run)
+        staged, foreseen = Savepoint.open(self.run.staged.shown, places=(self.run.plan.target,)), predicted(self.run)
         sizes = StagedSizes()
         with suppress(StateferryError):  # A damaged savepoint has a red report, and no picture.
             sizes = StagedSizes(key_groups.sizes_of(staged))
@@ -441,7 +444,7 @@ class Pipeline:
         report.write(self.run.report)
         if report.tables_pending:
             self.run.keep(tables.to_facts(accounts))
-        return ValidateFacts(green=report.is_green)
+        return ValidateFacts(green=report.is_green, report=digest_of_bytes(self.run.report.read()))
 
     def _derived(self) -> dict[str, Derived]:
         """What the snapshot has not read but derived from an earlier night, by operator and legacy state."""

@@ -21,6 +21,7 @@ from stateferry.savepoint.chunks import plan_chunks
 from stateferry.savepoint.metadata import Metadata
 from stateferry.savepoint.operator_rewrite import OperatorRewrite
 from stateferry.savepoint.storage import Location, side_by_side
+from stateferry.savepoint.writer import SavepointWriter
 from stateferry.steps.workers import Measure, Workers
 
 _WRITTEN: Measure[StagedFile] = Measure("B", lambda file: file.size)
@@ -72,6 +73,7 @@ def stage(
     Operators whose key groups stay the same are copied, one task for each new file. Entries of the others go through
     files in `exchange`, which are removed afterwards.
     """
+    SavepointWriter(folder)  # It looks whether the folder is free.
     stay = file_tasks([one for one in rewrites if not one.destination.changes_key_groups], folder)
     staged = list(workers.do(Step.RESCALE, stay, FileTask.copy, _WRITTEN))
     for number, rewrite in enumerate(rewrites):
@@ -113,7 +115,7 @@ def _send_tasks(rewrite: OperatorRewrite, folder: Location, chunk_bytes: int) ->
     ranges = [KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)) for chunk in chunks]
     exchange = Exchange(folder, uuid.uuid4().hex[:12], len(ranges), len(rewrite.ranges()))
     tasks = [
-        SendTask(rewrite.of_key_groups(key_groups), key_groups, exchange.file(number))
-        for number, key_groups in enumerate(ranges)
+        SendTask(part, key_groups, exchange.file(number))
+        for number, (key_groups, part) in enumerate(zip(ranges, rewrite.of_key_groups(ranges), strict=True))
     ]
     return tasks, exchange

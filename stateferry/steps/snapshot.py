@@ -32,11 +32,11 @@ from stateferry.migration.rules import (
     LeftoverBlobsError,
     Rules,
 )
-from stateferry.migration.unnamed_flags import unnamed_flag
 from stateferry.quantities import noun
 from stateferry.runs.earlier_night import Counted, EarlierNight, can_be_brought_forward, earlier_night
 from stateferry.runs.facts import LazyChoice, SnapshotFacts, StateSize, Step
 from stateferry.runs.lazy_choice import order_of
+from stateferry.runs.name_guard import flagged_keys, name_errors
 from stateferry.runs.null_values import check_nulls
 from stateferry.runs.plan_check import ResolvedPlan
 from stateferry.runs.state_ages import FoundAges, Holds, StateAges
@@ -74,7 +74,7 @@ def run(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None = N
     if counts is None:
         inventory = total(workers.do(Step.SNAPSHOT, work, take, _BYTES))
         counts = CountedSource(inventory, _to_keep(resolved, work, inventory))
-    for stopping in _stopping(resolved, counts.inventory):
+    for stopping in stopping_errors(resolved, counts.inventory):
         raise stopping
     return counts
 
@@ -180,6 +180,7 @@ def facts(
         notes=tuple(notes),
         read=inventory.read.to_facts(),
         lazy=lazy,
+        flags=flagged_keys(resolved, inventory) or None,
     )
 
 
@@ -222,16 +223,13 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
     return [*keyed, *copied_files_tasks(resolved.source)]
 
 
-def _stopping(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryError]:
+def stopping_errors(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryError]:
     """Errors that end the run because the plan doesn't say what to do."""
-    errors: list[StateferryError] = []
+    # A wrong name may be the reason of all that follows.
+    errors: list[StateferryError] = list(name_errors(resolved, inventory))
     for one in resolved.operators:
         for rules in one.rules:
-            id_, legacy = one.operator.hex_id, rules.legacy.name
-            signs = {flag: counts for (*of, flag), counts in inventory.flag_signs.items() if of == [id_, legacy]}
-            if unnamed := unnamed_flag(rules, one.operator.label, signs):
-                errors.append(unnamed)
-            met = inventory.met.get((id_, legacy), InventoryCounts())
+            met = inventory.met.get((one.operator.hex_id, rules.legacy.name), InventoryCounts())
             errors += _errors(one.operator.label, rules, met)
             errors += check_nulls(resolved, one.operator, rules, met)
     return errors

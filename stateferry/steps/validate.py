@@ -32,7 +32,7 @@ def run(
     `read`, the accounts of the new states in the staged savepoint to `accounts`. `derived` is what the snapshot didn't
     read, by operator and legacy state.
     """
-    opened = open_staged(staged)
+    opened = open_staged(staged, (resolved.plan.target,))
     if isinstance(opened, Check):
         return [opened]
     conversion = Conversion(

@@ -15,7 +15,7 @@ from functools import partial
 from typing import cast
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
@@ -26,8 +26,10 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
 from sqlalchemy import Engine, inspect, make_url
+from sqlalchemy.exc import DBAPIError
 
 from stateferry import databases
+from stateferry.catalog_address import to_connect
 from stateferry.errors import StateferryError
 from stateferry.savepoint.storage import Location, side_by_side
 from stateferry.tables.schemas import BOUNDED, CHUNK
@@ -48,6 +50,7 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
 }
 _FIRST_PARTITION_FIELD = 1000
+_TABLES_OF_CATALOG = (IcebergTables.__tablename__, IcebergNamespaceProperties.__tablename__)
 
 
 class TableConflictError(StateferryError):
@@ -65,7 +68,14 @@ class TableHome:
         """Opens the catalog."""
         with databases.asking(self.catalog_uri):
             # From this version on the catalog tells views from tables.
-            catalog = SqlCatalog(CATALOG, **self._properties, schema_version="v1")
+            properties = {**self._properties, "schema_version": "v1"}
+            for _ in _TABLES_OF_CATALOG:
+                # Of several that make the catalog's tables at once, some fail; then one table more is there.
+                with contextlib.suppress(DBAPIError):
+                    catalog = SqlCatalog(CATALOG, **properties)
+                    break
+            else:
+                catalog = SqlCatalog(CATALOG, **properties)
         databases.tell(catalog.engine)
         return catalog
 
@@ -73,7 +83,7 @@ class TableHome:
         """Opens the catalog to read it, without creating anything; None if it has never had a table."""
         with databases.asking(self.catalog_uri):
             catalog = SqlCatalog(CATALOG, **self._properties, schema_version="v1", init_catalog_tables="false")
-            there = inspect(catalog.engine).has_table(IcebergTables.__tablename__)
+            there = all(map(inspect(catalog.engine).has_table, _TABLES_OF_CATALOG))
         databases.tell(catalog.engine)
         return catalog if there else None
 
@@ -88,7 +98,8 @@ class TableHome:
 
     @property
     def _properties(self) -> dict[str, str]:
-        address = databases.noticing_silence(make_url(self.catalog_uri)).render_as_string(hide_password=False)
+        url = databases.noticing_silence(make_url(to_connect(self.catalog_uri)))
+        address = url.render_as_string(hide_password=False)
         files = {} if Location.of(self.warehouse).is_local else {PY_IO_IMPL: _REMOTE_IO}
         return {"uri": address, "warehouse": self.folder, **files}
 

@@ -23,13 +23,15 @@ class LedgerRows:
     def __init__(self, file: DataFile, schema: pa.Schema, chunk: int) -> None:
         self._file, self._schema, self._chunk = file, schema, chunk
         self._tables: list[pa.Table] = []
+        self._waiting = 0
 
     def add(self, columns: dict[str, Any], count: int) -> None:
         """Adds rows, by column."""
         columns = {**columns, names.CHUNK: np.full(count, self._chunk)}
         arrays = [_as_column(columns[field.name], field.type) for field in self._schema]
         self._tables.append(pa.Table.from_arrays(arrays, schema=self._schema))
-        if sum(table.num_rows for table in self._tables) >= _ROWS_IN_GROUP:
+        self._waiting += count
+        if self._waiting >= _ROWS_IN_GROUP:
             self.flush()
 
     def add_tombstones(self, files: Sequence[str], gone: Positions, run_number: int) -> None:
@@ -62,7 +64,7 @@ class LedgerRows:
         """Writes the rows that are left as a row group."""
         if self._tables:
             self._file.write(pa.concat_tables(self._tables))
-            self._tables = []
+            self._tables, self._waiting = [], 0
 
 
 def _as_column(values: Any, type_: pa.DataType) -> Any:

@@ -18,6 +18,7 @@ from stateferry.savepoint.chunks import TARGET_BYTES, plan_chunks
 from stateferry.savepoint.file_names import METADATA
 from stateferry.savepoint.header import KeyedHeader
 from stateferry.savepoint.metadata import Operator, parse_metadata
+from stateferry.savepoint.moved_files import check_stores
 from stateferry.savepoint.reader import Savepoint, has_keyed_state
 from stateferry.savepoint.storage import Location
 from stateferry.validation.carried_check import CarriedResult, CarriedTask, has_carried_state
@@ -58,16 +59,18 @@ def do_here(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
     return map(do_check, tasks)
 
 
-def open_staged(name: str) -> Savepoint | Check:
-    """The staged savepoint, or a failed check if it can't be read."""
+def open_staged(name: str, places: Sequence[str] = ()) -> Savepoint | Check:
+    """The staged savepoint, or a failed check if it can't be read; its files may be in `places`."""
     try:
         try:
-            return Savepoint.open(name)
+            return Savepoint.open(name, places=places)
         except DamagedError:
             # Contradictions inside `_metadata` are found by later checks, which name them.
             folder = Location.of(name)
             file = folder.child(METADATA)
-            return Savepoint(folder, parse_metadata(file.read(), file.shown))
+            metadata = parse_metadata(file.read(), file.shown)
+            check_stores(metadata, file.shown, (folder.shown, *places))
+            return Savepoint(folder, metadata)
     except (DamagedError, RefusedError) as error:
         return Check("readable", Outcome.FAILED, "a savepoint", f"{error}")
 
@@ -80,8 +83,9 @@ def plan_checks(
     Keyed state of the staged savepoint that can't be cut into chunks gets none; `tally_up` records it as damage.
     """
     tasks: list[CheckTask] = []
+    seed = seed_of(source)
     for pair in _pairs(source, staged):
-        tasks += pair.keyed(conversion, target_bytes)
+        tasks += pair.keyed(conversion, target_bytes, seed=seed)
         if has_carried_state(pair.old) or has_carried_state(pair.new):
             tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new))
     return tasks
@@ -102,11 +106,12 @@ class _Pair:
         target_bytes: int,
         wanted: Callable[[int], bool] | None = None,
         sides: Sequence[Side] = tuple(Side),
+        seed: int | None = None,
     ) -> list[KeyedTask]:
-        """The tasks for keyed state; `wanted` chooses key groups of the new savepoint."""
+        """The tasks for keyed state; `wanted` chooses key groups of the new savepoint, `seed` the keys of a sample."""
         if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
             return []
-        own, seed = conversion.of(self.source, self.old), seed_of(self.source)
+        own = conversion.of(self.source, self.old)
         tasks: list[KeyedTask] = []
         for side, savepoint, operator in (
             (Side.SOURCE, self.source, self.old),
@@ -118,7 +123,7 @@ class _Pair:
             chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and own.changes_key_groups) else wanted
             try:
                 chunks = plan_chunks(operator, savepoint.placed(operator), chosen, target_bytes=target_bytes)
-            except DamagedError:
+            except (DamagedError, RefusedError):
                 if side is Side.SOURCE:
                     raise
                 continue
@@ -131,7 +136,7 @@ class _Pair:
                     chunk,
                     own,
                     self.checks_keys(conversion),
-                    sample=SampleSpec(seed, chunk.size / total) if wanted is None else None,
+                    sample=SampleSpec(seed, chunk.size / total) if seed is not None else None,
                 )
                 for chunk in chunks
             ]
@@ -146,11 +151,11 @@ class _Pair:
         changes = conversion.layout.changes_key_groups(self.old)
         return has_keyed_state(self.old) and (changes or bool(conversion.rules.get(self.old.id)))
 
-    def uncuttable(self) -> DamagedError | None:
+    def uncuttable(self) -> DamagedError | RefusedError | None:
         """Why the staged operator's keyed state can't be cut into chunks, or None."""
         try:
             plan_chunks(self.new, self.staged.placed(self.new))
-        except DamagedError as error:
+        except (DamagedError, RefusedError) as error:
             return error
         return None
 
@@ -225,12 +230,12 @@ def judge(
 ) -> list[Check]:
     """The checks that follow from the results."""
     checks = [_of_differences("_metadata", list(compare_metadata(source.metadata, staged.metadata, conversion.layout)))]
+    seed = seed_of(source)
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
         own, label = conversion.of(source, pair.old), pair.old.label
-        seed, checks_keys = seed_of(source), pair.checks_keys(conversion)
         of_operator = OperatorJudge(
-            pair.old.hex_id, label, own, checks_keys, seed, tally, samples, tables, derived or {}
+            pair.old.hex_id, label, own, pair.checks_keys(conversion), seed, tally, samples, tables, derived or {}
         )
         keyed = has_keyed_state(pair.old) or has_keyed_state(pair.new)
         carried = has_carried_state(pair.old) or has_carried_state(pair.new)

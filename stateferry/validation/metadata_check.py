@@ -60,7 +60,7 @@ def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iter
     for id_, operator in old.items():
         if id_ in new:
             yield from _compare_operator(operator, layout.of(operator), new[id_])
-            yield from _compare_formats(operator, new[id_], is_native=id_ in layout.native)
+            yield from _compare_formats(operator, new[id_], source.checkpoint_id, is_native=id_ in layout.native)
 
 
 def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Iterator[Difference]:
@@ -76,13 +76,23 @@ def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Ite
     yield from _compare_ranges(old, expected, found, same_layout)
 
 
-def _compare_formats(old: Operator, found: Operator, *, is_native: bool) -> Iterator[Difference]:
+def _compare_formats(old: Operator, found: Operator, checkpoint_id: int, *, is_native: bool) -> Iterator[Difference]:
     expected, other = ("native", "canonical") if is_native else ("canonical", "native")
+    known = {
+        checkpoint_id,
+        *(one.checkpoint_id for one in keyed_handles(old).values() if isinstance(one, NativeHandle)),
+    }
     for index, handle in keyed_handles(found).items():
+        what = f"operator {old.label}: keyed state of subtask {index}"
         if isinstance(handle, NativeHandle) != is_native:
-            yield Difference(
-                f"operator {old.label}: keyed state of subtask {index}", expected, other, _ends(handle.range)
-            )
+            yield Difference(what, expected, other, _ends(handle.range))
+        elif isinstance(handle, NativeHandle):
+            if handle.checkpoint_id not in known:
+                told = f"of checkpoint {checkpoint_id}", f"of checkpoint {handle.checkpoint_id}"
+                yield Difference(what, *told, _ends(handle.range))
+            # A job that claims the savepoint would make checkpoints with such files that can't be restored.
+            if handle.shared:
+                yield Difference(what, "no shared files", f"{len(handle.shared)}", _ends(handle.range))
 
 
 def _finished(operator: Operator) -> list[int]:

@@ -11,13 +11,15 @@ import random
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import cramjam
 
 from stateferry.errors import DamagedError
 from stateferry.rocksdb.files import StoredFile, read_at
-from stateferry.rocksdb.manifest import ColumnFamily, LiveFile, manifest_name, read_manifest
+from stateferry.rocksdb.manifest import manifest_name, read_manifest
+from stateferry.rocksdb.visible import ColumnFamily, LiveFile
 
 _FOOTER, _TRAILER = 53, 5
 _DELETE, _VALUE, _MERGE, _SINGLE_DELETE, _RANGE_DELETE = 0, 1, 2, 7, 15
@@ -25,6 +27,13 @@ _END_OF_RANGE = (2**56 - 1) << 8 | _RANGE_DELETE
 # The largest block that is read to draw keys from.
 _LARGEST_DRAWN = 16 << 20
 _DRAWS = 8
+_SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD = 1, 2, 4, 5, 7
+# So many bytes of content there can be behind one compressed byte, and a few more. The libraries trust what a block
+# says of its size.
+_MOST_RATIO = {_SNAPPY: 22, _ZLIB: 1040, _LZ4: 256, _LZ4HC: 256, _ZSTD: 1 << 15}
+_FEW, _LARGEST = 64, 1 << 31
+# What plain code says of bytes that no table has.
+_UNREADABLE = (ArithmeticError, LookupError, ValueError, struct.error, zlib.error, cramjam.DecompressionError)
 
 Entry = tuple[bytes, int, int, bytes]
 
@@ -64,11 +73,15 @@ class PlainDatabase:
         files = self._live(family, within)
         for _ in range(_DRAWS if files else 0):
             (file,) = chance.choices(files, [file.size for file in files])
-            first = self._table(file).draw(within, chance)
+            table = self._table(file)
+            with table.naming_damage():
+                first = table.draw(within, chance)
             if first is None:
                 continue
-            begun = KeyRange(first, within.after)
-            ends = [self._table(one).end_of_block(first) for one in self._live(family, begun)]
+            begun, ends = KeyRange(first, within.after), []
+            for table in map(self._table, self._live(family, begun)):
+                with table.naming_damage():
+                    ends.append(table.end_of_block(first))
             chosen = KeyRange(first, min((end for end in (*ends, within.after) if end is not None), default=None))
             if rows := self.rows(family, chosen):
                 return chosen, rows
@@ -80,9 +93,10 @@ class PlainDatabase:
         deleted: list[tuple[bytes, bytes, int]] = []
         for file in self._live(family, keys):
             table = self._table(file)
-            deleted += table.deleted_ranges()
-            for key, sequence, kind, value in table.entries(keys):
-                versions.setdefault(key, []).append((sequence, kind, value))
+            with table.naming_damage():
+                deleted += table.deleted_ranges()
+                for key, sequence, kind, value in table.entries(keys):
+                    versions.setdefault(key, []).append((sequence, kind, value))
         rows = {}
         for key, of_key in versions.items():
             gone = max((until for start, end, until in deleted if start <= key < end), default=-1)
@@ -115,19 +129,19 @@ def _standing(versions: list[tuple[int, int, bytes]]) -> bytes | None:
             value = data
         elif kind == _MERGE:
             value = data if value is None else value + b"," + data
-        elif kind in (_DELETE, _SINGLE_DELETE):
-            value = None
         else:
-            raise DamagedError("an entry of type 0, 1, 2 or 7", f"{kind}")
+            value = None
     return value
 
 
 class _PlainTable:
     def __init__(self, stored: StoredFile, live: LiveFile) -> None:
         self._stored, self._live = stored, live
-        with stored.open() as file:
-            self._data = _Blocks(file, stored)
-            footer = self._data.read(stored.size - _FOOTER, _FOOTER)
+        # Where what was read last begins.
+        self._at = 0
+        with self.naming_damage(), stored.open() as file:
+            self._data = _Blocks(file, self)
+            footer = self.read(file, stored.size - _FOOTER, _FOOTER)
             meta, at = _handle(footer, 1)
             index, _ = _handle(footer, at)
             self._meta = {key.decode(): _handle(value, 0)[0] for key, value in _entries(self._data.block(*meta))}
@@ -139,6 +153,22 @@ class _PlainTable:
             range_block = self._meta.get("rocksdb.range_del")
             self._ranges = [] if range_block is None else list(_entries(self._data.block(*range_block)))
 
+    @contextmanager
+    def naming_damage(self) -> Iterator[None]:
+        """Names the file and the place that is read, where plain code stumbles over bytes that no table has."""
+        try:
+            yield
+        except _UNREADABLE as error:
+            found = f"{type(error).__name__}: {error}"
+            raise DamagedError("a table of RocksDB", found, file=self._stored.shown, offset=self._at) from None
+        except DamagedError as error:
+            raise error.located(file=self._stored.shown, offset=error.offset or self._at) from None
+
+    def read(self, file: object, offset: int, size: int) -> bytes:
+        """Reads from the open file."""
+        self._at = max(offset, 0)
+        return read_at(file, self._stored, offset, size).tobytes()
+
     def draw(self, within: KeyRange, chance: random.Random) -> bytes | None:
         """Returns any one key in a range; None if none was found."""
         index = self._index
@@ -147,19 +177,19 @@ class _PlainTable:
             if drawn is None:
                 return None
             with self._stored.open() as file:
-                index = self._part(*drawn, _Blocks(file, self._stored))
+                index = self._part(*drawn, _Blocks(file, self))
         drawn = index.draw(within, chance)
         if drawn is None or drawn[1] > _LARGEST_DRAWN:
             return None
         with self._stored.open() as file:
-            block = _Blocks(file, self._stored).block(*drawn)
+            block = _Blocks(file, self).block(*drawn)
         keys = [key[:-8] for key, _ in _entries(block) if key[:-8] in within]
         return chance.choice(keys) if keys else None
 
     def end_of_block(self, key: bytes) -> bytes | None:
         """Returns where the keys end of the first block that may have the key or a larger one; None if none has."""
         with self._stored.open() as file:
-            for highest, _ in self._from(key, _Blocks(file, self._stored)):
+            for highest, _ in self._from(key, _Blocks(file, self)):
                 return highest + b"\0"
         return None
 
@@ -186,10 +216,12 @@ class _PlainTable:
     def entries(self, keys: KeyRange) -> Iterator[Entry]:
         """Yields key, sequence, type and value of the entries with keys in a range."""
         with self._stored.open() as file:
-            blocks = _Blocks(file, self._stored)
+            blocks = _Blocks(file, self)
             for highest, handle in self._from(keys.first, blocks):
                 for key, value in _entries(blocks.block(*handle)):
                     tag = int.from_bytes(key[-8:], "little")
+                    if tag & 0xFF not in (_DELETE, _VALUE, _MERGE, _SINGLE_DELETE):
+                        raise DamagedError("an entry of type 0, 1, 2 or 7", f"{tag & 0xFF}")
                     if key[:-8] in keys:
                         yield key[:-8], tag >> 8, tag & 0xFF, value
                 # A key may go on in the next block.
@@ -254,24 +286,24 @@ class _PlainIndex:
 
 
 class _Blocks:
-    def __init__(self, file: object, stored: StoredFile) -> None:
-        self._file, self._stored = file, stored
-
-    def read(self, offset: int, size: int) -> bytes:
-        return read_at(self._file, self._stored, offset, size).tobytes()
+    def __init__(self, file: object, table: _PlainTable) -> None:
+        self._file, self._table = file, table
 
     def block(self, offset: int, size: int) -> bytes:
         """Returns the content of a block."""
-        data = self.read(offset, size + 1)
+        data = self._table.read(self._file, offset, size + 1)
         kind, data = data[-1], data[:-1]
         if kind == 0:
             return data
-        if kind == 1:
-            return bytes(cramjam.snappy.decompress_raw(data))
+        # Snappy's own form begins with the size as well.
         length, start = _varint(data, 0)
-        if kind == 2:
+        if length > min(len(data) * _MOST_RATIO[kind] + _FEW, _LARGEST):
+            raise ValueError(f"{length} bytes of content in a block of {size}")
+        if kind == _SNAPPY:
+            return bytes(cramjam.snappy.decompress_raw(data))
+        if kind == _ZLIB:
             return zlib.decompress(data[start:], -zlib.MAX_WBITS)
-        if kind in (4, 5):
+        if kind in (_LZ4, _LZ4HC):
             return bytes(cramjam.lz4.decompress_block(data[start:], output_len=length))
         return bytes(cramjam.zstd.decompress(data[start:]))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stateferry.quantities import noun
-from stateferry.rocksdb.manifest import ColumnFamily
+from stateferry.rocksdb.visible import ColumnFamily
 from stateferry.savepoint.keyed_file import Section
 from stateferry.savepoint.native_file import NativeFile, stored_files
 from stateferry.savepoint.storage import Location

@@ -49,10 +49,13 @@ def test_a_plan_is_held_against_it(tmp_path: Path) -> None:
     assert answer(tmp_path, savepoint, "--wanted", good)["problems"] == []
     without = wanted(tmp_path, savepoint)
     (problem,) = answer(tmp_path, savepoint, "--wanted", without)["problems"]
-    assert "has TTL (its values have timestamps), but the plan has no ttl_ms" in problem
+    assert "has TTL (its values have timestamps), but --ttl is missing" in problem
     unknown = wanted(tmp_path, savepoint, legacy="mainstate", new="none")
     (problem,) = answer(tmp_path, savepoint, "--wanted", unknown)["problems"]
-    assert "has no keyed state 'mainstate'" in problem
+    assert (
+        "has no keyed state 'mainstate', and no MapState 'none' that it could have become. Did you mean mainState?"
+        in problem
+    )
     assert not (tmp_path / "runs").exists()
     assert not (tmp_path / "target").exists()
 

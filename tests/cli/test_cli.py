@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -11,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, model_serializer
 
 from stateferry import cli
 from stateferry.cli import main
 from stateferry.cli.progress import progress_bar
+from stateferry.exit_codes import exit_code_of, if_interrupted
+from stateferry.runs.plan import plan_of
+from stateferry.runs.runs import Run
 from stateferry.savepoint.compression import Compression
 from stateferry.savepoint.metadata import InlineBytes, Metadata, Operator, build_metadata
 from stateferry.savepoint.reader import operator_id
@@ -411,6 +417,35 @@ def test_an_interruption_is_one_whatever_fails_while_things_are_put_in_order(
     assert capsys.readouterr() == ("", "stateferry: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [
+        (signal.SIGTERM, cli.TERMINATED, "stateferry: ended by SIGTERM: it goes on later\n"),
+        (signal.SIGINT, cli.INTERRUPTED, "stateferry: interrupted: it goes on later\n"),
+    ],
+)
+def test_a_signal_is_told_from_a_failure_also_if_a_library_makes_an_error_of_it(
+    capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int, line: str
+) -> None:
+    class Slow(BaseModel):
+        @model_serializer
+        def serialized(self) -> str:
+            os.kill(os.getpid(), number)
+            return ""
+
+    def work() -> int:
+        with if_interrupted("it goes on later"):
+            Slow().model_dump_json()
+        return 0
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert exit_code_of(work) == code
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr() == ("", line)
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, shown in (
         (["--version"], "stateferry 0."),
@@ -475,12 +510,15 @@ def test_output_goes_out_line_by_line_and_a_closed_pipe_is_quiet(tmp_path: Path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", ["inspect", "inspect --json", "dump --operator main --state mainState", "--version"]
+    "command",
+    ["inspect", "inspect --json", "dump --operator main --state mainState", "--version", "--help", "run --help"],
 )
 def test_where_nobody_reads_it_ends_quietly(command: str) -> None:
     name, *options = command.split()
-    arguments = [*SCRIPT, name, *([] if name.startswith("-") else [str(LEGACY)]), *options]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    arguments = [*SCRIPT, name, *([str(LEGACY)] if name in ("inspect", "dump") else []), *options]
+    # As on most machines, Python keeps back what it prints.
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -523,3 +561,17 @@ def test_a_small_question_is_answered_in_two_seconds(command: list[str]) -> None
 
     seconds()  # compiles what was not compiled before
     assert min(seconds(), seconds()) < 2
+
+
+def test_runs_are_a_table_with_a_heading(terminal: Terminal, tmp_path: Path) -> None:
+    place = {"home": str(tmp_path), "source": "/in", "target": "/out", "parallelism": 3}
+    for number, job in enumerate(["orders", "a\x1b[31m"]):
+        Run.create(plan_of({**place, "job": job, "run_id": f"run-{number}"}), 1_795_192_495_628 + number)
+    heading, *lines = terminal.says("runs", "--home", tmp_path).splitlines()
+    assert heading.split() == ["run", "job", "state", "since", "(UTC)", "target"]
+    assert sorted(line.split() for line in lines) == [
+        ["run-0", "orders", "planned", "2026-11-20", "16:34:55", "/out"],
+        ["run-1", r"a\x1b[31m", "planned", "2026-11-20", "16:34:55", "/out"],
+    ]
+    assert {line.index("planned") for line in lines} == {heading.index("state")}
+    assert terminal.says("runs", "--home", tmp_path, "--job", "none").startswith("there is no run of job none in ")

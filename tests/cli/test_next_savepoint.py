@@ -213,7 +213,11 @@ def test_each_rehearsal_waits_for_a_savepoint_of_its_own(
         # That it doesn't fit is seen from the job's earlier savepoint.
         (("--parallelism", "200"), "parallelism"),
         (("--legacy-state", "anotherState", "--new-state", "another"), "anotherState"),
-        (("--legacy-state", "anotherState"), "anotherState of main is already migrated"),
+        (
+            ("--legacy-state", "anotherState"),
+            "nothing shows that it was migrated before: mainState may have been meant",
+        ),
+        (("--new-state", "newMainStat"), "did you mean --new-state newMainState?"),
         (("--operator", "mian"), "no operator has the id, uid or name 'mian'"),
         (("--next-in", "/no/folder"), "/no/folder is no folder with savepoints of the job"),
     ],

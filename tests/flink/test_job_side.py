@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stateferry.durations import now_ms
+from stateferry.runs.facts import SnapshotFacts
+from stateferry.runs.name_guard import WrongStateError
 from tests.flink.harness import FlinkHarness, Line
 from tests.flink.judge import dumped
 from tests.support.legacy_states import FLAG, LEGACY, NEW
@@ -187,6 +190,37 @@ def test_a_run_keeps_timestamps_and_the_job_renews_them(
             by_the_job = line["key"] in left
             assert (line["timestamp"] >= before) is by_the_job
             assert by_the_job or line["timestamp"] == stamps[line["key"]]
+
+
+@pytest.mark.parametrize(("version", "backend"), WHERE)
+@pytest.mark.parametrize("emptied", [1, 5], ids=["one key", "many keys"])
+def test_a_job_that_empties_maps_is_told_from_a_wrong_name(
+    version: str, backend: str, emptied: int, flink: Flink, tmp_path: Path
+) -> None:
+    model, savepoint = old_job(flink(version), backend)
+    for key in KEYS[:20]:
+        model.do(key, "put", user_key="item 0", value=7)
+    for key in KEYS[:emptied]:
+        model.do(key, "clear")
+    savepoint = model.run(flink(version), "wrapped", backend, savepoint)
+    flagged = {line["key"] for line in dumped(savepoint, "main", FLAG)}
+    with_rows = {line["key"] for line in dumped(savepoint, "main", NEW)}
+    assert (len(flagged), len(flagged - with_rows)) == (20, emptied)
+    options: dict[str, Any] = {"now": now_ms()}
+    with pytest.raises(WrongStateError, match="20 keys are flagged as moved by isMigratedState, but another isn't in"):
+        verified(savepoint, tmp_path / "wrong", new="another", **options)
+    if emptied > 1:
+        with pytest.raises(WrongStateError, match=r"newMainState has no rows of 5 of them \(25\.0 %\)"):
+            verified(savepoint, tmp_path / "asked", **options)
+        options["accept_empty"] = 0.25
+    facts = verified(savepoint, tmp_path / "moved", **options).facts(SnapshotFacts)
+    assert facts is not None
+    (found,) = facts.flags or ()
+    assert (found.flagged, found.with_rows, found.without_rows) == (20, 20 - emptied, emptied)
+    assert set(found.named_without_rows) <= {f'"{key}"' for key in KEYS[:emptied]}
+    for key in KEYS:
+        model.do(key, "entries")
+    model.run(flink(version), "rows", backend, tmp_path / "moved")
 
 
 @pytest.mark.parametrize(("version", "backend"), WHERE[:2])

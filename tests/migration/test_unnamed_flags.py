@@ -10,7 +10,8 @@ import pytest
 
 from stateferry.migration.inventory import InventoryTask, inventory_tasks, total
 from stateferry.migration.rules import Rules
-from stateferry.migration.unnamed_flags import UnnamedFlagError, possible_flags, unnamed_flag
+from stateferry.migration.state_signs import possible_flags, rivals_of
+from stateferry.migration.unnamed_flags import UnnamedFlagError, unnamed_flag
 from stateferry.savepoint.reader import Savepoint
 from stateferry.serializers.types import Scalar
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -52,9 +53,10 @@ def tasks(savepoint: Savepoint, flag: str | None = None, *, no_flag: bool = Fals
 
 def asked(savepoint: Savepoint, flag: str | None = None, *, now: int = 0) -> UnnamedFlagError | None:
     taken = tasks(savepoint, flag, now=now)
-    signs = total(task.take() for task in taken).flag_signs
+    signs = total(task.take() for task in taken).signs
     (rules,) = taken[0].rules
-    return unnamed_flag(rules, "main", {name: counts for (_, _, name), counts in signs.items()})
+    flags = rivals_of(rules, taken[0].states).flags
+    return unnamed_flag(rules, "main", {name: counts for (_, _, name), counts in signs.items() if name in flags})
 
 
 def test_the_flag_is_found_and_the_question_has_the_figures(tmp_path: Path) -> None:
@@ -112,9 +114,12 @@ def test_what_has_expired_counts_as_gone(tmp_path: Path) -> None:
 
 def test_nothing_is_looked_at_where_there_is_nothing_to_ask(tmp_path: Path) -> None:
     savepoint = state(moved=20, cold=5).write(str(tmp_path / "a"))
-    assert not any(task.possible_flags for task in tasks(savepoint, FLAG))
-    assert not any(task.possible_flags for task in tasks(savepoint, no_flag=True))
-    assert all(task.possible_flags == {LEGACY: {FLAG}} for task in tasks(savepoint))
+    watched = [
+        rivals_of(task.rules[0], task.states).flags
+        for task in (tasks(savepoint, FLAG)[0], tasks(savepoint, no_flag=True)[0], tasks(savepoint)[0])
+    ]
+    assert watched == [frozenset(), frozenset(), frozenset({FLAG})]
+    assert not total(task.take() for task in tasks(savepoint, no_flag=True)).signs
 
 
 def test_a_flag_by_a_name_that_the_savepoint_lacks(tmp_path: Path) -> None:
@@ -125,7 +130,7 @@ def test_a_flag_by_a_name_that_the_savepoint_lacks(tmp_path: Path) -> None:
 def test_the_whole_savepoint_decides_not_one_part_of_it(tmp_path: Path) -> None:
     """In some key groups all true keys are moved ones, in the savepoint most aren't."""
     savepoint = state(moved=40, cold=60, true_of_cold=60).write(str(tmp_path / "a"))
-    signs = [task.take().flag_signs for task in tasks(savepoint)]
+    signs = [task.take().signs for task in tasks(savepoint)]
     assert len(signs) >= 3
     assert asked(savepoint) is None
 

@@ -10,15 +10,19 @@ from pathlib import Path
 import pytest
 
 from stateferry.pages.history_page import history_page
-from stateferry.pages.jobs_page import Disk, Job, Waiting, jobs_page
+from stateferry.pages.jobs_page import Disk, Job, RollingBack, Waiting, jobs_page
+from stateferry.pages.outage_view import CutOver, DagRunLook, Part, Phase, TaskLook
 from stateferry.pages.run_page import run_page
 from stateferry.pages.run_rows import RunRow
+from stateferry.runs.decision import Answer, Decision
+from stateferry.runs.estimates import Estimate
 from stateferry.runs.lease import Lease
 from stateferry.runs.live_progress import LiveProgress
+from stateferry.runs.outage import StopAsked
 from stateferry.runs.publications import Publication, Record
 from stateferry.runs.run_states import RunState, StateChange
 from stateferry.validation.check_result import Check, Outcome
-from tests.pages.views import EVIL, FAILED, NOW, PASSED, bare, report, whole
+from tests.pages.views import EVIL, FAILED, NOW, PASSED, Page, bare, report, whole
 from tests.support.browser import Browser, browser, why_not
 
 pytestmark = [
@@ -72,7 +76,18 @@ def a_job(name: str = "orders", rows: tuple[RunRow, ...] = ()) -> Job:
         Lease(name, name, 1, name, NOW, NOW),
         LiveProgress("rescale", 3, 8, 10.0, NOW, 5_000_000, "B"),
         (Waiting("one", f"Cut over {name}?", (name,), NOW, "/dags/x"),),
+        cut_over=a_cut_over(name),
+        rollbacks=(RollingBack(name, NOW, name, "/dags/x"),),
     )
+
+
+def a_cut_over(name: str) -> CutOver:
+    parts = tuple(Part(name, 3.0, Estimate(4.0, 2.0, 9.0, 3)) for _ in range(6))
+    tasks = {name: TaskLook(name, "running", NOW, 2, "/dags/x")}
+    dag_run = DagRunLook("/dags/x", is_active=True, tasks=tasks, triggered_by=name, asked=(name,))
+    until = (NOW, NOW, NOW)
+    decision = Decision(name, Answer.APPROVED, name)
+    return CutOver(Phase.RETURNS, dag_run, decision, parts, StopAsked(NOW), NOW, until, f"/{name}", why_returns=name)
 
 
 def evil_run() -> str:
@@ -137,3 +152,11 @@ def test_an_address_of_a_page_cannot_run_a_script(person: Browser, tmp_path: Pat
     file.write_text(made.replace("</main>", "<script>document.title = 'ran'</script></main>"))
     person.open(file.as_uri())
     assert person.run("return document.title") != "ran"
+
+
+def test_the_history_tells_rows_of_the_state_from_rows_that_the_tables_got() -> None:
+    rows = many(1, rows=956_300, tables_rows=2_800)
+    words = " ".join(Page(str(history_page(a_job(rows=rows), 1, top=None))).words.split())
+    assert "result state rows into the tables took outage" in words
+    assert "7.0 kB 956,300 2,800 30 s" in words
+    assert "Rows written into the tables last 2,800, most 2,800" in words

@@ -43,7 +43,10 @@ def test_a_run_in_a_list_is_read_without_all_other_runs(
     assert main(arguments) == 0
     run = the_run(tmp_path)
     monkeypatch.setattr(run_view, "nights_of", lambda *_: pytest.fail("a list of a thousand runs would take minutes"))
-    assert row_of(run).run_id == run.plan.run_id
+    row = row_of(run)
+    assert row.run_id == run.plan.run_id
+    # Twenty of the rows were there before.
+    assert row.rows == 100
 
 
 def test_a_run_leaves_its_page(tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

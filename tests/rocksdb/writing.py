@@ -132,8 +132,8 @@ class Table:
             "rocksdb.merge.operands": varint(sum(one[2] == MERGE for one in entries)),
             "rocksdb.num.entries": varint(len(entries)),
             "rocksdb.num.range-deletions": varint(len(ranges)),
-            "rocksdb.raw.key.size": varint(0),
-            "rocksdb.raw.value.size": varint(0),
+            "rocksdb.raw.key.size": varint(sum(len(one[0]) + 8 for one in entries)),
+            "rocksdb.raw.value.size": varint(sum(len(one[3]) for one in entries)),
             **(properties or {}),
         }
         meta["rocksdb.properties"] = self._add(block([(name.encode(), found[name]) for name in sorted(found)], 1))
@@ -185,18 +185,38 @@ def log(records: Iterable[bytes]) -> bytes:
     return bytes(out)
 
 
+def new_file(
+    number: int,
+    level: int,
+    size: int,
+    entries: Sequence[Entry],
+    epoch: int = 0,
+    sequences: Sequence[int] | None = None,
+) -> bytes:
+    """What the MANIFEST says of a file."""
+    first, last = bounds(entries)
+    sequences = sequences or [entry[1] for entry in entries]
+    edit = varint(103) + varint(level) + varint(number) + varint(size) + sized(first) + sized(last)
+    told = varint(13) + sized(varint(epoch)) if epoch else b""
+    return edit + varint(min(sequences)) + varint(max(sequences)) + told + varint(1)
+
+
+def numbers(next_file: int, last_sequence: int) -> bytes:
+    """The numbers without which RocksDB opens no database."""
+    return varint(2) + varint(0) + varint(3) + varint(next_file) + varint(4) + varint(last_sequence)
+
+
 def database(runs: Sequence[Sequence[Sequence[Entry]]], levels: Sequence[int], **options: Any) -> dict[str, bytes]:
     """The files of a database with a column family ``state``: for each run, on its level, the entries of its files."""
     files: dict[str, bytes] = {"CURRENT": b"MANIFEST-000001\n"}
     edits = [varint(1) + sized(b"leveldb.BytewiseComparator"), varint(200) + varint(1) + varint(201) + sized(b"state")]
     number = 10 + sum(map(len, runs))
+    edits.append(numbers(number, max(entry[1] for run in runs for entries in run for entry in entries)))
     for run, level in zip(runs, levels, strict=True):
         for entries in run:
             number -= 1
             files[f"{number:06}.sst"] = data = Table(**options).write(entries)
-            first, last = bounds(entries)
-            edit = varint(200) + varint(1) + varint(103) + varint(level) + varint(number) + varint(len(data))
-            edits.append(edit + sized(first) + sized(last) + varint(0) + varint(9) + varint(1))
+            edits.append(varint(200) + varint(1) + new_file(number, level, len(data), entries))
     files["MANIFEST-000001"] = log(edits)
     return files
 

@@ -204,7 +204,7 @@ def test_a_time_to_live_for_a_migrated_state_without_one_is_refused(tmp_path: Pa
     with pytest.raises(PlanError) as caught:
         resolved(without, WITH_TTL)
     assert str(caught.value).startswith(
-        f"state {NEW} of operator main has no TTL (its values have no timestamps), but the plan has a ttl_ms of 30d"
+        f"state {NEW} of operator main has no TTL (its values have no timestamps), but the run has --ttl 30d"
     )
     stamped = migrated(tmp_path / "stamped", TIMED, ttl_ms="30d")
     notes_ = option_notes(resolved(stamped, WITH_TTL, keep_expired=True))

@@ -144,7 +144,7 @@ def test_each_problem_has_its_own_line() -> None:
         "now: expected a valid integer, found True",
         "operators[0].operator: expected at least one character, found none",
     ]
-    assert last.startswith("operators[0].states[0].ttl_ms: expected a duration such as 90s, 15m, 12h or 30d")
+    assert last.startswith("operators[0].states[0].ttl_ms: expected a duration such as 90s, 11.5s, 15m, 12h or 30d")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_state_can_be_named_once_and_a_flag_may_be_shared() -> None:
     assert "state 'a' of operator 'main' is a flag and a map" in line
 
 
-def test_a_password_is_kept_and_never_shown() -> None:
+def test_a_password_that_an_earlier_version_has_stored_is_kept_and_never_shown() -> None:
     plan = plan_of({**VALUES, "catalog_uri": "postgresql://ferry:s3c/r@t@db/catalog"})
     assert plan.catalog_shown == "postgresql://ferry:***@db/catalog"
     assert plan_of_json(plan.to_json()).catalog_uri == plan.catalog_uri

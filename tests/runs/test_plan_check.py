@@ -91,7 +91,7 @@ def test_ttl_must_be_told_if_and_only_if_there_are_timestamps() -> None:
     assert "give the duration" in line
     (line,) = problems(GOLDEN / "legacy-2.3-rocksdb", {**STATE, "ttl_ms": "30d"})
     assert "has no TTL" in line
-    assert "ttl_ms of 30d: leave it out" in line
+    assert "but the run has --ttl 30d: leave it out" in line
     assert "TTL on one side only is the most common reason why Flink rejects a restore" in line
 
 

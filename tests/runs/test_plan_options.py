@@ -9,7 +9,7 @@ import re
 import pytest
 
 from stateferry.cli.options import add_plan_options, plan_values_of_options
-from stateferry.runs import expiry_guard, option_notes
+from stateferry.runs import expiry_guard, name_guard, option_notes, state_names
 from stateferry.runs.options import Kind, OptionField
 from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
 from stateferry.runs.plan_check import planned
@@ -66,7 +66,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
-        "--drop-legacy-blobs",
+        *("--drop-legacy-blobs", "--accept-empty"),
     }
 
 
@@ -126,7 +126,7 @@ def test_the_options_of_a_state_come_first() -> None:
 
 
 def test_messages_name_options_that_exist() -> None:
-    for module in (expiry_guard, option_notes):
+    for module in (expiry_guard, name_guard, option_notes, state_names):
         named = set(re.findall(r"--[a-z]+(?:-[a-z]+)*", inspect.getsource(module)))
         assert named
         assert named <= {one.flag for one in PLAN_OPTIONS}

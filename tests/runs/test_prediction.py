@@ -112,6 +112,8 @@ def test_the_first_run_is_said_to_be_unknown(tmp_path: Path) -> None:
     assert (foreseen.outage, foreseen.whole, foreseen.parts) == (None, None, {})
     said = "how long a cut-over takes isn't known yet: no earlier run of this job has been timed"
     assert prediction_lines(foreseen) == [said]
+    (afterwards,) = prediction_lines(foreseen, is_over=True)
+    assert afterwards == "how long this cut-over would take wasn't known: no earlier run of this job has been timed"
 
 
 def test_what_is_kept_is_what_everybody_is_told(tmp_path: Path) -> None:
@@ -258,6 +260,12 @@ def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     assert "a cut-over is likely to keep the job still for 8 s (7 to 9 s): rescale 8 s" in told
     assert "not in it, as no run has a time for it yet: snapshot, start_job" in told
     assert "this rests on the last 3 runs of this job, with 1,000 to 1,500 bytes of state; now there are 2,000" in told
+    out = io.StringIO()
+    show_report(report, out, is_over=True)
+    told = out.getvalue()
+    assert "this cut-over was expected to keep the job still for 8 s (7 to 9 s): rescale 8 s" in told
+    assert "the whole run was expected to take 8 s (7 to 9 s)" in told
+    assert "likely" not in told
     earlier = Report("orders", "one", "plan", 0, none, none, (), {}, {"rescale": 8.0})
     out = io.StringIO()
     show_report(earlier, out)

@@ -125,6 +125,25 @@ def test_a_lease_whose_time_has_ended_is_nobody_at_work(control: Control, clock:
     assert control.at_work("another job") is None
 
 
+def test_only_the_runs_own_lease_of_no_process_at_work_is_released_between_steps(
+    control: Control, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control.release_between_steps(JOB, "one")
+    held = control.acquire(JOB, "one", lease_ms=1000)
+    clock.now += 2000
+    # Another run's lease has ended, and is still good as long as nobody takes it.
+    control.release_between_steps(JOB, "two")
+    assert control.renew(held).token == held.token
+    with monkeypatch.context() as patch:
+        patch.setattr(Process, "this", lambda: Process(1, "elsewhere", 0))
+        patch.setattr(Process, "surely_runs", lambda _: True)
+        control.release_between_steps(JOB, "one")
+        assert control.lease_of(JOB) is not None
+        patch.setattr(Process, "surely_runs", lambda _: False)
+        control.release_between_steps(JOB, "one")
+    assert control.lease_of(JOB) is None
+
+
 def test_an_expired_lease_that_nobody_took_is_still_good(control: Control, clock: Clock) -> None:
     held = control.acquire(JOB, "one", lease_ms=1000)
     clock.now += 5000

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.spark
 
 _LONGEST = 120
 # What Spark says whenever it starts.
-_AT_EACH_START = ("WARNING: Using incubator modules", "Setting default log level", "To adjust logging level")
-_STEPS = ("snapshot:", "migrate:", "rescale:", "validate", "digests:", "known keys:", "tables:")
+_STEPS = ("Spark is starting", "snapshot:", "migrate:", "rescale:", "validate", "digests:", "known keys:", "tables:")
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def ended(world: World, how: Callable[[subprocess.Popen[str]], None]) -> tuple[i
             time.sleep(0.01)
         how(process)
         _, error = process.communicate(timeout=_LONGEST)
-    lines = [line for line in error.splitlines() if not line.startswith((*_AT_EACH_START, *_STEPS))]
+    lines = [line for line in error.splitlines() if not line.startswith(_STEPS)]
     return process.returncode, lines
 
 

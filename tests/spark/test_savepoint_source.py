@@ -195,7 +195,11 @@ def test_without_a_state_it_lists_what_there_is(spark: SparkSession) -> None:
         (LEGACY, {"operator": "nope", "state": "mainState"}, r"no operator has the id, uid or name 'nope'.*uid 'main'"),
         (LEGACY, {"operator": "main", "state": "nope"}, r"no keyed state 'nope'. There are: mainState"),
         (LEGACY, {"state": "mainState"}, "needs the option operator"),
-        (LEGACY, {"operator": "main", "staet": "x"}, r"no option 'staet'. There are: path, operator, state"),
+        (
+            LEGACY,
+            {"operator": "main", "staet": "x"},
+            r"no option 'staet'. Did you mean state\? There are: path, operator, state",
+        ),
         (LEGACY, {"operator": "main", "state": "mainState", "raw": "yes"}, r"option raw: expected true or false"),
         (LEGACY, {"operator": "main", "state": "mainState", "targetBytes": "0"}, "option targetBytes: expected"),
         ("nowhere", {"operator": "main", "state": "mainState"}, "no savepoint at .*nowhere"),

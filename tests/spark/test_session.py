@@ -33,6 +33,17 @@ with sessions.session("parents") as sc:
 """
 
 
+def test_a_local_session_has_a_secret() -> None:
+    code = (
+        "from spark_jobs.session import session\n"
+        "with session('secret') as sc:\n"
+        "    print(sc.getConf().get('spark.authenticate'), sc._jvm.org.apache.spark.SparkEnv.get().securityManager()"
+        ".getSecretKey() is not None, sum(sc.parallelize(range(100), 4).collect()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["true", "True", "4950"]
+
+
 def test_workers_come_from_the_process_that_waited_and_everybody_leaves() -> None:
     code = _PARENTS.replace("_PARENT)", "parent_of)")
     code = f"from tests.spark.test_session import parent_of\n{code}"

@@ -46,7 +46,7 @@ def test_airflow_refuses_what_the_form_does_not_allow(airflow: Server, params: d
         pytest.param(
             {"savepoint": "/nowhere"}, ["/nowhere is no savepoint: it has no _metadata"], marks=pytest.mark.full
         ),
-        ({"operator": "mian"}, ["has no operator 'mian'. There are: main"]),
+        ({"operator": "mian"}, ["has no operator 'mian'. Did you mean main? There are: main"]),
     ],
 )
 def test_what_airflow_lets_through_the_first_task_refuses(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -26,6 +27,8 @@ def test_what_has_ended_is_started_again(
     before = {component: airflow.pid(component) for component in COMPONENTS}
     for component in lost:
         os.kill(before[component], signal.SIGKILL)
+    while any(airflow.lives(component) for component in lost):
+        time.sleep(0.02)
     # Airflow itself still calls it healthy.
     assert not airflow.is_running()
 

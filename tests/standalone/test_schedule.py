@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -56,10 +58,27 @@ def test_each_job_has_a_dag_and_a_mistake_in_one_is_told_and_leaves_the_others(
     # It finds no savepoint; which one it looked for shows that the request is its own.
     assert airflow.api.wait_for_end("state_migration_carts", night, PATIENCE) == "failed"
     assert "/nowhere is no savepoint" in airflow.api.log("state_migration_carts", night, "plan")
+    check_that_missed_nights_are_told(airflow, "state_migration_carts", night)
     params = airflow.api.get("/dags/state_migration_carts/details")["params"]
     assert params["savepoint"]["value"] == "/nowhere"
     assert "state_migration_baskets" not in {dag["dag_id"] for dag in airflow.api.get("/dags")["dags"]}
     assert scheduled_runs(airflow) == []
+
+
+def check_that_missed_nights_are_told(airflow: Server, dag: str, night: str) -> None:
+    """Before the night, there was a run three nights ago, and none since."""
+    runs = f"/dags/{dag}/dagRuns"
+    last = datetime.fromisoformat(airflow.api.get(f"{runs}/{quote(night, safe='')}")["logical_date"])
+    earlier = {"logical_date": (last - timedelta(days=3)).isoformat(), "dag_run_id": "three-nights-ago"}
+    airflow.api.call("POST", runs, earlier)
+    airflow.api.wait_for_end(dag, "three-nights-ago", PATIENCE)
+    again = {"dag_run_id": night, "task_ids": ["plan"], "only_failed": False}
+    again |= {"include_downstream": True, "dry_run": False, "reset_dag_runs": True}
+    airflow.api.call("POST", f"/dags/{dag}/clearTaskInstances", again)
+    airflow.api.wait_for_end(dag, night, PATIENCE)
+    said = airflow.api.log(dag, night, "plan", 2)
+    missed = [f"{last - timedelta(days=ago):%Y-%m-%d %H:%M} UTC" for ago in (1, 2)]
+    assert f"2 scheduled runs of job carts didn't take place: {', '.join(missed)}. Airflow was stopped" in said
 
 
 @pytest.mark.full

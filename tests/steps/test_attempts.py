@@ -22,7 +22,7 @@ from stateferry.runs.apart import check_apart
 from stateferry.runs.facts import Claim, Step
 from stateferry.runs.plan import plan_of_json
 from stateferry.runs.run_states import RunState
-from stateferry.runs.target_metadata import TargetMetadata
+from stateferry.runs.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.savepoint.file_names import METADATA, drafts
 from stateferry.savepoint.reader import Savepoint
 from stateferry.savepoint.storage import Location
@@ -177,7 +177,7 @@ def test_two_that_roll_a_publication_forward_at_once_both_end_well(
     metadata = Location.of(str(world.root / "target" / METADATA))
     whole = metadata.read()
     metadata.remove()
-    replace, others = Location.replace, [TargetMetadata(world.run).roll_forward]
+    replace, others = Location.replace, [lambda: TargetMetadata(world.run).roll_forward(digest_of_metadata(whole))]
 
     def while_another_does(self: Location, other: Location) -> None:
         if others:
@@ -185,7 +185,7 @@ def test_two_that_roll_a_publication_forward_at_once_both_end_well(
         replace(self, other)
 
     monkeypatch.setattr(Location, "replace", while_another_does)
-    TargetMetadata(world.run).roll_forward()
+    TargetMetadata(world.run).roll_forward(digest_of_metadata(whole))
     assert metadata.read() == whole
     assert drafts(metadata.parent) == []
 

@@ -163,6 +163,60 @@ def test_each_night_finds_what_a_first_night_would(
             database.compact(chosen.randrange(3))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
+def test_states_that_could_be_meant_are_counted_as_on_a_first_night(
+    ttl: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has a key in one of them, its signs depend on the key's flag, rows and blob."""
+    monkeypatch.setattr(native_difference, "_MOST_CHANGED", 10.0)
+    chosen = random.Random(7)
+    state = replace(with_rivals(first_state(), chosen), ttl=ttl)
+    database = NightlyDatabase(
+        tmp_path / "job",
+        replace(state, blobs={}, more_blobs={"second": {}}, more_rows={"other": {}}, more_flags={"vip": {}}),
+    )
+    of_state = {"ttl_ms": 10**9} if ttl else {}
+    for night in range(4):
+        database.flush(state)
+        source = database.checkpoint(night)
+        report, since = run(source, tmp_path, night, state=of_state, accept_empty=1.0)
+        everything = run_on_everything(source, tmp_path, night, monkeypatch, state=of_state, accept_empty=1.0)
+        assert report.is_green
+        assert facts_of(since) == facts_of(everything)
+        assert went_on(since) is (night > 0 and not ttl)
+        state = with_rivals(changed(state, chosen, 6), chosen)
+
+
+def with_rivals(state: LegacyState, chosen: random.Random) -> LegacyState:
+    """Some keys have entries in states of the same types as the legacy state, the new state and the flag."""
+    every = sorted({*state.blobs, *state.rows, *state.flags})
+    other = chosen.sample(every, 40)
+    return state.with_changes(
+        more_blobs={"second": {key: ({"u": 1}, NOW) for key in other[:20]}},
+        more_rows={"other": {key: {"u": (2, NOW)} for key in other[10:30]}},
+        more_flags={"vip": dict.fromkeys(other[20:], NOW)},
+    )
+
+
+def test_a_night_that_reads_changed_keys_finds_that_a_name_is_wrong(
+    tmp_path: Path, rows_read: Callable[[], int]
+) -> None:
+    moved = {f"moved-{number}": {"u": (number, NOW)} for number in range(40)}
+    state = first_state(rows=moved, flags=dict.fromkeys(moved, NOW), more_rows={"other": {}})
+    database = NightlyDatabase(tmp_path / "job", LegacyState(more_rows={"other": {}}))
+    database.flush(state)
+    assert run(database.checkpoint(1), tmp_path, 1)[0].is_green
+    rows_read()
+    # The job moves on, to a state of another name.
+    database.flush(
+        state.with_changes(flags={**state.flags, "late": NOW}, more_rows={"other": {"late": {"u": (1, NOW)}}})
+    )
+    with pytest.raises(RejectedError, match="other, a MapState of the same types, has rows of 1 of the keys"):
+        run(database.checkpoint(2), tmp_path, 2)
+    assert rows_read() < KEYS
+
+
 def run_on_everything(source: Path, folder: Path, night: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Run:
     with monkeypatch.context() as patch:
         patch.setattr("stateferry.steps.pipeline.earlier_night", lambda _: None)

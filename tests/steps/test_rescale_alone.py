@@ -113,7 +113,10 @@ def test_a_parallelism_by_operator_goes_with_a_migration(tmp_path: Path, plan_of
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--parallelism", "mian=4"), "parallelism mian=4: no operator has the id, uid or name 'mian'. There are: "),
+        (
+            ("--parallelism", "mian=4"),
+            "parallelism mian=4: no operator has the id, uid or name 'mian'. Did you mean main? There are: ",
+        ),
         (("--parallelism", "main=200"), "operator main: expected a parallelism of 1 to the max parallelism 128"),
         (("--parallelism", "500"), "expected a parallelism of 1 to the max parallelism 128, found 500"),
         (("--parallelism", "gate=2"), "parallelism gate=2: operator gate has no state, so nothing in the savepoint"),
@@ -121,8 +124,8 @@ def test_a_parallelism_by_operator_goes_with_a_migration(tmp_path: Path, plan_of
         (("--max-parallelism", "2"), "expected a parallelism of 1 to the max parallelism 2, found 3"),
         ((), "--operator is missing: give it with --legacy-state and --new-state, or a plan file (--plan)"),
         (("--format", "canonical"), "operators: missing: name the operator with its legacy and new state; or, to"),
-        (("--parallelism", "4", "--keep-legacy"), "keep_legacy: given, but no state is migrated: leave it out"),
-        (("--parallelism", "4", "--on-contradiction", "rows"), "on_contradiction: given, but no state is migrated"),
+        (("--parallelism", "4", "--keep-legacy"), "--keep-legacy: given, but no state is migrated: leave it out"),
+        (("--parallelism", "4", "--on-contradiction", "rows"), "--on-contradiction: given, but no state is migrated"),
         (("--parallelism", "4", "--operator", "main"), "are named together. To rescale without a migration, name none"),
     ],
 )

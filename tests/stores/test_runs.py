@@ -111,6 +111,25 @@ def test_a_home_on_a_store_needs_a_catalog_elsewhere(
 
 
 @on_s3
+@on_s3
+@pytest.mark.parametrize("what", ["target", "home", "next_in"])
+def test_a_bucket_that_is_missing_is_found_before_anything_is_done(
+    area: Area, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    area.source(name="savepoints/source")
+    missing = "s3://no-such-bucket-at-all/folder"
+    if what == "home":
+        monkeypatch.setenv("STATEFERRY_HOME", missing)
+    target = area.at("target") if what == "home" else missing
+    savepoint = ["--savepoint", area.at("savepoints/source")]
+    begin = ["--next-in", area.at("savepoints"), "--job", "orders"] if what == "next_in" else savepoint
+    assert main(["run", *begin, "--target", target, *STATES]) == 2
+    said = capsys.readouterr()
+    assert f"{missing}: there is no bucket no-such-bucket-at-all" in said.err.replace("/warehouse", "")
+    assert "now stop the job" not in said.out
+    assert not Location.of(area.at("home")).entries()
+
+
 def test_the_target_is_no_part_of_the_source_by_another_name(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
     source = area.source()
     inside = f"s3a:{source.removeprefix('s3:')}/target"

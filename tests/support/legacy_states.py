@@ -46,6 +46,12 @@ class LegacyState:
     false_flags: Mapping[str, int] = field(default_factory=dict)
     has_flag_state: bool = True
     flag_ttl: bool | None = None
+    # Further states by name, with contents as above; states that aren't there; and other names for those above.
+    more_blobs: Mapping[str, Mapping[str, tuple[UserMap, int]]] = field(default_factory=dict)
+    more_rows: Mapping[str, Mapping[str, Mapping[str, tuple[object, int]]]] = field(default_factory=dict)
+    more_flags: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    lacks: frozenset[str] = frozenset()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def with_changes(self, **changes: object) -> LegacyState:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -76,12 +82,20 @@ class LegacyState:
         def stamped(snapshot: SerializerSnapshot) -> SerializerSnapshot:
             return ttl_snapshot(snapshot) if self.ttl else snapshot
 
-        states = (
-            meta(LEGACY, "VALUE", stamped(map_snapshot(text, value))),
-            meta(NEW, "MAP", map_snapshot(text, stamped(value))),
-            meta(FLAG, "VALUE", ttl_snapshot(boolean) if self._flags_are_stamped else boolean),
-        )
-        return KeyedHeader(False, text, states if self.has_flag_state else states[:2])
+        blobs, rows = stamped(map_snapshot(text, value)), map_snapshot(text, stamped(value))
+        flags = ttl_snapshot(boolean) if self._flags_are_stamped else boolean
+        kinds = {LEGACY: ("VALUE", blobs), NEW: ("MAP", rows), FLAG: ("VALUE", flags)}
+        kinds |= dict.fromkeys(self.more_blobs, ("VALUE", blobs))
+        kinds |= dict.fromkeys(self.more_rows, ("MAP", rows))
+        kinds |= dict.fromkeys(self.more_flags, ("VALUE", flags))
+        return KeyedHeader(False, text, tuple(meta(self.names.get(one, one), *kinds[one]) for one in self._states))
+
+    @property
+    def _states(self) -> list[str]:
+        """The states in the order of their numbers."""
+        flag = [FLAG] if self.has_flag_state else []
+        every = [LEGACY, NEW, *flag, *self.more_blobs, *self.more_rows, *self.more_flags]
+        return [name for name in every if name not in self.lacks]
 
     @property
     def _flags_are_stamped(self) -> bool:
@@ -90,7 +104,8 @@ class LegacyState:
     def _entries(self) -> dict[int, dict[int, list[bytes]]]:
         found: dict[int, dict[int, list[bytes]]] = {}
 
-        def add(number: int, key: str, user_key: bytes, value: bytes) -> None:
+        def add(state: str, key: str, user_key: bytes, value: bytes) -> None:
+            number = self._states.index(state)
             group = key_group_of(key, self.max_parallelism)
             prefix = group.to_bytes(key_group_prefix_bytes(self.max_parallelism), "big")
             whole = prefix + encode(Scalar.STRING, key) + b"\0" + user_key
@@ -101,18 +116,22 @@ class LegacyState:
             return timestamp.to_bytes(8, "big", signed=True) if self.ttl else b""
 
         map_type = MapType(Scalar.STRING, self.value)
-        for key, (content, timestamp) in self.blobs.items():
-            add(0, key, b"", stamp(timestamp) + encode(map_type, list(content.items())))
-        for key, rows in self.rows.items():
-            for user_key, (value, timestamp) in rows.items():
-                if value is None and not self.ttl:
-                    add(1, key, encode(Scalar.STRING, user_key), b"\1")
-                else:
-                    add(1, key, encode(Scalar.STRING, user_key), b"\0" + stamp(timestamp) + encode(self.value, value))
-        for flags, value in ((self.flags, b"\1"), (self.false_flags, b"\0")):
+        for state, blobs in {LEGACY: self.blobs, **self.more_blobs}.items():
+            for key, (content, timestamp) in blobs.items():
+                add(state, key, b"", stamp(timestamp) + encode(map_type, list(content.items())))
+        for state, keys in {NEW: self.rows, **self.more_rows}.items():
+            for key, rows in keys.items():
+                for user_key, (value, timestamp) in rows.items():
+                    if value is None and not self.ttl:
+                        add(state, key, encode(Scalar.STRING, user_key), b"\1")
+                    else:
+                        whole = b"\0" + stamp(timestamp) + encode(self.value, value)
+                        add(state, key, encode(Scalar.STRING, user_key), whole)
+        true = {FLAG: self.flags, **self.more_flags}
+        for state, flags, value in [*((name, of, b"\1") for name, of in true.items()), (FLAG, self.false_flags, b"\0")]:
             for key, timestamp in flags.items():
                 stamped = timestamp.to_bytes(8, "big", signed=True) if self._flags_are_stamped else b""
-                add(2, key, b"", stamped + value)
+                add(state, key, b"", stamped + value)
         return found
 
     def migrated(self, rules: Rules) -> dict[tuple[str, str], tuple[object, int | None]]:

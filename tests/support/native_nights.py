@@ -20,10 +20,8 @@ from stateferry.savepoint.metadata import (
     build_metadata,
 )
 from stateferry.savepoint.reader import operator_id
-from tests.rocksdb.writing import DELETE, NONE, VALUE, Entry, Table, bounds, log, sized, varint
-from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
-
-_FAMILIES = (LEGACY, NEW, FLAG)
+from tests.rocksdb.writing import DELETE, NONE, VALUE, Entry, Table, log, new_file, numbers, sized, varint
+from tests.support.legacy_states import LegacyState
 
 
 @dataclass
@@ -49,7 +47,7 @@ class NightlyDatabase:
     def flush(self, state: LegacyState) -> None:
         """Brings the database to a state: what differs is written into a new file of level 0 for each column family."""
         before, after = (_rows(one) for one in (self.state, state))
-        for family in range(len(_FAMILIES)):
+        for family in range(len(state._states)):
             changed: list[Entry] = []
             for key in sorted(before[family].keys() | after[family].keys()):
                 value = after[family].get(key)
@@ -80,7 +78,7 @@ class NightlyDatabase:
         shared = self.folder / "shared"
         shared.mkdir(parents=True, exist_ok=True)
         properties = {"rocksdb.creating.session.identity": b"SESSION", "rocksdb.creation.time": varint(self.number)}
-        data = Table(_FAMILIES[family], NONE).write(entries, properties)
+        data = Table(self.state._states[family], NONE).write(entries, properties)
         self.path_of(self.files[-1]).write_bytes(data)
 
     def path_of(self, file: SstFile) -> Path:
@@ -90,17 +88,14 @@ class NightlyDatabase:
         """An incremental checkpoint of the database as it is."""
         folder = self.folder / f"chk-{number}"
         folder.mkdir()
-        edits = [varint(1) + sized(b"leveldb.BytewiseComparator")]
+        edits = [varint(1) + sized(b"leveldb.BytewiseComparator") + numbers(self.number + 1, self.sequence)]
         named = []
-        for family, name in enumerate(_FAMILIES, 1):
+        for family, name in enumerate(self.state._states, 1):
             edits.append(varint(200) + varint(family) + varint(201) + sized(name.encode()))
         for file in self.files:
-            first, last = bounds(file.entries)
             path = self.path_of(file)
-            edit = varint(200) + varint(file.family + 1) + varint(103) + varint(file.level) + varint(file.number)
-            edits.append(
-                edit + varint(path.stat().st_size) + sized(first) + sized(last) + varint(0) + varint(9) + varint(1)
-            )
+            told = new_file(file.number, file.level, path.stat().st_size, file.entries)
+            edits.append(varint(200) + varint(file.family + 1) + told)
             named.append(NamedFile(f"{file.number:06}.sst", AbsoluteFile(str(path), path.stat().st_size)))
         private = []
         for name, data in (("CURRENT", b"MANIFEST-000001\n"), ("MANIFEST-000001", log(edits))):
@@ -121,7 +116,7 @@ class NightlyDatabase:
 
 def _rows(state: LegacyState) -> list[dict[bytes, bytes]]:
     """The rows of each state, by their keys."""
-    found: list[dict[bytes, bytes]] = [{} for _ in _FAMILIES]
+    found: list[dict[bytes, bytes]] = [{} for _ in state._states]
     for states in state._entries().values():
         for family, entries in states.items():
             for entry in entries:

@@ -8,12 +8,12 @@ from stateferry.runs.facts import Step
 from stateferry.runs.plan import MigrationPlan, plan_of
 from stateferry.runs.publications import Control
 from stateferry.runs.runs import Run
-from stateferry.runs.target_metadata import TargetMetadata
+from stateferry.runs.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import InProcess
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 
-_OF_THE_STATE = ("ttl_ms", "flag", "flag_ttl")
+_OF_THE_STATE = ("new", "ttl_ms", "flag", "flag_ttl")
 _STEPS = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE)
 
 
@@ -40,5 +40,6 @@ def do_steps(run: Run, steps: tuple[Step, ...]) -> Run:
                 Pipeline(InProcess(), run, None, control, lease).carry_out_step(step)
         finally:
             control.release(lease)
-    TargetMetadata(run).roll_forward()
+    kept = TargetMetadata(run)
+    kept.roll_forward(digest_of_metadata(kept.read()))
     return run

@@ -47,7 +47,7 @@ def keyed(index: int, start: int, end: int) -> Subtask:
 
 
 def native(index: int, start: int, end: int) -> Subtask:
-    handle = NativeHandle(KeyGroupRange(start, end), 1, "", FILE, (), ())
+    handle = NativeHandle(KeyGroupRange(start, end), 9, "", FILE, (), ())
     return Subtask(index, native_keyed=handle)
 
 

@@ -193,7 +193,7 @@ def test_a_wrong_operator_is_refused_before_a_jvm_starts(home: Path, occasion: O
             "new_state": "b",
         }
     )
-    with pytest.raises(RefusedError, match=r"no operator 'mian'\. There are: main"):
+    with pytest.raises(RefusedError, match=r"no operator 'mian'\. Did you mean main\? There are: main"):
         check_of(request, occasion)
     with Control(f"sqlite:///{home}/catalog.db") as control:
         assert control.jobs() == ()

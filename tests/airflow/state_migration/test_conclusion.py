@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from state_migration import conclusion
 from state_migration.conclusion import Conclude
 from state_migration.dag_run import fail_if_refused
@@ -91,6 +91,22 @@ def test_a_refused_run_says_why_at_its_end_too() -> None:
 def pulled(ti: TaskInstance) -> Any:
     # The task that was refused has returned nothing.
     return lambda task_ids, key="return_value": ti.said.get(key)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_run_with_nothing_to_do_is_told(occasion: Occasion, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = planned(MigrationRequest().rehearsal(), occasion)[1]
+    assert run is not None
+    here = context(run)
+    here["ti"].get_task_states = lambda **_: {"the run": {"rehearsal.snapshot": "skipped"}}
+    told_of: list[tuple[str, ...]] = []
+    monkeypatch.setattr(conclusion, "tell", lambda _, *said: told_of.append(said))
+    with pytest.raises(AirflowSkipException):
+        Conclude(task_id="conclude").execute(here)
+    ((event, job, text),) = told_of
+    assert (event, job) == ("nothing", "demo")
+    assert text.startswith("rehearse demo: planned")
+    assert text.endswith("the run had nothing to do: see the log of the task rehearsal.snapshot")
 
 
 @pytest.mark.usefixtures("home")

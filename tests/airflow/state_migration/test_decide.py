@@ -40,6 +40,7 @@ from stateferry.runs.decision import Answer, Decision, Sign
 from stateferry.runs.differences import SourceLayout
 from stateferry.runs.estimates import Estimate, Prediction
 from stateferry.runs.facts import SavepointTaken, SnapshotFacts, StateSize, ValidateFacts
+from stateferry.runs.lease import BETWEEN_STEPS_MS
 from stateferry.runs.publications import Control
 from stateferry.runs.report import Report, SavepointDigests
 from stateferry.runs.run_states import RunState
@@ -281,7 +282,9 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
     assert "**Four eyes**: grace has triggered this run, so another person must approve it." in body
     ((event, job, text),) = told
     assert (event, job) == ("waiting", "main")
-    assert text.endswith("An answer is waited for, at most 24h, by ada, grace")
+    end = " An answer is waited for, at most 24h, by ada, grace"
+    # A sentence of its own.
+    assert text.endswith((f".{end}", f"?{end}"))
 
     before = rehearsal.facts(Decision)
     own = {**YES, "responded_by_user": {"id": "grace", "name": "grace"}}
@@ -322,7 +325,7 @@ def test_who_is_asked_is_reminded_before_the_time_is_over(
     ((event, job, text),) = told
     assert (event, job) == ("reminder", "main")
     assert text.startswith(
-        "Cut over job main?: still no answer by ada. Without one in 10.0 m, the run ends as rejected"
+        "Cut over job main? There is still no answer by ada. Without one in 10.0 m, the run ends as rejected"
     )
     assert timedelta(minutes=9) < waits.value.timeout <= timedelta(minutes=10)
     # The answer is taken, and the time then is over for good.
@@ -468,6 +471,9 @@ def test_a_run_unlike_its_rehearsal_is_rejected_so_the_old_job_comes_back(
 ) -> None:
     final.keep(SnapshotFacts(states={"main/mainState": StateSize(entries, 1)}, seconds=1.0))
     final.keep(layout)
+    with Control(final.plan.catalog_uri) as control:
+        # As the step leaves it, for the next one.
+        control.acquire(final.plan.job, final.plan.run_id, lease_ms=BETWEEN_STEPS_MS)
     for _ in range(2):
         if why:
             with pytest.raises(AirflowFailException, match=why):
@@ -475,6 +481,8 @@ def test_a_run_unlike_its_rehearsal_is_rejected_so_the_old_job_comes_back(
         else:
             check_like_rehearsal(final)
     assert final.state is (RunState.REJECTED if why else RunState.RUNNING)
+    with Control(final.plan.catalog_uri) as control:
+        assert (control.lease_of(final.plan.job) is None) == bool(why)
 
 
 def test_the_validated_run_is_approved_as_its_rehearsal_was(final: Run, rehearsal: Run, occasion: Occasion) -> None:

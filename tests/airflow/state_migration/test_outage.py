@@ -14,6 +14,7 @@ from flink_provider.errors import FlinkTimeoutError
 from flink_provider.hook import FlinkHook
 from flink_provider.task import FlinkTask
 from state_migration import outage_task, return_task
+from state_migration.conclusion import Conclude
 from state_migration.decide_task import Decide
 from state_migration.flink_tasks import StartJob, TakeSavepoint
 from state_migration.migration_dag import migration_dags
@@ -181,10 +182,18 @@ def test_a_new_job_without_a_checkpoint_goes_and_its_publication_with_it(
         StartJob(task_id="start_job").execute(cut.context)
     assert ("start_job", "job_id") not in cut.xcoms
     ended: list[str] = []
+    told: list[tuple[str, ...]] = []
     task = ReturnToOldJob(task_id="return_to_old_job")
     monkeypatch.setattr(task, "_end", lambda _, job: ended.append(job))
+    monkeypatch.setattr(return_task, "tell", lambda _, *said: told.append(said))
     task.execute(cut.context)
     assert (ended, started, cut.standing()) == (["ab"], ["old.jar"], None)
+    why = "the outage has taken longer than outage_limit (5.0 m)"
+    assert told == [
+        ("returned", "main", f"the cut-over of job main has failed ({why}), and the old job runs again from /old")
+    ]
+    with pytest.raises(AirflowFailException, match="is rolled back, not published: the outage has taken longer than"):
+        Conclude(task_id="conclude").execute(cut.context)
 
 
 def test_after_its_first_checkpoint_the_new_job_stays(

@@ -142,7 +142,9 @@ def test_the_slot_goes_to_a_task_that_waits_for_one(task: str) -> None:
         hold({task: "up_for_retry"}, {task: "scheduled"}, {})
 
 
-def test_the_job_is_not_stopped_before_all_slots_are_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_job_is_not_stopped_before_all_slots_are_there(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Watched({"application": "scheduled", "hold_slot": "None"}, {}, {"application": "running"},
                     {"hold_slot": "scheduled"}, {"hold_slot": "queued"}, {"hold_slot": "running"})  # fmt: skip
     context: Any = {"ti": first}
@@ -150,8 +152,13 @@ def test_the_job_is_not_stopped_before_all_slots_are_there(caplog: pytest.LogCap
         wait_for_slots(context, logging.getLogger())
     assert first.later == []
     assert "the job runs on until there is a slot for the task application" in caplog.text
+    # Each of two cut-overs may have the slot that the other one needs.
+    monkeypatch.setattr(hold_slot, "_PATIENCE", (0.01, 0.02))
+    context = {"ti": Watched({"application": "running", "hold_slot": "scheduled"})}
+    with pytest.raises(AirflowRescheduleException):
+        wait_for_slots(context, logging.getLogger())
     # A person may have marked it, and an application that was lost isn't waited for.
-    context = {"ti": Watched({"application": "skipped", "hold_slot": "failed"})}
+    context = {"ti": Watched({"application": "skipped", "hold_slot": "success"})}
     wait_for_slots(context, logging.getLogger())
 
 

@@ -11,11 +11,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from flink_provider.errors import FlinkTimeoutError
 from flink_provider.hook import FlinkHook
 from flink_provider.identity import flink_id
-from flink_provider.task import FlinkTask
+from flink_provider.jobs import Goal
+from flink_provider.task import UP_WITH_CHECKPOINT, FlinkTask
 from state_migration.flink_tasks import StartJob
 from state_migration.planning import Occasion, default_catalog, planned
 from state_migration.request import MigrationRequest
-from state_migration.rollback_tasks import CancelNewJob, PlanRollback
+from state_migration.rollback_request import rollback_request
+from state_migration.rollback_tasks import CancelNewJob, PlanRollback, StartOldJob
 
 from stateferry.runs.publications import Control
 from stateferry.runs.rollback import Rollback
@@ -94,3 +96,21 @@ def test_a_new_job_that_came_up_too_late_is_not_joined_by_the_old_one(
 def test_a_run_that_was_to_start_no_job_has_none_to_look_for(published: Run) -> None:
     with pytest.raises(AirflowSkipException):
         cancel(published)
+
+
+@pytest.mark.parametrize(
+    ("interval", "state", "waits"), [(500, "RUNNING", True), (None, "RUNNING", False), (500, "FINISHED", False)]
+)
+def test_the_old_job_runs_when_it_has_completed_a_checkpoint(
+    published: Run, monkeypatch: pytest.MonkeyPatch, interval: int | None, state: str, waits: bool
+) -> None:
+    asked = rollback_request({"job": published.plan.job, "restart_job": True, "old_jar": "old.jar"}, "the form")
+    waited: list[Goal] = []
+    monkeypatch.setattr(FlinkTask, "start", lambda *_, **__: {"job_id": "ab", "state": state})
+    monkeypatch.setattr(FlinkTask, "wait_for", lambda _, __, goal, **___: waited.append(goal))
+    monkeypatch.setattr(FlinkHook, "checkpoint_interval", lambda *_: interval)
+    ti = TaskInstance({"request": asked.model_dump(), "savepoint": "/old"})
+    vars(ti).update(STARTING)
+    started = StartOldJob(task_id="start_old_job").execute({"ti": ti})  # type: ignore[typeddict-item]
+    assert started["job_id"] == "ab"
+    assert waited == ([UP_WITH_CHECKPOINT] if waits else [])

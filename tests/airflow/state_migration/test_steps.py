@@ -29,6 +29,7 @@ from state_migration.steps import JobAssets, StepOperator
 from stateferry.errors import PassingError, UsageError
 from stateferry.runs.facts import RescaleFacts, Returned, SnapshotFacts, StateSize, TablesProblem
 from stateferry.runs.publications import Control
+from stateferry.runs.rejecting import reject
 from stateferry.runs.run_states import RunState
 from stateferry.runs.runs import Run
 
@@ -125,6 +126,22 @@ def test_a_failure_that_the_run_tells_is_not_tried_again(run: Run, submits: Subm
     submits(f"cp {tmp_path}/failed.json {file}; exit 1")
     with pytest.raises(AirflowFailException, match="expected 5, found 4"):
         execute("validate", run)
+
+
+def test_a_run_that_is_rejected_meanwhile_gets_no_application_of_its_own(
+    run: Run, submits: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dismissed(*_: object) -> bool:
+        with Control(run.plan.catalog_uri) as control:
+            reject(run, control, "the outage took too long")
+        return False
+
+    run.enter(RunState.RUNNING, 1)
+    monkeypatch.setattr(StepOperator, "_is_done_by_shared_application", dismissed)
+    submits(f"touch {tmp_path}/submitted")
+    with pytest.raises(AirflowFailException, match="the outage took too long"):
+        execute("rescale", run)
+    assert not (tmp_path / "submitted").exists()
 
 
 def test_a_driver_that_was_killed_is_tried_again(run: Run, submits: Submit) -> None:

@@ -38,7 +38,7 @@ with DAG("nights", schedule=None, start_date=datetime(2026, 1, 1), max_active_ta
     def night(seconds: int) -> None:
         time.sleep(seconds)
 
-    night.expand(seconds=[30, 120, 160] + 40 * [400])
+    night.expand(seconds=[20, 70, 90] + 40 * [400])
 """
 JOB, DAG_OF_JOB = "held", "state_migration_held"
 AFTER_STOP = ("snapshot", "rescale", "validate", "cut_over", "start_job")

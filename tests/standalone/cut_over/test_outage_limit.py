@@ -26,6 +26,7 @@ from tests.standalone.cut_over.ferry import DAG, Ferry
 from tests.standalone.cut_over.test_with_airflow import flink, wait_for_state
 from tests.standalone.killing import driver_at
 from tests.standalone.migration import log_of
+from tests.standalone.test_pages import get, token_of
 
 __all__ = ["flink"]
 
@@ -70,6 +71,7 @@ def test_a_step_that_hangs_is_left_alone_and_the_old_job_runs_again(
     wait_for_state(ferry, run, "take_savepoint", "success")
     final = run_of(ferry, run)
     with stopped(driver_at(final, Step.RESCALE)):
+        check_page(airflow, tmp_path / "jobs.html")
         # The old job does not wait for the step.
         wait_for_state(ferry, run, "return_to_old_job", "success")
         check_returned_in_time(ferry, run, final)
@@ -84,7 +86,7 @@ def test_after_the_first_checkpoint_the_new_job_stays_however_late_that_is_notic
 ) -> None:
     ferry = Ferry.ready(airflow, flink, "noticed", tmp_path, "--ttl-days", 30)
     # The new job's first checkpoint comes when nobody of Airflow is there to see it.
-    later = f"{ferry.arguments} --checkpoint-millis 60000"
+    later = f"{ferry.arguments} --checkpoint-millis 20000"
     run = ferry.cut_over(ferry.start_old_job(), ttl="30d", outage_limit=LIMIT, program_args=later, start_timeout="1h")
     wait_for_state(ferry, run, "start_job", "running")
     final = run_of(ferry, run)
@@ -136,6 +138,24 @@ def check_returned_in_time(ferry: Ferry, run: str, final: Run) -> None:
     assert returned.ended_at <= now_ms()
     assert ferry.running().id == ferry.xcom(run, "return_to_old_job")["job_id"]
     assert exceeded.reason in log_of(ferry.airflow, DAG, run, "watch_outage")
+
+
+def check_page(airflow: Server, kept: Path) -> None:
+    """Who is on call reads all of it while the job stands still."""
+    # What is shown is two seconds old at most.
+    time.sleep(2.1)
+    status, said = get(airflow, "/", token_of(airflow, "admin"))
+    kept.write_text(said)
+    assert status == 200
+    for words in (
+        "1 stands still",
+        "The job stands still.",
+        "without a checkpoint of the new job by then, the old job is started again by itself",
+        "</a> running for ",
+        "its first checkpoint ends the outage",
+        "approval is switched off; triggered by admin",
+    ):
+        assert words in said, (words, kept)
 
 
 @contextmanager

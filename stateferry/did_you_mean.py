@@ -1,0 +1,35 @@
+"""What a message says of a name that doesn't exist: which known name was probably meant, and which there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+_AS_GOOD_AS_EQUAL = 0.8
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """The known name that is most like this one; None if none is. Upper and lower case count as alike."""
+    from difflib import get_close_matches
+
+    folded = {one.casefold(): one for one in known}
+    near = get_close_matches(name.casefold(), folded, 1)
+    return folded[near[0]] if near else None
+
+
+def there_are(name: str, known: Collection[str], listed: str = "") -> str:
+    """The end of a message: `Did you mean mainState? There are: mainState, newMainState`.
+
+    `listed` is what there are, if that says more than the names.
+    """
+    near = nearest(name, known)
+    did_you_mean = "" if near is None else f"Did you mean {near}? "
+    return f"{did_you_mean}There are: {listed or ', '.join(known) or 'none'}"
+
+
+def is_alike(one: str, other: str) -> bool:
+    """Whether one name may be a slip of the other; case and what separates words don't count."""
+    from difflib import SequenceMatcher
+
+    first, second = (re.sub(r"[\W_]+", "", name).lower() for name in (one, other))
+    return SequenceMatcher(None, first, second, autojunk=False).ratio() >= _AS_GOOD_AS_EQUAL

@@ -1,0 +1,306 @@
+"""Names of states in a plan are held against the keys of every state: a wrong one stops the run, a right one never."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateferry.errors import RejectedError
+from stateferry.migration.state_signs import MOST_NAMED
+from stateferry.migration.unnamed_flags import UnnamedFlagError
+from stateferry.runs.facts import FlaggedKeys, SnapshotFacts
+from stateferry.runs.name_guard import WrongStateError
+from stateferry.runs.option_notes import option_notes
+from stateferry.runs.plan import plan_of
+from stateferry.runs.plan_check import ResolvedPlan, resolve
+from stateferry.savepoint.reader import Savepoint
+from stateferry.steps import snapshot
+from stateferry.steps.workers import InProcess
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+DAY = 86_400_000
+NOW = 1_700_000_000_000
+OLD, YOUNG = NOW - 31 * DAY, NOW - DAY
+OTHER = "otherState"
+
+
+def keys(name: str, count: int) -> list[str]:
+    return [f"{name}-{number}" for number in range(count)]
+
+
+def rows(*names: str, at: int = YOUNG) -> dict[str, dict[str, tuple[object, int]]]:
+    return {key: {"a": (1, at), "b": (2, at)} for key in names}
+
+
+def blobs(*names: str) -> dict[str, tuple[dict[str, object], int]]:
+    return {key: ({"a": 7}, YOUNG) for key in names}
+
+
+def flags(*names: str) -> dict[str, int]:
+    return dict.fromkeys(names, YOUNG)
+
+
+MOVED, COLD = keys("moved", 40), keys("cold", 60)
+BEGUN = LegacyState(blobs(*COLD), rows(*MOVED), flags(*MOVED))
+
+
+def resolved(folder: Path, state: LegacyState, *plans: dict[str, object], **options: object) -> ResolvedPlan:
+    state.write(str(folder / "source"))
+    states = [{"legacy": LEGACY, "new": NEW, "flag": FLAG, **given} for given in plans or ({},)]
+    if state.ttl:
+        states = [{**one, "ttl_ms": 30 * DAY} for one in states]
+    values: dict[str, Any] = {"source": str(folder / "source"), "target": str(folder / "target"), "job": "orders"}
+    operators = [{"operator": "main", "states": states}]
+    plan = plan_of({**values, "home": str(folder / "home"), "now": NOW, "operators": operators, **options})
+    return resolve(plan, Savepoint.open(plan.source))
+
+
+def counted(folder: Path, state: LegacyState, *plans: dict[str, object], **options: object) -> SnapshotFacts:
+    """What the snapshot step finds if it doesn't stop."""
+    of = resolved(folder, state, *plans, **options)
+    inventory = snapshot.run(InProcess(), of).inventory
+    return snapshot.facts(of, inventory, snapshot.ages(of, inventory), option_notes(of, inventory))
+
+
+def stopped(folder: Path, state: LegacyState, *plans: dict[str, object], **options: object) -> str:
+    with pytest.raises(WrongStateError) as caught:
+        counted(folder, state, *plans, **options)
+    return str(caught.value)
+
+
+def of_flags(facts: SnapshotFacts) -> FlaggedKeys:
+    assert facts.flags is not None
+    (found,) = facts.flags
+    return found
+
+
+def test_what_the_job_has_moved_is_counted_and_named(tmp_path: Path) -> None:
+    emptied = keys("emptied", 2)
+    state = replace(BEGUN, flags=flags(*MOVED, *emptied), rows=rows(*MOVED, "late"))
+    found = of_flags(counted(tmp_path, state))
+    assert (found.flagged, found.with_rows, found.without_rows, found.without_flag) == (42, 40, 2, 1)
+    assert sorted(found.named_without_rows) == ['"emptied-0"', '"emptied-1"']
+    assert found.line.startswith(
+        "mainState: 42 keys are flagged by isMigratedState: 40 with rows in newMainState, 2 with none (such as"
+    )
+    assert found.line.endswith('1 key with rows has neither flag nor blob (such as "late")')
+    met = counted(tmp_path / "again", state).met["main/mainState"].to_json()
+    assert {name: met[name] for name in ("flagged", "flagged with rows", "flagged without rows")} == {
+        "flagged": 42,
+        "flagged with rows": 40,
+        "flagged without rows": 2,
+    }
+
+
+def test_no_more_keys_are_named_than_people_read(tmp_path: Path) -> None:
+    state = replace(BEGUN, flags=flags(*MOVED, *keys("emptied", 30)))
+    found = of_flags(counted(tmp_path, state, accept_empty=0.5))
+    assert (found.without_rows, len(set(found.named_without_rows))) == (30, MOST_NAMED)
+
+
+LEGAL: dict[str, tuple[LegacyState, dict[str, object]]] = {
+    "the job has begun": (BEGUN, {}),
+    "one key alone, whose map was emptied": (LegacyState(blobs(*COLD), flags=flags("emptied")), {}),
+    "one of many": (replace(BEGUN, flags=flags(*MOVED, "emptied")), {}),
+    "as many as are usual": (replace(BEGUN, flags=flags(*MOVED, *keys("emptied", 2))), {}),
+    "not begun": (LegacyState(blobs(*COLD)), {}),
+    "not begun, states not declared": (LegacyState(blobs(*COLD), lacks=frozenset({NEW, FLAG})), {}),
+    "not begun, under another name": (LegacyState(blobs(*COLD), lacks=frozenset({NEW, FLAG})), {"new": "x"}),
+    "no flag in the job": (replace(BEGUN, flags={}, has_flag_state=False), {"flag": None}),
+    "the flags have expired": (replace(BEGUN, ttl=True, flags=dict.fromkeys(MOVED, OLD)), {}),
+    "the rows have expired": (replace(BEGUN, ttl=True, rows=rows(*MOVED, at=OLD)), {}),
+    "a map state of other keys' own": (replace(BEGUN, more_rows={OTHER: rows(*COLD, *MOVED[:10])}), {}),
+    "a map state that has nothing": (replace(BEGUN, more_rows={OTHER: {}}), {}),
+    "another legacy state": (replace(BEGUN, more_blobs={OTHER: blobs(*COLD, *MOVED)}), {}),
+    "another Boolean state": (replace(BEGUN, more_flags={OTHER: flags(*COLD, *MOVED[:20])}), {}),
+    "a Boolean state that fits as well": (replace(BEGUN, more_flags={OTHER: flags(*MOVED)}), {}),
+    "all moved": (replace(BEGUN, blobs={}), {}),
+    "not begun, a map state of the same keys": (
+        LegacyState(blobs(*COLD), more_rows={OTHER: rows(*COLD)}, lacks=frozenset({NEW})),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEGAL)
+def test_what_is_legal_stays_green(case: str, tmp_path: Path) -> None:
+    state, given = LEGAL[case]
+    counted(tmp_path, state, given)
+
+
+def test_a_new_state_that_is_not_there_beside_real_flags(tmp_path: Path) -> None:
+    said = stopped(tmp_path, BEGUN, {"new": "x"})
+    assert "40 keys are flagged as moved by isMigratedState, but x isn't in the savepoint, such as " in said
+    assert "has rows of 40 of the keys that lack them: did you mean --new-state newMainState?" in said
+    assert said.endswith("allow it: --accept-empty 100%")
+    counted(tmp_path / "meant", BEGUN, {"new": "x"}, accept_empty=1)
+
+
+def test_a_single_flagged_key_is_enough_if_the_new_state_is_not_there(tmp_path: Path) -> None:
+    state = LegacyState(blobs(*COLD), flags=flags("moved"), rows=rows("moved"), lacks=frozenset())
+    assert "1 key is flagged as moved" in stopped(tmp_path, state, {"new": "x"})
+
+
+def test_a_new_state_with_rows_of_no_flagged_key(tmp_path: Path) -> None:
+    state = replace(BEGUN, more_rows={OTHER: rows(*COLD)})
+    said = stopped(tmp_path, state, {"new": OTHER})
+    assert "otherState has rows of none of them" in said
+    assert "did you mean --new-state newMainState?" in said
+
+
+@pytest.mark.parametrize(("emptied", "accepted", "stops"), [(3, None, True), (3, 0.05, True), (3, 0.07, False)])
+def test_many_flagged_keys_without_rows(emptied: int, accepted: float | None, stops: bool, tmp_path: Path) -> None:
+    state = replace(BEGUN, flags=flags(*MOVED, *keys("emptied", emptied)))
+    if stops:
+        said = stopped(tmp_path, state, accept_empty=accepted)
+        assert "newMainState has no rows of 3 of them (6.9 %)" in said
+        assert "--accept-empty 7%" in said
+    else:
+        counted(tmp_path, state, accept_empty=accepted)
+
+
+def test_rows_of_a_few_flagged_keys_in_another_map_state(tmp_path: Path) -> None:
+    """The new state was renamed in the midst of the migration, or names of two states that both follow the flag."""
+    state = replace(BEGUN, rows=rows(*MOVED[:-1]), more_rows={OTHER: rows(MOVED[-1])})
+    said = stopped(tmp_path, state)
+    assert "newMainState has no rows of 1 of them" in said
+    assert "otherState, a MapState of the same types, has rows of 1 of the keys" in said
+    counted(tmp_path / "meant", state, accept_empty=0.05)
+
+
+def test_a_map_state_that_has_rows_of_all_keys_in_the_place_of_the_new_one(tmp_path: Path) -> None:
+    state = replace(BEGUN, more_rows={OTHER: rows(*COLD, *MOVED)})
+    said = stopped(tmp_path, state, {"new": OTHER})
+    assert "newMainState, a MapState of the same types, looks like the state to which the job moves its maps" in said
+    assert "it has rows of 40 keys, 40 of them" in said
+    assert "otherState has rows of 100 keys, 40 of them" in said
+
+
+@pytest.mark.parametrize("given", [{"flag": None}, {"flag": None, "no_flag": True}, {"flag": "unknown"}])
+def test_a_wrong_new_state_without_a_named_flag(given: dict[str, object], tmp_path: Path) -> None:
+    said = stopped(tmp_path, BEGUN, {"new": "x", **given})
+    assert "newMainState, a MapState of the same types, looks like the state to which the job moves its maps" in said
+    assert "x isn't in the savepoint. Did you mean --new-state newMainState?" in said
+    counted(tmp_path / "meant", BEGUN, {"new": "x", **given}, accept_empty=1)
+
+
+def test_a_state_that_the_job_declares_and_has_not_filled_yet(tmp_path: Path) -> None:
+    said = stopped(tmp_path, LegacyState(blobs(*COLD)), {"new": "x"})
+    assert "looks like the state to which the job moves its maps: it has no rows yet. x isn't in the savepoint" in said
+
+
+def test_a_wrong_legacy_state(tmp_path: Path) -> None:
+    state = replace(BEGUN, more_blobs={OTHER: blobs(*keys("another", 9)), "emptyState": {}})
+    said = stopped(tmp_path / "empty", state, {"legacy": "emptyState"})
+    assert (
+        "mainState, a ValueState of the same types, looks like the state that is migrated: it has 60 blobs, 0" in said
+    )
+    assert "emptyState has no entry. Did you mean --legacy-state mainState?" in said
+    # Its keys were moved, if one believed the plan, and still have their blobs.
+    state = replace(BEGUN, more_blobs={OTHER: blobs(*MOVED)})
+    said = stopped(tmp_path / "full", state, {"legacy": OTHER})
+    assert "otherState has 40 blobs, 40 of them of keys with a flag or rows. Did you mean --legacy-state" in said
+
+
+def test_a_flag_that_is_set_for_no_moved_key_beside_one_that_is(tmp_path: Path) -> None:
+    state = replace(BEGUN, more_flags={"emptyFlag": {}})
+    with pytest.raises(UnnamedFlagError, match="emptyFlag is set for no key with rows in newMainState, but the job"):
+        counted(tmp_path, state, {"flag": "emptyFlag"})
+
+
+def two_states() -> tuple[LegacyState, dict[str, object], dict[str, object]]:
+    """Two legacy states, whose maps the job has moved of different keys, each with a flag of its own."""
+    mine, others = MOVED[:25], MOVED[15:]
+    state = LegacyState(
+        blobs(*COLD),
+        rows(*mine),
+        flags(*mine),
+        more_blobs={"secondLegacy": blobs(*COLD)},
+        more_rows={"secondNew": rows(*others)},
+        more_flags={"secondFlag": flags(*others)},
+    )
+    return state, {}, {"legacy": "secondLegacy", "new": "secondNew", "flag": "secondFlag"}
+
+
+def test_two_states_of_one_operator_are_green_as_they_are(tmp_path: Path) -> None:
+    state, one, other = two_states()
+    facts = counted(tmp_path, state, one, other)
+    assert [(found.flagged, found.without_rows) for found in facts.flags or ()] == [(25, 0), (25, 0)]
+
+
+@pytest.mark.parametrize("exchanged", ["new", "flag"])
+def test_two_states_that_are_exchanged(exchanged: str, tmp_path: Path) -> None:
+    state, one, other = two_states()
+    names = {"new": (NEW, "secondNew"), "flag": (FLAG, "secondFlag")}[exchanged]
+    with pytest.raises(RejectedError) as caught:
+        counted(tmp_path, state, {**one, exchanged: names[1]}, {**other, exchanged: names[0]})
+    assert "flagged" in str(caught.value)
+    assert isinstance(caught.value, WrongStateError)
+
+
+def test_two_states_that_are_exchanged_by_few_keys(tmp_path: Path) -> None:
+    """Less than the usual share of the keys has rows in one of the two alone."""
+    mine, others = MOVED[:-1], MOVED[1:]
+    state, one, other = two_states()
+    state = replace(
+        state,
+        rows=rows(*mine),
+        flags=flags(*mine),
+        more_rows={"secondNew": rows(*others)},
+        more_flags={"secondFlag": flags(*others)},
+    )
+    said = stopped(tmp_path, state, {**one, "new": "secondNew"}, {**other, "new": NEW})
+    assert said.startswith("operator main: mainState and secondLegacy seem to be exchanged: of their flagged keys 76 ")
+    assert "and 78 the other way round" in said
+
+
+def test_a_shared_flag_of_two_states(tmp_path: Path) -> None:
+    """Keys have maps in one of the two states alone, so many flagged keys have no rows in either new state."""
+    state, one, other = two_states()
+    state = replace(state, flags=flags(*MOVED), more_flags={})
+    shared = {**other, "flag": FLAG}
+    facts = counted(tmp_path, state, one, shared)
+    assert [(found.without_rows, found.for_another) for found in facts.flags or ()] == [(15, 15), (15, 15)]
+    assert "15 with none, 15 of them with rows in another state of this flag" in (facts.flags or ())[0].line
+    # A name that has none of them is wrong all the same.
+    empty = replace(state, more_rows={**state.more_rows, OTHER: {}})
+    assert "otherState has rows of none of them" in stopped(tmp_path / "empty", empty, one, {**shared, "new": OTHER})
+
+
+@pytest.mark.parametrize("given", [{}, {"new": OTHER}])
+def test_in_reverse(given: dict[str, object], tmp_path: Path) -> None:
+    state = replace(BEGUN, blobs={}, more_rows={OTHER: rows(*COLD)}, lacks=frozenset({LEGACY}))
+    if given:
+        assert "otherState has rows of none of them" in stopped(tmp_path, state, given, reverse=True)
+    else:
+        counted(tmp_path, state, given, reverse=True)
+
+
+def test_in_reverse_the_old_state_may_still_be_declared(tmp_path: Path) -> None:
+    state = replace(BEGUN, blobs={}, flags={}, has_flag_state=False)
+    said = stopped(tmp_path, state, {"legacy": "x", "flag": None}, reverse=True)
+    assert "mainState, a ValueState of the same types, looks like" in said
+
+
+def test_a_lazy_run_counts_as_well(tmp_path: Path) -> None:
+    assert "x isn't in the savepoint" in stopped(tmp_path, BEGUN, {"new": "x"}, lazy=True, share=0.5)
+    assert of_flags(counted(tmp_path / "right", BEGUN, lazy=True, share=0.5)).flagged == 40
+
+
+@pytest.mark.parametrize("rule", ["blob", "rows"])
+def test_flagged_keys_with_a_blob_and_no_rows(rule: str, tmp_path: Path) -> None:
+    """With the rule for rows they would get nothing; their blobs count with the other one."""
+    state = replace(BEGUN, blobs=blobs(*COLD), flags=flags(*MOVED, *COLD[:20]))
+    if rule == "rows":
+        assert "no rows of 20 of them" in stopped(tmp_path, state, on_contradiction=rule)
+    else:
+        assert of_flags(counted(tmp_path, state, on_contradiction=rule)).without_rows == 0
+
+
+def test_a_share_that_nobody_needed_is_noted(tmp_path: Path) -> None:
+    assert any(
+        note.startswith("--accept-empty had no effect") for note in counted(tmp_path, BEGUN, accept_empty=1).notes
+    )

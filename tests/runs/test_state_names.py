@@ -1,0 +1,201 @@
+"""Names that the savepoint lacks: for what they may have been meant, and what shows that a state was migrated."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateferry.cli import main
+from stateferry.cli.check import main as check
+from stateferry.did_you_mean import is_alike
+from stateferry.errors import PlanError
+from stateferry.exit_codes import REJECTED, USAGE
+from stateferry.pages.jobs_page import Job, jobs_page, verdict
+from stateferry.pages.outcome import outcome_line
+from stateferry.pages.run_rows import row_of
+from stateferry.pages.run_view import RunView
+from stateferry.runs.facts import NothingToDo
+from stateferry.runs.option_notes import nothing_to_do_lines
+from stateferry.runs.run_states import RunState
+from stateferry.runs.runs import Run, runs_of
+from tests.runs.test_name_guard import BEGUN, COLD, MOVED, OTHER, blobs, flags, resolved
+from tests.support.in_process import do_step, without_spark
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+DONE = replace(BEGUN, blobs={}, lacks=frozenset({LEGACY}))
+WITHOUT_FLAG = replace(DONE, flags={}, has_flag_state=False)
+
+
+def problem(folder: Path, state: LegacyState, *plans: dict[str, object], **options: object) -> str:
+    with pytest.raises(PlanError) as caught:
+        nothing_to_do_lines(resolved(folder, state, *plans, **options))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("newMainStat", "newMainState", True),
+        ("new_main_state", "newMainState", True),
+        ("newMainState", "NEWMAINSTATE", True),
+        ("counts", "amounts", False),
+    ],
+)
+def test_names_that_are_slips(one: str, other: str, alike: bool) -> None:
+    assert is_alike(one, other) is alike
+
+
+@pytest.mark.parametrize("wrong", ["mainStat", "x"])
+def test_a_wrong_legacy_state_is_not_nothing_to_do(wrong: str, tmp_path: Path) -> None:
+    said = problem(tmp_path, BEGUN, {"legacy": wrong})
+    assert f"no keyed state '{wrong}', and nothing shows that it was migrated before: mainState may have" in said
+    assert ("Did you mean mainState?" in said) is (wrong == "mainStat")
+    assert "There are: mainState, newMainState, isMigratedState" in said
+
+
+@pytest.mark.parametrize("state", [DONE, WITHOUT_FLAG], ids=["all flags are set", "the flags are gone"])
+def test_what_was_migrated_is_nothing_to_do(state: LegacyState, tmp_path: Path) -> None:
+    assert nothing_to_do_lines(resolved(tmp_path, state))[0].startswith("nothing to do: mainState of main is already")
+
+
+def test_a_flag_that_is_not_set(tmp_path: Path) -> None:
+    said = problem(tmp_path, replace(DONE, false_flags=flags("waiting")))
+    assert "it isn't migrated: isMigratedState is not set for 1 key. Name the state that has their maps" in said
+
+
+def test_flags_of_keys_without_rows(tmp_path: Path) -> None:
+    said = problem(tmp_path, replace(DONE, flags=flags(*MOVED, *COLD)))
+    assert "100 keys are flagged as moved by isMigratedState, but newMainState has no rows of 60 of them" in said
+
+
+def test_another_state_in_the_plan_is_not_meant(tmp_path: Path) -> None:
+    state = replace(WITHOUT_FLAG, more_blobs={OTHER: blobs(*COLD)})
+    one: dict[str, object] = {"flag": None}
+    other: dict[str, object] = {"legacy": OTHER, "new": "another", "flag": None}
+    assert "otherState may have been meant" in problem(tmp_path / "one", state, one)
+    assert resolved(tmp_path / "both", state, one, other).operators[0].migrated_before
+
+
+@pytest.mark.parametrize(
+    ("given", "meant", "way_out"),
+    [
+        ({"new": "newMainStat"}, "--new-state newMainState", {"accept_empty": 1}),
+        ({"flag": "isMigrated"}, "--flag-state isMigratedState", {}),
+    ],
+)
+def test_a_slip_is_told_before_anything_is_read(
+    given: dict[str, object], meant: str, way_out: dict[str, object], tmp_path: Path
+) -> None:
+    with pytest.raises(PlanError, match=f"did you mean {meant}"):
+        resolved(tmp_path, BEGUN, given)
+    if way_out:
+        resolved(tmp_path / "meant", BEGUN, given, **way_out)
+
+
+def test_a_slip_of_the_legacy_state_in_reverse(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="did you mean --legacy-state mainState"):
+        resolved(tmp_path, replace(BEGUN, blobs={}), {"legacy": "mainStat"}, reverse=True)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    without_spark(monkeypatch)
+    return tmp_path
+
+
+def run(folder: Path, *options: str, source: str = "source", target: str = "target") -> int:
+    names = {"--legacy-state": LEGACY, "--new-state": NEW, "--flag-state": FLAG}
+    names |= dict(zip(options[::2], options[1::2], strict=True))
+    given = [part for pair in names.items() for part in pair]
+    places = ["--savepoint", str(folder / source), "--target", str(folder / target), "--operator", "main"]
+    return main(["run", *places, *given])
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--new-state", "newMainStat"), USAGE),
+        (("--new-state", "x"), REJECTED),
+        (("--legacy-state", "mainStat"), USAGE),
+        (("--legacy-state", "x"), USAGE),
+    ],
+)
+def test_a_wrong_name_ends_the_command_and_nothing_is_published(
+    options: tuple[str, ...], code: int, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    BEGUN.write(str(home / "source"))
+    assert run(home, *options) == code
+    said = capsys.readouterr()
+    assert (NEW if "--new-state" in options else LEGACY) in said.err
+    assert "nothing to do" not in said.out
+    assert not (home / "target" / "_metadata").exists()
+
+
+def test_what_an_earlier_run_has_published_was_migrated(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = replace(BEGUN, more_blobs={OTHER: blobs(*COLD)})
+    state.write(str(home / "source"))
+    assert run(home) == 0
+    after = replace(state, blobs={}, flags={}, lacks=frozenset({LEGACY}), has_flag_state=False, checkpoint_id=2)
+    after.write(str(home / "later"))
+    later = {"source": "later", "target": "again"}
+    assert run(home, **later) == 0
+    assert "nothing to do: mainState of main is already migrated" in capsys.readouterr().out
+    # Of a state of another name no run has published anything.
+    assert run(home, "--legacy-state", "x", **later) == USAGE
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"new": "newMainStat"}, "did you mean --new-state newMainState?"),
+        ({"new": "x"}, "did you mean --new-state newMainState?"),
+        ({"legacy": "x"}, "nothing shows that it was migrated before: mainState may have been meant"),
+        ({}, None),
+    ],
+)
+def test_a_check_finds_it(given: dict[str, object], said: str | None, tmp_path: Path) -> None:
+    plan = resolved(tmp_path, BEGUN).plan
+    values: dict[str, Any] = json.loads(plan.to_json())
+    values["operators"][0]["states"][0].update(given)
+    del values["catalog_uri"]
+    answer = tmp_path / "answer.json"
+    assert check(["--savepoint", plan.source, "--into", str(answer), "--wanted", json.dumps(values)]) == 0
+    problems = json.loads(answer.read_text())["problems"]
+    assert problems == [] if said is None else said in problems[0]
+
+
+def test_a_step_that_has_nothing_to_do_says_so_in_its_run(home: Path) -> None:
+    plan = resolved(home, WITHOUT_FLAG, {"flag": None}, rehearse=True).plan
+    file = home / "plan.json"
+    file.write_text(plan.to_json())
+    assert do_step("snapshot", "--plan", str(file)) == 0
+    assert do_step("snapshot", "--plan", str(file)) == 0
+    (found,) = runs_of(plan.home, plan.job)
+    run = Run.open(found.folder)
+    assert run.facts(NothingToDo) == NothingToDo(
+        "nothing to do: mainState of main is already migrated: the savepoint has newMainState alone"
+    )
+    assert outcome_line(RunView.of(run)) == (
+        "rehearse orders: nothing to do: mainState of main is already migrated: the savepoint has newMainState alone"
+    )
+    row = row_of(run)
+    assert verdict(row) == (
+        "warn",
+        "nothing to do: mainState of main is already migrated: the savepoint has newMainState alone",
+    )
+    page = jobs_page([Job("orders", "/jobs/orders", (row,))], [], top=None)
+    assert "nothing to do: mainState of main is already migrated" in page
+
+
+def test_a_step_of_a_run_with_unset_flags_fails_with_the_reason(home: Path) -> None:
+    plan = resolved(home, replace(DONE, false_flags=flags("waiting"))).plan
+    file = home / "plan.json"
+    file.write_text(plan.to_json())
+    assert do_step("snapshot", "--plan", str(file)) == USAGE
+    (found,) = runs_of(plan.home, plan.job)
+    assert found.state is RunState.FAILED
