@@ -112,7 +112,6 @@ class _Pair:
         if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
             return []
         own = conversion.of(self.source, self.old)
-        everything = wanted is None or own.changes_key_groups
         tasks: list[KeyedTask] = []
         for side, savepoint, operator in (
             (Side.SOURCE, self.source, self.old),
@@ -120,7 +119,8 @@ class _Pair:
         ):
             if side not in sides:
                 continue
-            chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and everything) else wanted
+            # The keys of new key groups may come from any.
+            chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and own.changes_key_groups) else wanted
             try:
                 chunks = plan_chunks(operator, savepoint.placed(operator), chosen, target_bytes=target_bytes)
             except (DamagedError, RefusedError):

@@ -96,6 +96,15 @@ def failed(checks: list[Check]) -> dict[str, Check]:
 def assert_green(checks: list[Check]) -> None:
     assert checks
     assert failed(checks) == {}
+    for rows in (check for check in checks if check.name.endswith(": rows")):
+        assert_adds_up(rows)
+
+
+def assert_adds_up(rows: Check) -> None:
+    """What the rows come from is as many as they are."""
+    expected, formula = rows.expected.split(" = ")
+    signed = formula.replace("- ", "-").replace("+ ", "").split()
+    assert sum(int(part) for part in signed if part.lstrip("-").isdigit()) == int(expected)
 
 
 # No false alarms.
@@ -176,8 +185,7 @@ def test_the_sum_says_what_the_rows_come_from(tmp_path: Path) -> None:
     rows = next(check for check in case.checks(case.folder) if check.name == f"main/{NEW}: rows")
     expected, formula = rows.expected.split(" = ")
     assert expected == rows.actual
-    signed = formula.replace("- ", "-").replace("+ ", "").split()
-    assert sum(int(part) for part in signed if part.lstrip("-").isdigit()) == int(expected)
+    assert_adds_up(rows)
     assert "blob entries expired" in formula
     assert "rows expired" in formula
 

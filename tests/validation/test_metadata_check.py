@@ -25,10 +25,21 @@ from stateferry.savepoint.savepoint_properties import NATIVE_SAVEPOINT
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
 from stateferry.serializers.types import MapType, Scalar
+from stateferry.validation import checks
+from stateferry.validation.check_result import Outcome
 from stateferry.validation.conversion import OperatorConversion
-from stateferry.validation.metadata_check import compare_headers, compare_metadata, expected_header, moving
+from stateferry.validation.metadata_check import Difference, compare_headers, compare_metadata, expected_header, moving
 
 FILE = InlineBytes("file", b"")
+
+
+def test_ten_differences_are_enough() -> None:
+    found = [Difference(f"thing {number}", "one", "two", (number, 3)) for number in range(11)]
+    check = checks._of_differences("name", found)
+    assert (check.outcome, check.actual, len(check.samples)) == (
+        Outcome.FAILED, "thing 0: expected one, found two", 10,
+    )  # fmt: skip
+    assert check.key_groups == tuple(range(11))
 
 
 def keyed(index: int, start: int, end: int) -> Subtask:
@@ -36,7 +47,7 @@ def keyed(index: int, start: int, end: int) -> Subtask:
 
 
 def native(index: int, start: int, end: int) -> Subtask:
-    handle = NativeHandle(KeyGroupRange(start, end), 1, "", FILE, (), ())
+    handle = NativeHandle(KeyGroupRange(start, end), 9, "", FILE, (), ())
     return Subtask(index, native_keyed=handle)
 
 
