@@ -151,7 +151,7 @@ class SignsOfGroup:
             elif name == rules.legacy.name or name in rivals.legacies:
                 signs[name] = _of_legacy(keys, _joined([rows, flagged]))
             else:
-                signs[name] = _of_flag(keys, rows, blobs)
+                signs[name] = _of_flag(keys, rows, blobs, flagged)
         if self.flag is None:
             return signs, {}
         without = _left(flagged, with_any_row)
@@ -221,7 +221,10 @@ def _of_legacy(keys: pa.Array, touched: pa.Array) -> StateSigns:
     return StateSigns(len(keys), len(touched) - not_moved, not_moved)
 
 
-def _of_flag(keys: pa.Array, rows: pa.Array, blobs: pa.Array) -> StateSigns:
+def _of_flag(keys: pa.Array, rows: pa.Array, blobs: pa.Array, flagged: pa.Array) -> StateSigns:
     """A Boolean state in the place of the flag, by the keys for which it is true."""
-    with_blob = members(keys, blobs)
-    return StateSigns(len(keys), int((members(keys, rows) & ~with_blob).sum()), int(with_blob.sum()))
+    with_rows, with_blob, is_flagged = members(keys, rows), members(keys, blobs), members(keys, flagged)
+    merged = int((with_rows & with_blob & ~is_flagged).sum())
+    return StateSigns(
+        len(keys), int((with_rows & ~with_blob).sum()), int(with_blob.sum()), int(is_flagged.sum()), merged
+    )

@@ -11,6 +11,8 @@ A wrong name would lose keys under a green report: all that the plan says would 
 | the legacy state has no blobs, or those of keys that were moved; another one looks like it | stops |
 | the flags of two states fit each other's new states better | stops |
 | no key with a flag has rows, and another Boolean state looks like the flag | stops |
+| another Boolean state is true for all flagged keys and more moved ones, and there are blobs | stops |
+| one that is true for more moved keys than the flag is true for keys with a blob and rows, too | stops |
 
 With an accepted share (`accept_empty`) so many flagged keys may have no rows, in whatever state they have some. A share
 of 100 % says that all names are right. Expired rows count as rows here.
@@ -28,7 +30,7 @@ from stateferry.migration.counts import InventoryCounts, StateSigns
 from stateferry.migration.inventory import Inventory
 from stateferry.migration.rules import Rules
 from stateferry.migration.state_signs import WITHOUT_FLAG, WITHOUT_ROWS, Rivals, rivals_of
-from stateferry.migration.unnamed_flags import unnamed_flag
+from stateferry.migration.unnamed_flags import looks_like_flag, unnamed_flag
 from stateferry.quantities import noun, percent, percent_at_least
 from stateferry.runs.facts import FlaggedKeys
 from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
@@ -53,6 +55,7 @@ def errors_of(one: ResolvedOperator, inventory: Inventory, accepted: float | Non
     wrong: list[str] = []
     for evidence in found:
         wrong += list(evidence.without_rows(accepted)) or list(evidence.alike() if accepted != 1 else ())
+        wrong += evidence.better_flags() if accepted != 1 else ()
     if accepted != 1:
         wrong += [reason for pair in combinations(found, 2) if (reason := pair[0].exchanged_with(pair[1]))]
     if wrong:
@@ -183,6 +186,9 @@ class _Evidence:
         mine, other, new = self.sign(self.rules.new_name), self.sign(name), self.rules.new_name
         if new not in self.one.states:
             return other.moved > other.not_moved or not other.keys or is_alike(name, new)
+        if not other.keys:
+            # A state that is there without rows is what a job declares before it begins to move keys.
+            return mine.keys > 0 and not mine.moved
         return other.moved > other.not_moved and mine.moved <= mine.not_moved
 
     def _is_rather_legacy(self, name: str) -> bool:
@@ -214,6 +220,25 @@ class _Evidence:
         return unnamed_flag(
             self.rules, self.one.operator.label, signs, is_there=self.rules.flag_name in self.one.states
         )
+
+    def better_flags(self) -> Iterator[str]:
+        """Yields which Boolean states mark the moved keys better than the named flag does, which some of them have."""
+        flag, new, legacy = self.rules.flag_name, self.rules.new_name, self.rules.legacy.name
+        if flag not in self.one.states or not self.met.flagged_with_rows:
+            return
+        mine = self.sign(flag)
+        for name in sorted(self.rivals.flags - self.planned):
+            other = self.sign(name)
+            if not looks_like_flag(other) or other.moved <= mine.moved:
+                continue
+            has_all = other.flagged == self.met.flagged and not other.not_moved
+            if other.lacking or (has_all and self.sign(legacy).keys):
+                merged = f"{_number(other.lacking, 'key')} with a blob and rows, which would be merged"
+                yield (
+                    f"state {self.where}: {name}, a Boolean state, looks like the flag: it is true for "
+                    f"{_number(other.moved, 'key')} with rows in {new} and no blob, and for {merged}. {flag} is true "
+                    f"for {mine.moved:,} with rows and no blob. Did you mean --flag-state {name}? {_MEANT}"
+                )
 
     def exchanged_with(self, other: _Evidence) -> str:
         """Says why the flags of two states fit each other's new states better; empty if they don't."""

@@ -118,6 +118,15 @@ LEGAL: dict[str, tuple[LegacyState, dict[str, object]]] = {
     "another Boolean state": (replace(BEGUN, more_flags={OTHER: flags(*COLD, *MOVED[:20])}), {}),
     "a Boolean state that fits as well": (replace(BEGUN, more_flags={OTHER: flags(*MOVED)}), {}),
     "all moved": (replace(BEGUN, blobs={}), {}),
+    "all moved, and a Boolean state of more keys": (
+        replace(BEGUN, blobs={}, rows=rows(*MOVED, *COLD), more_flags={OTHER: flags(*MOVED, *COLD)}),
+        {},
+    ),
+    "a Boolean state of all keys": (replace(BEGUN, more_flags={OTHER: flags(*MOVED, *COLD)}), {}),
+    "a Boolean state of keys that are new": (
+        replace(BEGUN, rows=rows(*MOVED, *keys("new", 80)), more_flags={OTHER: flags(*keys("new", 80))}),
+        {},
+    ),
     "not begun, a map state of the same keys": (
         LegacyState(blobs(*COLD), more_rows={OTHER: rows(*COLD)}, lacks=frozenset({NEW})),
         {},
@@ -192,6 +201,18 @@ def test_a_state_that_the_job_declares_and_has_not_filled_yet(tmp_path: Path) ->
     assert "looks like the state to which the job moves its maps: it has no rows yet. x isn't in the savepoint" in said
 
 
+@pytest.mark.parametrize("given", [{}, {"flag": None}, {"flag": None, "no_flag": True}])
+def test_a_map_state_of_other_use_before_the_job_has_begun(given: dict[str, object], tmp_path: Path) -> None:
+    """The maps would be merged with what the job keeps there."""
+    state = LegacyState(blobs(*COLD), more_rows={OTHER: rows(*COLD[:30])})
+    counted(tmp_path / "right", state, given)
+    said = stopped(tmp_path, state, {**given, "new": OTHER})
+    assert "looks like the state to which the job moves its maps: it has no rows yet" in said
+    assert "otherState has rows of 30 keys, 0 of them with a flag or without a blob" in said
+    assert "Did you mean --new-state newMainState?" in said
+    counted(tmp_path / "meant", state, {**given, "new": OTHER}, accept_empty=1)
+
+
 def test_a_wrong_legacy_state(tmp_path: Path) -> None:
     state = replace(BEGUN, more_blobs={OTHER: blobs(*keys("another", 9)), "emptyState": {}})
     said = stopped(tmp_path / "empty", state, {"legacy": "emptyState"})
@@ -209,6 +230,26 @@ def test_a_flag_that_is_set_for_no_moved_key_beside_one_that_is(tmp_path: Path) 
     state = replace(BEGUN, more_flags={"emptyFlag": {}})
     with pytest.raises(UnnamedFlagError, match="emptyFlag is set for no key with rows in newMainState, but the job"):
         counted(tmp_path, state, {"flag": "emptyFlag"})
+
+
+def test_a_flag_that_is_set_for_fewer_moved_keys_than_another_one(tmp_path: Path) -> None:
+    """The job's own flag would be dropped, or blobs that it has left behind would be merged with their rows."""
+    state = replace(BEGUN, more_flags={"seen": flags(MOVED[0])})
+    counted(tmp_path / "right", state)
+    said = stopped(tmp_path / "fewer", state, {"flag": "seen"})
+    assert "isMigratedState, a Boolean state, looks like the flag: it is true for 40 keys with rows in " in said
+    assert "seen is true for 1 with rows and no blob. Did you mean --flag-state isMigratedState?" in said
+    counted(tmp_path / "meant", state, {"flag": "seen"}, accept_empty=1)
+    left = keys("left", 5)
+    state = replace(
+        state,
+        blobs=blobs(*COLD, *left),
+        rows=rows(*MOVED, *left),
+        flags=flags(*MOVED[1:], *left),
+    )
+    said = stopped(tmp_path / "merged", state, {"flag": "seen"})
+    assert "and for 5 keys with a blob and rows, which would be merged" in said
+    assert stopped(tmp_path / "lazy", state, {"flag": "seen"}, lazy=True, share=0.5) == said
 
 
 def two_states() -> tuple[LegacyState, dict[str, object], dict[str, object]]:
