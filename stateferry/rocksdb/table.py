@@ -30,7 +30,7 @@ from stateferry.rocksdb.coding import Coded
 from stateferry.rocksdb.files import Bytes, StoredFile, read_at
 from stateferry.rocksdb.kernels import SLACK
 from stateferry.rocksdb.manifest import COMPARATOR
-from stateferry.rocksdb.visible import LiveFile
+from stateferry.rocksdb.visible import RANGE_DELETE, LiveFile
 
 Positions = npt.NDArray[np.int64]
 
@@ -56,9 +56,8 @@ _HASH_INDEX = 1 << 31
 _BINARY, _TWO_LEVELS = 0, 2
 _INDEX_KINDS = {1: "a hash index", 3: "an index with first keys"}
 
-_RANGE_DELETE = 15
 # Behind the last key of a file that ends with a deleted range.
-_RANGE_END = (2**56 - 1) << 8 | _RANGE_DELETE
+_RANGE_END = (2**56 - 1) << 8 | RANGE_DELETE
 
 _PROPERTIES = "rocksdb.properties"
 _RANGES = "rocksdb.range_del"
@@ -270,13 +269,13 @@ class Table:
     def check_first(self, key: bytes) -> None:
         """Checks the file's first key against the one in the MANIFEST: it may be a file of another database."""
         smallest = self.live.smallest
-        if key != smallest[:-8] if smallest[-8] != _RANGE_DELETE else key < smallest[:-8]:
+        if key != smallest[:-8] if smallest[-8] < RANGE_DELETE else key < smallest[:-8]:
             raise self._strange("first", smallest, key)
 
     def check_last(self, key: bytes) -> None:
         """Checks the file's last key against the one in the MANIFEST."""
         largest = self.live.largest
-        if key != largest[:-8] if largest[-8] != _RANGE_DELETE else key > largest[:-8]:
+        if key != largest[:-8] if largest[-8] < RANGE_DELETE else key > largest[:-8]:
             raise self._strange("last", largest, key)
 
     def _strange(self, which: str, expected: bytes, found: bytes) -> DamagedError:
@@ -298,7 +297,7 @@ class Table:
         ranges = []
         for key, end in entries(self.read_block(handle, _LARGEST_META), self.name, handle.offset):
             tag = int.from_bytes(key[-8:], "little")
-            if len(key) < 8 or tag & 0xFF != _RANGE_DELETE:
+            if len(key) < 8 or tag & 0xFF != RANGE_DELETE:
                 raise DamagedError(
                     "a deleted range", f"an entry of type {tag & 0xFF}", file=self.name, offset=handle.offset
                 )

@@ -169,6 +169,26 @@ def test_a_deleted_range_counts_only_within_its_file() -> None:
     assert dict(scanned(repeated, 0, 1, 100, 9)) == plain(repeated) == {b"\0a": b"1", b"\0x": b"3"}
 
 
+def test_a_file_that_begins_where_a_deleted_range_was_cut_off() -> None:
+    """RocksDB 8.10 may end a file there. The next one's first key in the MANIFEST then has the number of an entry that
+    isn't in the file, and a type behind all others."""
+    entries = [(b"\0b", 7, RANGE_DELETE, b"\0m"), (b"\0f", 9, VALUE, b"1"), (b"\0x", 8, VALUE, b"2")]
+    below = [(b"\0a", 0, VALUE, b"3"), (b"\0c", 0, VALUE, b"4"), (b"\0d", 0, VALUE, b"5")]
+    files = writing.database([[entries], [below]], [2, 6])
+    told = [(b"\0c", 12, 24, b""), *entries[1:]]
+    edits = [
+        writing.varint(1) + writing.sized(b"leveldb.BytewiseComparator") + writing.numbers(100, 50),
+        writing.varint(200) + writing.varint(1) + writing.varint(201) + writing.sized(b"state"),
+    ]
+    for number, level, like in ((11, 2, told), (10, 6, below)):
+        new = writing.new_file(number, level, len(files[f"{number:06}.sst"]), like, sequences=[like[-1][1], like[1][1]])
+        edits.append(writing.varint(200) + writing.varint(1) + new)
+    files["MANIFEST-000001"] = writing.log(edits)
+    expected = {b"\0a": b"3", b"\0f": b"1", b"\0x": b"2"}
+    assert dict(scanned(files, 0, 1, 100, 9)) == expected
+    assert PlainDatabase(writing.stored(files)).rows("state", EVERYTHING) == expected
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, 70_000, 300_000, 1_000_000])
 def test_entries_larger_than_every_buffer(size: int) -> None:
