@@ -11,7 +11,7 @@ A wrong name would lose keys under a green report: all that the plan says would 
 | the legacy state has no blobs, or those of keys that were moved; another one looks like it | stops |
 | the flags of two states fit each other's new states better | stops |
 | no key with a flag has rows, and another Boolean state looks like the flag | stops |
-| another Boolean state is true for all flagged keys and more moved ones, and there are blobs | stops |
+| another Boolean state is true for all flagged keys and more moved ones (without TTL), and there are blobs | stops |
 | one that is true for more moved keys than the flag is true for keys with a blob and rows, too | stops |
 
 With an accepted share (`accept_empty`) so many flagged keys may have no rows, in whatever state they have some. A share
@@ -224,14 +224,15 @@ class _Evidence:
     def better_flags(self) -> Iterator[str]:
         """Yields which Boolean states mark the moved keys better than the named flag does, which some of them have."""
         flag, new, legacy = self.rules.flag_name, self.rules.new_name, self.rules.legacy.name
-        if flag not in self.one.states or not self.met.flagged_with_rows:
+        if flag is None or flag not in self.one.states or not self.met.flagged_with_rows:
             return
         mine = self.sign(flag)
         for name in sorted(self.rivals.flags - self.planned):
             other = self.sign(name)
             if not looks_like_flag(other) or other.moved <= mine.moved:
                 continue
-            has_all = other.flagged == self.met.flagged and not other.not_moved
+            # Flags with a time to live may have expired for the others.
+            has_all = other.flagged == self.met.flagged and not other.not_moved and not self.one.states[flag].ttl
             if other.lacking or (has_all and self.sign(legacy).keys):
                 merged = f"{_number(other.lacking, 'key')} with a blob and rows, which would be merged"
                 yield (

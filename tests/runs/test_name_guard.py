@@ -123,6 +123,15 @@ LEGAL: dict[str, tuple[LegacyState, dict[str, object]]] = {
         {},
     ),
     "a Boolean state of all keys": (replace(BEGUN, more_flags={OTHER: flags(*MOVED, *COLD)}), {}),
+    "some flags have expired, beside a Boolean state of all moved keys": (
+        replace(
+            BEGUN,
+            ttl=True,
+            flags={**flags(*MOVED[:20]), **dict.fromkeys(MOVED[20:], OLD)},
+            more_flags={OTHER: flags(*MOVED)},
+        ),
+        {},
+    ),
     "a Boolean state of keys that are new": (
         replace(BEGUN, rows=rows(*MOVED, *keys("new", 80)), more_flags={OTHER: flags(*keys("new", 80))}),
         {},
