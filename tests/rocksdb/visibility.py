@@ -157,6 +157,17 @@ WAYS: dict[str, Way] = {
     "keys behind the last one that the MANIFEST says": Way(
         lambda rows: [Written(6, zeros(rows), like=zeros(rows)[:-1])], "the last key", found_by=()
     ),
+    "a last key that the MANIFEST takes for the end of a deleted range": Way(
+        lambda rows: [
+            Written(
+                2,
+                of_sequence(rows, 1),
+                like=[*of_sequence(rows, 1)[:-1], (min(rows), len(rows), RANGE_DELETE, max(rows))],
+            )
+        ],
+        "the last key",
+        found_by=(),
+    ),
     "restart points at the end": Way(
         lambda rows: [Written(6, zeros(rows), restarts=lambda points: [points[-1]] * len(points))],
         "restart point",
