@@ -189,7 +189,13 @@ class _Evidence:
         if not other.keys:
             # A state that is there without rows is what a job declares before it begins to move keys.
             return mine.keys > 0 and not mine.moved
-        return other.moved > other.not_moved and mine.moved <= mine.not_moved
+        return other.moved > other.not_moved and mine.moved <= mine.not_moved and not self._has_not_begun
+
+    @property
+    def _has_not_begun(self) -> bool:
+        """Whether the flag, which can't expire, says that the job has moved no key yet."""
+        flag = self.one.states.get(self.rules.flag_name or "")
+        return flag is not None and not flag.ttl and not self.met.flagged
 
     def _is_rather_legacy(self, name: str) -> bool:
         mine, other, legacy = self.sign(self.rules.legacy.name), self.sign(name), self.rules.legacy.name

@@ -115,6 +115,10 @@ LEGAL: dict[str, tuple[LegacyState, dict[str, object]]] = {
     "a map state of other keys' own": (replace(BEGUN, more_rows={OTHER: rows(*COLD, *MOVED[:10])}), {}),
     "a map state that has nothing": (replace(BEGUN, more_rows={OTHER: {}}), {}),
     "another legacy state": (replace(BEGUN, more_blobs={OTHER: blobs(*COLD, *MOVED)}), {}),
+    "not begun, beside a map state that the job fills for other keys": (
+        LegacyState(blobs(*COLD), more_rows={OTHER: rows(*MOVED)}),
+        {},
+    ),
     "another Boolean state": (replace(BEGUN, more_flags={OTHER: flags(*COLD, *MOVED[:20])}), {}),
     "a Boolean state that fits as well": (replace(BEGUN, more_flags={OTHER: flags(*MOVED)}), {}),
     "all moved": (replace(BEGUN, blobs={}), {}),
