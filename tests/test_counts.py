@@ -14,6 +14,7 @@ BOTH = (
     "blob entries dropped for rows|empty maps|contradictions|rows read|rows expired|rows replaced by a blob|rows kept|"
     "timestamps in the future"
 )
+OF_FLAGS = "flagged|flagged with rows|flagged without rows|flagged for another|rows without flag|flags not set"
 IN_REVERSE = "blobs written|entries written|entries that live longer|milliseconds longer"
 TABLES = (
     "keys walked|keys new|keys changed|keys unchanged|keys vanished|keys folded|keys moved|"
@@ -27,7 +28,7 @@ TABLES = (
 @pytest.mark.parametrize(
     ("counts", "keys"),
     [
-        (InventoryCounts(), f"{BOTH}|unwritable nulls"),
+        (InventoryCounts(), f"{BOTH}|unwritable nulls|{OF_FLAGS}"),
         (ConversionCounts(), f"{BOTH}|rows written|flags written|nulls dropped|{IN_REVERSE}"),
         (TableCounts(), TABLES),
     ],

@@ -88,6 +88,11 @@ def _of_a_flag(one: ResolvedOperator, rules: Rules, inventory: Inventory | None)
         )
     elif flag is not None and inventory is not None and not _entries(inventory, operator.hex_id, flag):
         yield f"--flag-state {flag} had no effect: this state of {operator.label} has no entry, so no key is flagged"
+    elif flag is not None and inventory is not None and _is_never_set(inventory, operator.hex_id, rules):
+        yield (
+            f"--flag-state {flag} had no effect: no value of this state of {operator.label} is true (or all have "
+            "expired), so no key is flagged. Look whether it is the flag: a full run leaves the flag state out"
+        )
     if not rules.no_flag:
         return
     if not possible_flags(rules.legacy, one.states):
@@ -102,6 +107,11 @@ def _of_a_flag(one: ResolvedOperator, rules: Rules, inventory: Inventory | None)
             f"--no-flag-state had no effect on {rules.legacy.name}: {rules.new_name} has no rows yet, so no state could"
             " be taken for a flag"
         )
+
+
+def _is_never_set(inventory: Inventory, operator: str, rules: Rules) -> bool:
+    met = inventory.met.get((operator, rules.legacy.name))
+    return met is not None and not met.flagged and met.flags_not_set > 0
 
 
 def _entries(inventory: Inventory, operator: str, state: str) -> int:

@@ -168,6 +168,6 @@ def test_the_jobs_own_cleanup_is_in_the_forecast(tmp_path: Path, terminal: Termi
     assert "processing time" in text
     found = json.loads(terminal.says("ages", tmp_path / "demo", *own, "--json"))
     assert found["cleanup"] == {"size": 1, "compaction_period": 7 * DAY}
-    assert "which may be never" in terminal.says("ages", tmp_path / "demo", "--compaction-period", "0")
+    assert "which may be never" in terminal.says("ages", tmp_path / "demo", *own, "--compaction-period", "0")
     code, error = terminal.fails("ages", tmp_path / "demo", "--cleanup-size", "0")
     assert (code, "at least 1 entry" in error) == (2, True)

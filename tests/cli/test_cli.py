@@ -438,11 +438,14 @@ def test_a_signal_is_told_from_a_failure_also_if_a_library_makes_an_error_of_it(
             Slow().model_dump_json()
         return 0
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As in a process of its own: other tests of this process may have set handlers.
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {each: signal.signal(each, handler) for each, handler in usual.items()}
     try:
         assert exit_code_of(work) == code
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     assert capsys.readouterr() == ("", line)
 
 

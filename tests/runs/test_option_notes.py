@@ -61,6 +61,12 @@ FLAGGED = {"flag": FLAG}
             {},
             f"--flag-state {FLAG} had no effect: this state of main has no entry",
         ),
+        (
+            PLAIN.with_changes(rows={}, flags={}, false_flags={"cold": 0}),
+            FLAGGED,
+            {},
+            f"--flag-state {FLAG} had no effect: no value of this state of main is true",
+        ),
         (PLAIN, {"no_flag": True}, {}, None),
         (
             PLAIN.with_changes(rows={}),

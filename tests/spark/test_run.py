@@ -175,7 +175,11 @@ def test_named_states_that_the_savepoint_lacks_are_normal(ferry: Ferry, tmp_path
     assert made.code == 0
     options = ("--new-state", "neverSeen", "--flag-state", "neitherThis")
     command = ("run", "--savepoint", untouched, "--target", ferry.target(), "--operator", "main")
-    assert ferry(*command, "--legacy-state", LEGACY, *options).code == 0
+    said = ferry(*command, "--legacy-state", LEGACY, *options)
+    # The job declares a state that may be the one that is meant.
+    assert said.code == 1
+    assert "Did you mean --new-state newMainState?" in said.error
+    assert ferry(*command, "--legacy-state", LEGACY, *options, "--accept-empty", "100%").code == 0
     assert len(ferry.entries(ferry.target(), "neverSeen")) == 150
 
 
@@ -232,7 +236,10 @@ def test_contradictions_stop_it_until_somebody_wins(ferry: Ferry) -> None:
 def test_a_flag_that_nobody_has_named_stops_it_until_somebody_says_what_it_is(ferry: Ferry) -> None:
     source = ferry.source(CONTRADICTORY.with_changes(flags={"hot": 0, "half": 0, "other": 0}, rows=MOVED_ROWS))
     named = ("run", "--savepoint", source, "--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW)
-    for options in ((), ("--flag-state", "isMigrated")):
+    said = ferry(*named, "--target", ferry.target(), "--flag-state", "isMigrated")
+    assert said.code == 2
+    assert "did you mean --flag-state isMigratedState?" in said.error
+    for options in ((), ("--flag-state", "other")):
         said = ferry(*named, "--target", ferry.target(), *options)
         assert said.code == 1
         assert "isMigratedState (ValueState<Boolean>) is true for 3 keys: 2 have rows" in said.error

@@ -85,9 +85,9 @@ def test_a_reversed_savepoint_goes_forth_again(
     ("options", "said"),
     [
         (["--keep-expired", "--ttl", "1d"], "its expired entries would live again"),
-        (["--keep-legacy"], "keep_legacy and reverse"),
+        (["--keep-legacy"], "--keep-legacy and reverse"),
         (["--lazy", "--share", "30%"], "lazy and reverse"),
-        (["--on-contradiction", "rows"], "on_contradiction and reverse"),
+        (["--on-contradiction", "rows"], "--on-contradiction and reverse"),
         (["--ttl", "1d"], "has no TTL"),
         (["--new-state", "nowhere"], "has no MapState 'nowhere', whose rows would become blobs"),
     ],
@@ -126,4 +126,4 @@ def test_a_flag_that_the_plan_does_not_name_stops_the_run(
 def test_without_reverse_there_is_nothing_to_drop(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     without = [part for part in command if part != "--reverse"]
     assert main([*without, "--drop-legacy-blobs"]) != 0
-    assert "drop_legacy_blobs is for a run in reverse" in capsys.readouterr().err
+    assert "--drop-legacy-blobs is for a run in reverse" in capsys.readouterr().err
