@@ -439,7 +439,7 @@ def test_a_signal_is_told_from_a_failure_also_if_a_library_makes_an_error_of_it(
         return 0
 
     # As in a process of its own: other tests of this process may have set handlers.
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {each: signal.signal(each, handler) for each, handler in usual.items()}
     try:
         assert exit_code_of(work) == code

@@ -28,7 +28,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def options_of(job: Job) -> dict[str, object]:
     """Some maps are empty. Timestamps are drawn to the end of time, as no clock would tell them."""
-    accepted = {"accept_empty": 0.2}
+    accepted: dict[str, object] = {"accept_empty": 0.2}
     if not job.operators[0].states[0].ttl:
         return accepted
     return accepted | {"ttl_ms": "30d", "keep_expired": True, "clock_tolerance_ms": 2**63 - 1}
