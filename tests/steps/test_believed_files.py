@@ -128,7 +128,7 @@ BELIEVED = (
     Believed(f"{RUN}/steps/accounts.json", "validate", "tables", OWN_DIGEST, "cut_over", ("tables",)),
     Believed(f"{RUN}/steps/rescale.json", "rescale", "validate, for the report's text", OWN_DIGEST, "rescale",
              ("validate",)),
-    Believed(f"{RUN}/steps/key_group_sizes.json", "snapshot", "pages", OWN_DIGEST, "snapshot", ()),
+    Believed(f"{RUN}/steps/source_key_groups.json", "snapshot", "pages", OWN_DIGEST, "snapshot", ()),
     Believed(f"{RUN}/blob-times", "snapshot", "the next night", "the digest it begins with; it is left out then",
              "snapshot", (), (flipped, cut)),
     Believed(f"{RUN}/rescale-plan.json", "rescale", "pages", "nothing depends on it", "rescale", (), (cut,)),
