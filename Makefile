@@ -35,7 +35,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: environments ## Make both environments: .venv (library, Spark, tools) and .venv-airflow (Airflow)
-	@test -z "$$(find stateferry spark_jobs -name '*.py' -newer $(VENV)/.made)" || { \
+	@test -z "$$(find flinkstate stateferry spark_jobs -name '*.py' -newer $(VENV)/.made)" || { \
 	  $(MAKE) --no-print-directory kernels spark && touch $(VENV)/.made; }
 
 test: check-java environments ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
@@ -156,7 +156,7 @@ kernels:
 spark:
 	$(UV) pip install -q --python $(VENV) -c constraints/spark.txt --no-build-isolation \
 	  --config-setting=--build-option=--compression=stored pyspark
-	$(BIN)/python -m spark_jobs.startup.class_archive
+	$(BIN)/python -m stateferry.spark_jobs.startup.class_archive
 
 # Airflow uses only the part of the library that needs neither Spark nor compiled kernels: install no dependencies.
 # Several processes of Airflow start at once: compiled in advance, no module is compiled several times.

@@ -18,13 +18,13 @@ from benchmarks.executing import execute
 from benchmarks.measuring import Comparison, Execution, Scale, Subject, expect, in_memory
 from benchmarks.native_nights import Timed
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
+from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import KeyGroupRange, ranges
+from flinkstate.writing.rehash import GroupedEntries
+from stateferry.changes.arrivals import Arrivals
+from stateferry.changes.exchange import Directory, Exchange, send
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
-from stateferry.key_groups import KeyGroupRange, ranges
-from stateferry.migration.arrivals import Arrivals
-from stateferry.migration.exchange import Directory, Exchange, send
-from stateferry.runs.plan_check import open_source, planned, resolve
-from stateferry.savepoint.rehash import GroupedEntries
-from stateferry.savepoint.storage import Location
+from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.steps import rescale
 
 SENDERS = RECEIVERS = 1000

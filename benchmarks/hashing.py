@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from benchmarks.measuring import Rate, Scale, Subject, expect, timed
 from benchmarks.sections import demo, made_up
-from stateferry.hashing.java_hash import hash_codes
-from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.key_groups import assign_to_key_group
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import FlinkType, Scalar, TupleType
-from stateferry.serializers.walker import Bytes, Positions
-from stateferry.values.values import encode
+from flinkstate.hashing.java_hash import hash_codes
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.hashing.key_groups import assign_to_key_group
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import FlinkType, Scalar, TupleType
+from flinkstate.serializers.walker import Bytes, Positions
+from flinkstate.values.values import encode
+from flinkstate.writing.operator_rewrite import Layout
 from tests.support import naive_java_hash
 from tests.support.rewriting import rewrite
 

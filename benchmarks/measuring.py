@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.reader import Savepoint
 
 ENTRIES = 4_000_000
 ROUNDS = 5

@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from benchmarks.measuring import Duration, Scale, Subject, expect
 from benchmarks.sections import demo, made_up
-from stateferry.hashing.java_hash import hash_codes
-from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.key_groups import ranges
-from stateferry.restore_plan import RestorePlan, plan_restore
-from stateferry.savepoint.keyed_file import WINDOW, KeyedFile, Section
-from stateferry.savepoint.metadata import Operator
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import FlinkType
+from flinkstate.hashing.java_hash import hash_codes
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.hashing.key_groups import ranges
+from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
+from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.restore_plan import RestorePlan, plan_restore
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import FlinkType
 
 NEW_PARALLELISM = 6
 # Few rounds, because reading from disk is slow.

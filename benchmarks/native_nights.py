@@ -16,15 +16,15 @@ from benchmarks.executing import execute, on_all_cores
 from benchmarks.measuring import Duration, Scale, Subject, expect, in_memory
 from benchmarks.pipeline import run_command
 from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile, Subtask, build_metadata
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
-from stateferry.durations import MILLISECONDS_PER_UNIT
-from stateferry.runs.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
-from stateferry.runs.plan_check import open_source, planned, resolve
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import Run
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import NamedFile, NativeHandle, RelativeFile, Subtask, build_metadata
-from stateferry.savepoint.reader import Savepoint
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.checks.plan_check import open_source, planned, resolve
+from stateferry.runs.record.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
+from stateferry.runs.record.runs import Run
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import Fact, InProcess, Measure, Work
 from tests.support.fetched_jars import java_tool

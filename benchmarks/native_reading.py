@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks import state_processor
 from benchmarks.measuring import Rate, Scale, Subject, load, timed
-from stateferry.rocksdb.database import Database
-from stateferry.rocksdb.files import StoredFile
-from stateferry.savepoint.keyed_file import MOST_ENTRIES, WINDOW
+from flinkstate.keyed.keyed_file import MOST_ENTRIES, WINDOW
+from flinkstate.rocksdb.database import Database
+from flinkstate.rocksdb.files import StoredFile
 from tests.support.fetched_jars import java_tool
 
 _STATE = "newMainState"

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measuring import Rate, Scale, Subject, Timing, timed
-from stateferry.key_groups import KeyGroupRange
-from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.header import (
+from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -22,10 +23,9 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.native_writer import NativeFileWriter
-from stateferry.savepoint.storage import Location
-from stateferry.serializers.snapshots import map_snapshot, simple_snapshot
-from stateferry.serializers.types import Scalar
+from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.writing.native_writer import NativeFileWriter
 
 _ENTRIES_PER_KEY = 100
 _KEY_GROUPS = 128

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.keyed.header import VALUE_SERIALIZER, KeyedHeader
+from flinkstate.reading.group_sections import GroupSections
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.snapshots import SerializerSnapshot, composite_snapshot, map_snapshot, simple_snapshot
+from flinkstate.serializers.types import RowType, Scalar
+from flinkstate.writing.operator_rewrite import Layout
+from flinkstate.writing.rehash import Destination, GroupedEntries
 from stateferry.demo import DemoState
-from stateferry.savepoint.group_sections import GroupSections
-from stateferry.savepoint.header import VALUE_SERIALIZER, KeyedHeader
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rehash import Destination, GroupedEntries
-from stateferry.serializers.snapshots import SerializerSnapshot, composite_snapshot, map_snapshot, simple_snapshot
-from stateferry.serializers.types import RowType, Scalar
 from tests.support.rewriting import rewrite
 
 Structured = npt.NDArray[np.void]

@@ -20,9 +20,9 @@ from benchmarks.measuring import PARTS, Duration, Outage, Scale, Subject, WrongR
 from benchmarks.pipeline import entries_in, run_command, size_of, step_seconds
 from benchmarks.restoring import AT_MOST, MAX_PARALLELISM, PARALLELISM, flink, start
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
+from flinkstate.metadata.file_names import METADATA
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.runs.facts import Step
-from stateferry.savepoint.file_names import METADATA
+from stateferry.runs.record.facts import Step
 from tests.flink.cluster import FlinkCluster, WaitedTooLongError
 from tests.flink.remote import LEGACY_JOB, NEW_JOB
 

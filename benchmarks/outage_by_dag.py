@@ -20,12 +20,12 @@ from benchmarks.outage import Way, outage_of, state_of_job
 from benchmarks.pipeline import entries_in, size_of
 from benchmarks.restoring import AT_MOST, MAX_PARALLELISM, PARALLELISM, flink, start
 from benchmarks.sections import ENTRIES_PER_KEY
+from flinkstate.files.storage import Location
 from local_airflow.server import Server, running
 from local_airflow.settings import Settings, free_port
-from stateferry.runs.facts import JobStarted, SavepointTaken
-from stateferry.runs.publications import Control, Publication
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
+from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.record.facts import JobStarted, SavepointTaken
+from stateferry.runs.record.runs import Run
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 

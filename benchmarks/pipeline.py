@@ -16,13 +16,13 @@ from benchmarks.executing import ALL_CORES, execute
 from benchmarks.measuring import Comparison, Duration, Execution, Scale, Subject, expect, in_memory
 from benchmarks.other_values import Values, with_other_values
 from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
+from flinkstate.files.storage import Location
+from flinkstate.keyed.keyed_file import WINDOW
+from flinkstate.reading.reader import Savepoint
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
-from stateferry.runs.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
-from stateferry.runs.runs import Run
-from stateferry.savepoint.keyed_file import WINDOW
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.survey import survey
+from stateferry.look.survey import survey
+from stateferry.runs.record.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
+from stateferry.runs.record.runs import Run
 
 _ROUNDS = 3
 _TIMES_PEER, _MOST_MEMORY = {500_000: 3.0, 5_000_000: 5.0}, 4e9

@@ -21,12 +21,12 @@ import numpy as np
 
 from benchmarks.executing import execute
 from benchmarks.measuring import Comparison, Scale, Subject, WrongResultError, expect
+from flinkstate.hashing.key_groups import ranges
+from flinkstate.keyed.header import build_header
+from flinkstate.metadata.metadata import KeyedHandle, Metadata, Operator, RelativeFile, Subtask, build_metadata
+from flinkstate.reading.reader import Savepoint, operator_id
 from stateferry.demo import OPERATOR, DemoState, write_demo_savepoint
-from stateferry.key_groups import ranges
-from stateferry.runs.plan_check import ResolvedPlan, open_source, planned, resolve
-from stateferry.savepoint.header import build_header
-from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator, RelativeFile, Subtask, build_metadata
-from stateferry.savepoint.reader import Savepoint, operator_id
+from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, planned, resolve
 from stateferry.steps import rescale, snapshot
 from stateferry.steps.workers import Measure
 

@@ -18,7 +18,7 @@ from benchmarks.measuring import Comparison, Execution, Scale, Subject, expect
 from benchmarks.native_runs import as_native
 from benchmarks.pipeline import Bench, entries_in, goal, run_command
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
-from stateferry.savepoint.file_names import METADATA
+from flinkstate.metadata.file_names import METADATA
 
 _LARGE = (500_000, 5_000_000)
 

@@ -11,12 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.measuring import Rate, Scale, Subject, in_memory, timed
-from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
-from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.key_groups import KeyGroupRange, key_group_prefix_bytes
-from stateferry.savepoint.batches import read_batches
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.header import (
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.hashing.key_groups import KeyGroupRange, key_group_prefix_bytes
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -24,11 +21,14 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import Metadata, Operator, Subtask
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.writer import SavepointWriter
-from stateferry.serializers.snapshots import map_snapshot, simple_snapshot
-from stateferry.serializers.types import Scalar
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.reading.batches import read_batches
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.writing.writer import SavepointWriter
+from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]

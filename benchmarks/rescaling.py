@@ -17,9 +17,9 @@ from benchmarks import state_processor
 from benchmarks.executing import execute
 from benchmarks.measuring import Comparison, Execution, Scale, Subject, expect
 from benchmarks.pipeline import Bench, newest_run
+from flinkstate.reading.reader import Savepoint
 from stateferry.demo import MAIN_STATE
-from stateferry.savepoint.reader import Savepoint
-from stateferry.survey import survey
+from stateferry.look.survey import survey
 
 _ROUNDS = 3
 _TIMES_PEER = 3.0

@@ -18,8 +18,8 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.planning import resolved_run
-from stateferry.migration.inventory import InventoryTask
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.reader import Savepoint
+from stateferry.inventory.inventory import InventoryTask
 from stateferry.steps.snapshot import inventory_work
 
 # Measured: `pipeline` with 500 million entries, 18 bytes each, all steps together; `scheduling` with 100,000 tasks.

@@ -22,12 +22,12 @@ from pyspark import SparkContext
 from benchmarks.executing import on_all_cores
 from benchmarks.measuring import Comparison, Execution, Scale, Subject, expect
 from benchmarks.planning import TERABYTE, Cluster, resolved_run, write
-from spark_jobs.engine import submitted_workers
-from stateferry.migration.ages import Ages
-from stateferry.migration.counts import InventoryCounts
-from stateferry.migration.inventory import CopiedFilesTask, Inventory, InventoryTask, total
-from stateferry.savepoint.bytes_read import HEADER
-from stateferry.savepoint.metadata import KeyedHandle
+from flinkstate.metadata.bytes_read import HEADER
+from flinkstate.metadata.metadata import KeyedHandle
+from stateferry.changes.counts import InventoryCounts
+from stateferry.inventory.ages import Ages
+from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask, total
+from stateferry.spark_jobs.engine import submitted_workers
 from stateferry.steps import snapshot
 from stateferry.steps.workers import Progress
 from tests.standalone.topology.processes import SparkCluster, environment, submit_conf

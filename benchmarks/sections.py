@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measuring import Rate, Scale, Subject, Timing, in_memory, timed
+from flinkstate.keyed.compression import Compression
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar
+from flinkstate.ttl import expired
+from flinkstate.values.values import encode
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.counts import ConversionCounts
+from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.rules import Rules
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
-from stateferry.migration.counts import ConversionCounts
-from stateferry.migration.map_migration import MigrateMaps
-from stateferry.migration.rules import Rules
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import Scalar
-from stateferry.ttl import expired
-from stateferry.values.values import encode
 from tests.support.rewriting import rewrite
 
 ENTRIES_PER_KEY = 100

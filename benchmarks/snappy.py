@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.measuring import Rate, Scale, Subject, expect, timed
 from benchmarks.sections import demo, made_up
-from stateferry.savepoint.compression import Buffer, Compression, SnappyContent, new_stream
+from flinkstate.keyed.compression import Buffer, Compression, SnappyContent, new_stream
 
 _AT_ONCE = 1 << 20
 

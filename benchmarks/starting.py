@@ -15,17 +15,17 @@ from benchmarks.sections import demo, made_up
 GOAL = 2.0
 _WALK = """
 import numpy as np
-from stateferry.serializers.types import MapType, Scalar
-from stateferry.values.values import encode
-from stateferry.serializers.walker import walk_entries
+from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.values.values import encode
+from flinkstate.serializers.walker import walk_entries
 type_ = MapType(Scalar.STRING, Scalar.LONG)
 data = np.frombuffer(encode(type_, [("a", 1), ("b", None)]), np.uint8).copy()
 print(len(walk_entries(type_, data, np.zeros(1, np.int64), np.array([len(data)])).starts))
 """
 _READ = """
 import sys
-from stateferry.savepoint.batches import read_batches
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.batches import read_batches
+from flinkstate.reading.reader import Savepoint
 print(sum(batch.num_rows for batch in read_batches(Savepoint.open(sys.argv[1]), "main", "mainState")))
 """
 

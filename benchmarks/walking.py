@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.measuring import Rate, Scale, Subject, Timing, expect, timed
-from stateferry.serializers.types import FlinkType, MapType, RowType, Scalar, TupleType
-from stateferry.serializers.walker import Bytes, Positions, walk_entries
-from stateferry.values.java_values import RowValue
-from stateferry.values.values import encode
+from flinkstate.serializers.types import FlinkType, MapType, RowType, Scalar, TupleType
+from flinkstate.serializers.walker import Bytes, Positions, walk_entries
+from flinkstate.values.java_values import RowValue
+from flinkstate.values.values import encode
 from tests.support import naive
 
 ENTRIES_PER_BLOB = 100

@@ -5,7 +5,7 @@ Airflow gets one DAG with a form for any job, and one for each configured job.
 
 from __future__ import annotations
 
-from state_migration.migration_dag import migration_dags
+from stateferry.airflow.migration_dag import migration_dags
 
 for dag in migration_dags():
     globals()[dag.dag_id] = dag

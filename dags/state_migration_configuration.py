@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from state_migration.jobs import configuration
-from state_migration.notices import notice_problems
+from stateferry.airflow.dag_runs.notices import notice_problems
+from stateferry.airflow.requests.jobs import configuration
 
 # Airflow reads files that have the words dag and airflow.
 found = configuration()

@@ -8,11 +8,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from airflow.sdk import DAG, TriggerRule
-from state_migration.dag_run import RETRIES
-from state_migration.form import rollback_params
-from state_migration.priorities import MOST_TASKS, ORDER, RETURNS, STOPPED
-from state_migration.rollback_tasks import ApproveRollback, CancelNewJob, PlanRollback, RollBack, StartOldJob
-from state_migration.way_back import ConvertBack
+
+from stateferry.airflow.dag_runs.dag_run import RETRIES
+from stateferry.airflow.dag_runs.priorities import MOST_TASKS, ORDER, RETURNS, STOPPED
+from stateferry.airflow.requests.form import rollback_params
+from stateferry.airflow.tasks.rollback_tasks import ApproveRollback, CancelNewJob, PlanRollback, RollBack, StartOldJob
+from stateferry.airflow.tasks.way_back import ConvertBack
 
 with DAG(
     dag_id="state_rollback",

@@ -19,6 +19,7 @@ RUN python3 -m venv /opt/airflow/venv \
       apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
       asyncpg hdfs-native psycopg2-binary 'psycopg[binary]'
 COPY pyproject.toml README.md LICENSE ./
+COPY flinkstate flinkstate
 COPY stateferry stateferry
 COPY spark_jobs spark_jobs
 COPY plugins plugins
@@ -45,7 +46,7 @@ ENV AIRFLOW_HOME=/opt/airflow/home \
     AIRFLOW__CORE__EXECUTOR=LocalExecutor \
     AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT=28 \
     AIRFLOW__USAGE_DATA_COLLECTION__ENABLED=False \
-    STATEFERRY_SPARK_JOBS=/opt/spark/lib/python3.11/site-packages/spark_jobs \
+    STATEFERRY_SPARK_JOBS=/opt/spark/lib/python3.11/site-packages/stateferry/spark_jobs \
     PATH=/opt/airflow/venv/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/spark/bin:/opt/java/bin
 WORKDIR /opt/airflow/home
 USER 50000

@@ -33,6 +33,7 @@ RUN python -m venv /opt/spark \
  && /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation \
       --config-settings=--build-option=--compression=stored pyspark
 COPY pyproject.toml README.md LICENSE ./
+COPY flinkstate flinkstate
 COPY stateferry stateferry
 COPY spark_jobs spark_jobs
 RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation '.[spark,postgres,s3,hdfs]'

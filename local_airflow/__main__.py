@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from flinkstate.errors import UsageError
 from local_airflow import demo
 from local_airflow.server import NotStartedError, Server
 from local_airflow.settings import REPOSITORY, Settings, free_port, is_free
-from stateferry.errors import UsageError
-from stateferry.printable import printable_lines, say
-from stateferry.private_files import private_files
+from stateferry.basics.printable import printable_lines, say
+from stateferry.basics.private_files import private_files
 
 _CACHE = REPOSITORY / ".cache"
 _PORT_FILE = _CACHE / "airflow" / "port"

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from flinkstate.files.storage import Location
 from local_airflow.api import Api
 from local_airflow.server import Server
 from local_airflow.settings import Settings
-from stateferry.printable import say
-from stateferry.runs.facts import Step
-from stateferry.runs.report import Report
-from stateferry.runs.report_text import show_report
-from stateferry.savepoint.storage import Location
+from stateferry.basics.printable import say
+from stateferry.runs.record.facts import Step
+from stateferry.runs.report.report import Report
+from stateferry.runs.report.report_text import show_report
 
 DAG = "state_migration"
 _SECONDS = 600

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_jobs.startup import class_archive
+from stateferry.spark_jobs.startup import class_archive
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOOPBACK = "127.0.0.1"

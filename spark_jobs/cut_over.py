@@ -6,7 +6,7 @@
 |---|---|
 | reads | all files of the staged savepoint |
 | one task | one file |
-| a task does | takes the file's digest (`stateferry/runs/file_digest.py`) |
+| a task does | takes the file's digest (`stateferry/runs/report/file_digest.py`) |
 | comes back | size and digest of each file; if they are the report's, the driver publishes |
 
 The driver's part is `stateferry/steps/cut_over.py`; `spark_jobs/workers.py` makes the tasks.
@@ -14,7 +14,7 @@ The driver's part is `stateferry/steps/cut_over.py`; `spark_jobs/workers.py` mak
 
 import sys
 
-from spark_jobs.submitted import carry_out
+from stateferry.spark_jobs.submitted import carry_out
 
 if __name__ == "__main__":
     sys.exit(carry_out("cut_over"))

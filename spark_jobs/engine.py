@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_jobs.session import session, slots, submitted_session
-from spark_jobs.startup.head_start import HeadStart
-from spark_jobs.workers import SparkWorkers
-from stateferry.runs.facts import Step
-from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.record.facts import Step
+from stateferry.spark_jobs.session import session, slots, submitted_session
+from stateferry.spark_jobs.startup.head_start import HeadStart
+from stateferry.spark_jobs.workers import SparkWorkers
 from stateferry.steps.snapshot import first_work
 from stateferry.steps.workers import Watch
 

@@ -14,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from stateferry.errors import PassingError, StateferryError
+from flinkstate.errors import PassingError, StateferryError
 
 # When a JVM is killed, its connections may close before the end of its process can be seen.
 _LONGEST_END = 2.0

@@ -14,7 +14,7 @@ The driver's part is `stateferry/steps/migrate.py`; `spark_jobs/workers.py` make
 
 import sys
 
-from spark_jobs.submitted import carry_out
+from stateferry.spark_jobs.submitted import carry_out
 
 if __name__ == "__main__":
     sys.exit(carry_out("migrate"))

@@ -6,7 +6,7 @@
 |---|---|
 | reads | the source savepoint; at another max parallelism also the files that tasks send each other |
 | one task | one new keyed state file, which is one subtask's key groups |
-| a task does | copies entries and converts blobs (`stateferry/migration/staging.py`) |
+| a task does | copies entries and converts blobs (`stateferry/changes/staging.py`) |
 | comes back | each file's handle, size, digest and counts; the driver makes the savepoint's `_metadata` of them |
 
 At another max parallelism, other tasks come first. Each reads a range of old key groups with about `chunk_bytes` of
@@ -18,7 +18,7 @@ The driver's part is `stateferry/steps/rescale.py`; `spark_jobs/workers.py` make
 
 import sys
 
-from spark_jobs.submitted import carry_out
+from stateferry.spark_jobs.submitted import carry_out
 
 if __name__ == "__main__":
     sys.exit(carry_out("rescale"))

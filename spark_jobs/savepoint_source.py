@@ -37,14 +37,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from stateferry.did_you_mean import there_are
-from stateferry.errors import UsageError
-from stateferry.savepoint import batches, state_list
-from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
-from stateferry.savepoint.moved_files import ADDRESS, root_of
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.state import KeyedState
-from stateferry.savepoint.storage import Location
+from flinkstate.did_you_mean import there_are
+from flinkstate.errors import UsageError
+from flinkstate.files.storage import Location
+from flinkstate.keyed.state import KeyedState
+from flinkstate.metadata.chunks import TARGET_BYTES, Chunk, plan_chunks
+from flinkstate.metadata.moved_files import ADDRESS, root_of
+from flinkstate.reading import batches, state_list
+from flinkstate.reading.reader import Savepoint
 
 FORMAT = "flink_savepoint"
 OPTIONS = ("path", "operator", "state", "raw", "targetBytes", "minPartitions", "filesFrom")

@@ -20,13 +20,13 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from spark_jobs import lost
-from spark_jobs.startup import class_archive, java
-from spark_jobs.startup.jvm_messages import passed_on
-from spark_jobs.startup.worker_daemon import PreparedDaemon
-from stateferry.errors import PassingError
-from stateferry.savepoint.stores import PLACE_VARIABLES
-from stateferry.temporary_folder import make_temporary_folder
+from flinkstate.errors import PassingError
+from flinkstate.files.stores import PLACE_VARIABLES
+from flinkstate.files.temporary_folder import make_temporary_folder
+from stateferry.spark_jobs import lost
+from stateferry.spark_jobs.startup import class_archive, java
+from stateferry.spark_jobs.startup.jvm_messages import passed_on
+from stateferry.spark_jobs.startup.worker_daemon import PreparedDaemon
 
 LOOPBACK = "127.0.0.1"
 # How many times Spark tries a task whose worker was lost.
@@ -51,7 +51,7 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.python.daemon.module": "spark_jobs.startup.worker_daemon",
+    "spark.python.daemon.module": "stateferry.spark_jobs.startup.worker_daemon",
 }
 
 
@@ -59,7 +59,7 @@ def local_session(application: str, *, cores: int | str = "*", **settings: str) 
     """A local SQL session with the data source; `settings` have underscores for dots: `spark_driver_memory="4g"`."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
     # This import is slow, and only SQL sessions need it.
-    from spark_jobs import savepoint_source
+    from stateferry.spark_jobs import savepoint_source
 
     java.check()
     builder = SparkSession.builder.appName(application)

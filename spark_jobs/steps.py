@@ -8,7 +8,7 @@ Each step reads and writes what its own job does (`snapshot.py`, `migrate.py`, `
 
 import sys
 
-from spark_jobs.submitted import carry_out_steps
+from stateferry.spark_jobs.submitted import carry_out_steps
 
 if __name__ == "__main__":
     sys.exit(carry_out_steps())

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_jobs.startup.import_path import prefer_installed
+from stateferry.spark_jobs.startup.import_path import prefer_installed
 
 
 def carry_out(step: str) -> int:
     """Carries out the step that the arguments describe, and returns the exit code."""
     with _started():
-        from spark_jobs.engine import submitted_workers
         from stateferry.cli.step import main
-        from stateferry.runs.facts import Step
+        from stateferry.runs.record.facts import Step
+        from stateferry.spark_jobs.engine import submitted_workers
 
         return main(Step(step), submitted_workers)
 
@@ -21,8 +21,8 @@ def carry_out(step: str) -> int:
 def carry_out_steps() -> int:
     """Carries out the steps that it is asked for, and returns the exit code."""
     with _started():
-        from spark_jobs.engine import submitted_workers
         from stateferry.cli.shared_steps import main
+        from stateferry.spark_jobs.engine import submitted_workers
 
         return main(submitted_workers)
 
@@ -31,7 +31,7 @@ def carry_out_steps() -> int:
 def _started() -> Iterator[None]:
     """Imports come in here, as they take seconds; in a local application, the workers' imports run meanwhile."""
     prefer_installed()
-    from spark_jobs.session import workers_prepared
+    from stateferry.spark_jobs.session import workers_prepared
 
     with workers_prepared():
         yield

@@ -15,7 +15,7 @@ and `stateferry/steps/tables.py`; `spark_jobs/workers.py` makes the tasks.
 
 import sys
 
-from spark_jobs.submitted import carry_out
+from stateferry.spark_jobs.submitted import carry_out
 
 if __name__ == "__main__":
     sys.exit(carry_out("tables"))

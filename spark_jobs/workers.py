@@ -13,12 +13,12 @@ from typing import Any, Generic, TypeVar
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator
 
-from spark_jobs.lost import losses_told
-from spark_jobs.startup.head_start import HeadStart
-from spark_jobs.watching import watched
-from stateferry.errors import PassingError, StateferryError
-from stateferry.private_files import private_files, wanted_umask
-from stateferry.savepoint.stores import reaching
+from flinkstate.errors import PassingError, StateferryError
+from flinkstate.files.stores import reaching
+from stateferry.basics.private_files import private_files, wanted_umask
+from stateferry.spark_jobs.lost import losses_told
+from stateferry.spark_jobs.startup.head_start import HeadStart
+from stateferry.spark_jobs.watching import watched
 from stateferry.steps.workers import Measure, Watch
 
 Work = TypeVar("Work")

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from stateferry.errors import UsageError
-from stateferry.hashing.java_hash import hash_codes
-from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.key_groups import check_layout, key_group_prefix_bytes, ranges
-from stateferry.savepoint.header import (
+from flinkstate.errors import UsageError
+from flinkstate.hashing.java_hash import hash_codes
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.hashing.key_groups import check_layout, key_group_prefix_bytes, ranges
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -26,12 +26,12 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import KeyedHandle, Metadata, Operator, Subtask
-from stateferry.savepoint.reader import operator_id
-from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
-from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
-from stateferry.serializers.types import Scalar
-from stateferry.ttl import MAX_LONG
+from flinkstate.metadata.metadata import KeyedHandle, Metadata, Operator, Subtask
+from flinkstate.reading.reader import operator_id
+from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.ttl import MAX_LONG
+from flinkstate.writing.writer import KeyedFileWriter, SavepointWriter
 
 OPERATOR = "main"
 MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE = "mainState", "newMainState", "isMigratedState"

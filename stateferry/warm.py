@@ -18,26 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from stateferry.balance.advice import Span, advise
-from stateferry.balance.key_weights import measure_keys
-from stateferry.columns import columns
-from stateferry.compiled import kernels
-from stateferry.demo import (
-    IS_MIGRATED_STATE,
-    MAIN_STATE,
-    NEW_MAIN_STATE,
-    OPERATOR,
-    DemoState,
-    write_demo_savepoint,
-)
-from stateferry.durations import MAX_MILLISECONDS
-from stateferry.hashing.java_hash import hash_codes
-from stateferry.key_groups import KeyGroupRange
-from stateferry.migration import kernels as row_kernels
-from stateferry.rocksdb import warming
-from stateferry.savepoint import row_sum_kernels
-from stateferry.savepoint.batches import read_batches
-from stateferry.savepoint.header import (
+from flinkstate.columns import columns
+from flinkstate.hashing.java_hash import hash_codes
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed import row_sum_kernels
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -45,12 +30,13 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import Metadata, Operator, Subtask
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.writer import SavepointWriter
-from stateferry.serializers import walker
-from stateferry.serializers.snapshots import simple_snapshot
-from stateferry.serializers.types import (
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.reading.batches import read_batches
+from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb import warming
+from flinkstate.serializers import walker
+from flinkstate.serializers.snapshots import simple_snapshot
+from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
     ListType,
@@ -61,10 +47,24 @@ from stateferry.serializers.types import (
     Scalar,
     SetType,
 )
-from stateferry.survey import survey
-from stateferry.validation.content import Account
-from stateferry.values.java_values import BigDecimal, LocalTime, PojoValue
-from stateferry.values.values import encode
+from flinkstate.values.java_values import BigDecimal, LocalTime, PojoValue
+from flinkstate.values.values import encode
+from flinkstate.writing.writer import SavepointWriter
+from stateferry.basics.compiled import kernels
+from stateferry.basics.durations import MAX_MILLISECONDS
+from stateferry.changes import kernels as row_kernels
+from stateferry.demo import (
+    IS_MIGRATED_STATE,
+    MAIN_STATE,
+    NEW_MAIN_STATE,
+    OPERATOR,
+    DemoState,
+    write_demo_savepoint,
+)
+from stateferry.look.balance.advice import Span, advise
+from stateferry.look.balance.key_weights import measure_keys
+from stateferry.look.survey import survey
+from stateferry.proof.expected.content import Account
 
 _KEYS: tuple[tuple[FlinkType, Any], ...] = (
     (Scalar.BOOLEAN, True),
@@ -146,9 +146,9 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
     Then a validation with another expectation finds differences, and looks for samples of them.
     """
     # Without Iceberg these can't be imported; then there are no runs.
-    from stateferry.runs.plan_check import ResolvedPlan, planned, resolve
-    from stateferry.runs.publications import Control
-    from stateferry.runs.runs import Run
+    from stateferry.runs.catalog.publications import Control
+    from stateferry.runs.checks.plan_check import ResolvedPlan, planned, resolve
+    from stateferry.runs.record.runs import Run
     from stateferry.steps import validate
     from stateferry.steps.pipeline import Pipeline
     from stateferry.steps.workers import InProcess

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.binary import ByteReader, ByteWriter, decode_modified_utf8, encode_modified_utf8
-from stateferry.errors import DamagedError
+from flinkstate.errors import DamagedError
+from flinkstate.serializers.binary import ByteReader, ByteWriter, decode_modified_utf8, encode_modified_utf8
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20).map(
     lambda text: text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

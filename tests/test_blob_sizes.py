@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stateferry.blob_sizes import Backend, BlobSizes, _buckets, _least_of
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import MapType, Scalar, TtlType
-from stateferry.survey import survey
-from stateferry.values.java_values import TtlValue
-from stateferry.values.values import encode
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import MapType, Scalar, TtlType
+from flinkstate.values.java_values import TtlValue
+from flinkstate.values.values import encode
+from stateferry.look.blob_sizes import Backend, BlobSizes, _buckets, _least_of
+from stateferry.look.survey import survey
 from tests.cli.test_cli import GOLDEN, Terminal, terminal
 from tests.support.keyed_blobs import write_blobs
 from tests.support.legacy_states import LegacyState

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from stateferry import catalog_address, databases
-from stateferry.errors import PlanError
-from stateferry.runs.control_tables import engine_for
-from stateferry.runs.plan import new_plan_values, plan_of
-from stateferry.runs.runs import Run
-from stateferry.tables.commits import TableHome
+from flinkstate.errors import PlanError
+from stateferry.basics import catalog_address, databases
+from stateferry.runs.catalog.control_tables import engine_for
+from stateferry.runs.plan.plan import new_plan_values, plan_of
+from stateferry.runs.record.runs import Run
+from stateferry.tables.iceberg.commits import TableHome
 from tests.runs.test_plan import VALUES
 
 SECRET = "s3cret"
@@ -33,7 +33,7 @@ def test_the_password_of_the_environment_is_used_and_never_stored(
     monkeypatch.setenv(catalog_address.VARIABLE, address)
     plan = plan_of({**VALUES, "home": str(tmp_path)})
     assert plan.catalog_uri == ADDRESSES[address]
-    monkeypatch.setattr("stateferry.runs.runs.check_catalog", lambda _: None)
+    monkeypatch.setattr("stateferry.runs.record.runs.check_catalog", lambda _: None)
     run = Run.create(plan, 1)
     kept = [file for file in run.folder.listed(recursive=True) if not file.is_folder]
     assert kept

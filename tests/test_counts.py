@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.counts import Counts, shown_count
-from stateferry.migration.counts import ConversionCounts, InventoryCounts
-from stateferry.runs.facts import MigrateFacts
+from stateferry.basics.counts import Counts, shown_count
+from stateferry.changes.counts import ConversionCounts, InventoryCounts
+from stateferry.runs.record.facts import MigrateFacts
 from stateferry.tables.counts import TableCounts
 
 BOTH = (

@@ -11,17 +11,17 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import ProgrammingError
 
-from stateferry import databases
+from flinkstate.errors import PassingError, StateferryError
+from stateferry.basics import databases
+from stateferry.basics.formats import FORMAT
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, main
-from stateferry.errors import PassingError, StateferryError
-from stateferry.formats import FORMAT
-from stateferry.runs import control_tables
-from stateferry.runs.control_tables import format_version, rejection
-from stateferry.runs.lease import Lease, Leases
-from stateferry.runs.processes import Process
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import runs_of
-from stateferry.tables.commits import TableHome
+from stateferry.runs.catalog import control_tables
+from stateferry.runs.catalog.control_tables import format_version, rejection
+from stateferry.runs.catalog.lease import Lease, Leases
+from stateferry.runs.catalog.processes import Process
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.runs import runs_of
+from stateferry.tables.iceberg.commits import TableHome
 from tests.support.in_process import do_step, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.servers import free_port

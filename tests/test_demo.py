@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.errors import UsageError
+from flinkstate.hashing.key_groups import assign_to_key_group, ranges
+from flinkstate.reading.entries import Entry, read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.ttl import expired
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
-from stateferry.errors import UsageError
-from stateferry.key_groups import assign_to_key_group, ranges
-from stateferry.savepoint.entries import Entry, read_entries
-from stateferry.savepoint.reader import Savepoint
-from stateferry.ttl import expired
 
 DAY = 86_400_000
 NOW = 1_700_000_000_000

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.did_you_mean import nearest, there_are
+from flinkstate.did_you_mean import nearest, there_are
 
 STATES = ("mainState", "newMainState", "isMigratedState")
 

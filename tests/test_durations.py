@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.durations import MAX_MILLISECONDS, format_duration, parse_duration
-from stateferry.errors import UsageError
+from flinkstate.errors import UsageError
+from stateferry.basics.durations import MAX_MILLISECONDS, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry import key_group_arrays as arrays
-from stateferry import key_groups
-from stateferry.errors import UsageError
-from stateferry.key_groups import KeyGroupRange
+from flinkstate.errors import UsageError
+from flinkstate.hashing import key_group_arrays as arrays
+from flinkstate.hashing import key_groups
+from flinkstate.hashing.key_groups import KeyGroupRange
 
 CODES = st.integers(-(2**31), 2**31 - 1)
 MAX_PARALLELISMS = st.integers(1, key_groups.UPPER_BOUND_MAX_PARALLELISM)

@@ -19,7 +19,7 @@ from local_airflow.demo import _before
 from local_airflow.passwords import write_passwords
 from local_airflow.server import COMPONENTS, Server
 from local_airflow.settings import USERS, Settings, free_port
-from spark_jobs.startup import class_archive
+from stateferry.spark_jobs.startup import class_archive
 
 
 def test_only_the_user_reads_the_passwords_and_they_stay(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import UsageError
-from stateferry.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
+from flinkstate.errors import UsageError
+from flinkstate.metadata.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
 
 SPLIT, UNION, BROADCAST = DistributionMode.SPLIT_DISTRIBUTE, DistributionMode.UNION, DistributionMode.BROADCAST
 Shares = list[list[OperatorStateShare[str]]]

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 from pyarrow import fs
 
+from flinkstate.errors import DamagedError, MissingHereError, PassingError, StateferryError
+from flinkstate.files.os_errors import may_pass, told
+from flinkstate.files.storage import Location
+from flinkstate.files.stores import reaching
+from flinkstate.writing.write_behind import WriteBehind
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, MISSING_HERE, main
-from stateferry.errors import DamagedError, MissingHereError, PassingError, StateferryError
-from stateferry.os_errors import may_pass, told
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.stores import reaching
-from stateferry.savepoint.write_behind import WriteBehind
 
 FULL, UNREADABLE = "/dev/full", "/proc/self/mem"
 
@@ -192,7 +192,7 @@ def test_each_has_its_exit_code(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("stateferry.savepoint.reader.Savepoint.open", fails)
+    monkeypatch.setattr("flinkstate.reading.reader.Savepoint.open", fails)
     assert main(["inspect", "/anywhere"]) == code
     said = capsys.readouterr().err
     assert said.count("\n") == 1

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flinkstate.errors import DamagedError, PlanError
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import build_metadata
+from flinkstate.reading.reader import operator_id
+from flinkstate.values.value_json import string_json
+from stateferry.basics.exit_codes import exit_code_of
+from stateferry.basics.printable import printable, printable_lines, say
 from stateferry.cli import main
-from stateferry.errors import DamagedError, PlanError
-from stateferry.exit_codes import exit_code_of
-from stateferry.printable import printable, printable_lines, say
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import build_metadata
-from stateferry.savepoint.reader import operator_id
-from stateferry.values.value_json import string_json
 from tests.support import legacy_states
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import LegacyState

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.workers import _Task
+from flinkstate.metadata.file_names import METADATA
 from stateferry.cli import main, step
-from stateferry.runs.facts import Claim, SnapshotFacts
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import Run, runs_of
-from stateferry.runs.target_metadata import TargetMetadata
-from stateferry.savepoint.file_names import METADATA
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.target_metadata import TargetMetadata
+from stateferry.runs.record.facts import Claim, SnapshotFacts
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.spark_jobs.workers import _Task
 from tests.runs.test_runs import plan_at
 from tests.steps.test_killed import World
 from tests.support.in_process import do_step, without_spark

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.durations import MILLISECONDS_PER_UNIT, moment, rough_duration
-from stateferry.errors import UsageError
-from stateferry.quantities import noun, parse_share, percent, percent_at_least
+from flinkstate.errors import UsageError
+from stateferry.basics.durations import MILLISECONDS_PER_UNIT, moment, rough_duration
+from stateferry.basics.quantities import noun, parse_share, percent, percent_at_least
 
 
 @pytest.mark.parametrize(

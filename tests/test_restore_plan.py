@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, UsageError
-from stateferry.key_groups import KeyGroupRange, ranges
-from stateferry.restore_plan import plan_restore
-from stateferry.savepoint.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
+from flinkstate.errors import DamagedError, UsageError
+from flinkstate.hashing.key_groups import KeyGroupRange, ranges
+from flinkstate.metadata.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
+from flinkstate.metadata.restore_plan import plan_restore
 
 HEADER = 100
 

@@ -9,13 +9,9 @@ import cramjam
 import numpy as np
 import pytest
 
-from stateferry.binary import ByteWriter
-from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.key_groups import KeyGroupRange, assign_to_key_group
-from stateferry.operator_state import DistributionMode
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.header import (
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.hashing.key_groups import KeyGroupRange, assign_to_key_group
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     USER_KEY_SERIALIZER,
@@ -24,7 +20,7 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import (
+from flinkstate.metadata.metadata import (
     InlineBytes,
     Metadata,
     Operator,
@@ -34,11 +30,15 @@ from stateferry.savepoint.metadata import (
     Subtask,
     build_metadata,
 )
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.writer import SavepointWriter
-from stateferry.serializers.snapshots import SerializerSnapshot, simple_snapshot, ttl_snapshot
-from stateferry.serializers.types import Scalar
-from stateferry.survey import bytes_to_read, survey
+from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.binary import ByteWriter
+from flinkstate.serializers.snapshots import SerializerSnapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.writing.writer import SavepointWriter
+from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.look.survey import bytes_to_read, survey
 
 PROPERTIES = b"\xac\xed\x00\x05\x70"
 UID = bytes(range(16))

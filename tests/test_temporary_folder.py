@@ -14,26 +14,26 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from flinkstate.files.storage import Location
+from flinkstate.files.temporary_folder import is_temporary_folder, remove_temporary_folder
 from stateferry.cli import main
-from stateferry.runs.processes import Process
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import Run
-from stateferry.runs.temporary_folders import TemporaryFolders
-from stateferry.savepoint.storage import Location
-from stateferry.temporary_folder import is_temporary_folder, remove_temporary_folder
+from stateferry.runs.catalog.processes import Process
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.temporary_folders import TemporaryFolders
 from tests.runs.test_runs import plan_at
 
 _OWN = """
 import os, signal, sys
-from stateferry.temporary_folder import make_temporary_folder
+from flinkstate.files.temporary_folder import make_temporary_folder
 folder = make_temporary_folder()
 assert make_temporary_folder() == folder
 open(f"{folder}/file", "w").write("12345")
 print(folder, flush=True)
 """
 _OF_A_RUN = f"""
-from stateferry.runs.temporary_folders import TemporaryFolders
-from stateferry.savepoint.storage import Location
+from stateferry.runs.record.temporary_folders import TemporaryFolders
+from flinkstate.files.storage import Location
 import sys
 TemporaryFolders(Location.of(sys.argv[1]).child("temporary.json")).take_over()
 {_OWN}

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import UsageError
-from stateferry.ttl import (
+from flinkstate.errors import UsageError
+from flinkstate.ttl import (
     MAX_LONG,
     MIN_LONG,
     StateTtlConfig,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stateferry import compiled
+from stateferry.basics import compiled
 from stateferry.warm import warm
 from tests.rocksdb.goldens import SAVEPOINTS
 
@@ -55,8 +55,8 @@ from pathlib import Path
 from pytest import MonkeyPatch
 from stateferry import compiled, warm
 from stateferry.cli import main
-from stateferry.savepoint.reader import Savepoint
-from stateferry.survey import survey
+from flinkstate.reading.reader import Savepoint
+from stateferry.look.survey import survey
 from tests.rocksdb import goldens
 from tests.support.in_process import without_spark
 without_spark(MonkeyPatch())

@@ -1,7 +1,7 @@
 """An archive of the classes that a local session loads, with which the JVM starts in half the time.
 
-`python -m spark_jobs.startup.class_archive` writes it, once after an installation. It is in the environment, beside the
-caches of compiled kernels. The JVM ignores an archive of another Java or of other jars.
+`python -m stateferry.spark_jobs.startup.class_archive` writes it, once after an installation. It is in the environment,
+beside the caches of compiled kernels. The JVM ignores an archive of another Java or of other jars.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from spark_jobs.startup import java
+from stateferry.spark_jobs.startup import java
 
 ARCHIVE = Path(__file__).parent / "__pycache__" / f"spark-{version('pyspark')}.jsa"
 _WRITTEN_TO = "STATEFERRY_CLASS_ARCHIVE"
@@ -55,8 +55,8 @@ def main() -> int:
 
 
 _SESSION = """
-from spark_jobs.session import session, wait_until_stopped
-from spark_jobs.workers import SparkWorkers
+from stateferry.spark_jobs.session import session, wait_until_stopped
+from stateferry.spark_jobs.workers import SparkWorkers
 with session("class archive") as sc:
     list(SparkWorkers(sc).do("class archive", [-1, 1], abs))
     gateway = sc._gateway

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from stateferry.errors import MissingHereError
+from flinkstate.errors import MissingHereError
 
 OLDEST = 17
 # Spark names this module when it starts the JVM. A JVM without the module ends at once.

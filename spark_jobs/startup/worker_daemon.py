@@ -21,8 +21,8 @@ import time
 from itertools import count
 from zipimport import zipimporter
 
-from spark_jobs.startup import import_path, memory
-from stateferry.temporary_folder import is_in_use, make_temporary_folder, remove_temporary_folder
+from flinkstate.files.temporary_folder import is_in_use, make_temporary_folder, remove_temporary_folder
+from stateferry.spark_jobs.startup import import_path, memory
 
 _SOCKET = "STATEFERRY_PREPARED_DAEMON"
 _PIPES = (0, 1, 2)
@@ -33,14 +33,14 @@ _numbers = count(1)
 # The modules that tasks need. Only the driver needs the catalog's libraries.
 _PRELOADED = (
     "numpy.ma",
-    "spark_jobs.savepoint_source",
-    "spark_jobs.workers",
-    "stateferry.migration.inventory",
-    "stateferry.migration.staging",
-    "stateferry.runs.file_digest",
+    "stateferry.spark_jobs.savepoint_source",
+    "stateferry.spark_jobs.workers",
+    "stateferry.inventory.inventory",
+    "stateferry.changes.staging",
+    "stateferry.runs.report.file_digest",
     "stateferry.tables.account",
     "stateferry.tables.chunk",
-    "stateferry.validation.checks",
+    "stateferry.proof.checks",
 )
 
 
@@ -52,7 +52,7 @@ class PreparedDaemon:
 
     def __init__(self) -> None:
         path = f"{make_temporary_folder()}/prepared-{next(_numbers)}"
-        command = [sys.executable, "-m", "spark_jobs.startup.worker_daemon", _AHEAD, path, str(os.getpid())]
+        command = [sys.executable, "-m", "stateferry.spark_jobs.startup.worker_daemon", _AHEAD, path, str(os.getpid())]
         # As when Spark starts its daemon: the same hash seed for all workers, and no interrupts from the terminal.
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         # If this process has no stderr, the daemon needs one all the same, until it gets Spark's pipes.
@@ -110,7 +110,7 @@ def _get_ready() -> None:
     memory.keep()
     import pyarrow as pa
 
-    from stateferry import compiled
+    from stateferry.basics import compiled
 
     for module in _PRELOADED:
         importlib.import_module(module)

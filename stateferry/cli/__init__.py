@@ -18,7 +18,20 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from stateferry.cli import (
+from stateferry.basics.exit_codes import (
+    DAMAGED_OR_REFUSED,
+    INTERNAL,
+    INTERRUPTED,
+    MAY_PASS,
+    MISSING_HERE,
+    OUTPUT_CLOSED,
+    REJECTED,
+    TERMINATED,
+    USAGE,
+    exit_code_of,
+)
+from stateferry.basics.private_files import private_files
+from stateferry.cli.commands import (
     advise,
     ages,
     clean,
@@ -36,19 +49,6 @@ from stateferry.cli import (
     worth_it,
 )
 from stateferry.cli.parser import Parser
-from stateferry.exit_codes import (
-    DAMAGED_OR_REFUSED,
-    INTERNAL,
-    INTERRUPTED,
-    MAY_PASS,
-    MISSING_HERE,
-    OUTPUT_CLOSED,
-    REJECTED,
-    TERMINATED,
-    USAGE,
-    exit_code_of,
-)
-from stateferry.private_files import private_files
 
 __all__ = [
     "DAMAGED_OR_REFUSED",

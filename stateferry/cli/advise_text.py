@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from stateferry.balance.advice import Advice, Choice
-from stateferry.balance.apply import how_to_apply
-from stateferry.balance.key_weights import KeyWeights
-from stateferry.balance.layouts import Layout, Loads
-from stateferry.balance.substitutes import Substitutes
-from stateferry.key_groups import default_note
-from stateferry.people_text import console_on, plain
-from stateferry.quantities import noun, percent
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import type_name
+from flinkstate.hashing.key_groups import default_note
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import type_name
+from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.quantities import noun, percent
+from stateferry.look.balance.advice import Advice, Choice
+from stateferry.look.balance.apply import how_to_apply
+from stateferry.look.balance.key_weights import KeyWeights
+from stateferry.look.balance.layouts import Layout, Loads
+from stateferry.look.balance.substitutes import Substitutes
 
 # Of more subtasks only the most loaded ones are shown.
 _MOST_SUBTASKS = 16

@@ -9,14 +9,14 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
-from stateferry.aging.forecast import Cleanup, Forecast, forecast
-from stateferry.aging.histogram import AgeClass, classes
-from stateferry.aging.measured import MeasuredAges, MeasuredState
-from stateferry.durations import format_duration, moment, rough_duration
-from stateferry.people_text import console_on, plain
-from stateferry.quantities import noun, percent
-from stateferry.savepoint.reader import Savepoint
-from stateferry.ttl import StateVisibility
+from flinkstate.reading.reader import Savepoint
+from flinkstate.ttl import StateVisibility
+from stateferry.basics.durations import format_duration, moment, rough_duration
+from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.quantities import noun, percent
+from stateferry.look.ages import MeasuredAges, MeasuredState
+from stateferry.look.ages_forecast import Cleanup, Forecast, forecast
+from stateferry.look.histogram import AgeClass, classes
 
 _BAR = 40
 

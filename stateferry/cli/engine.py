@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from stateferry.cli.progress import sign_of_life
 
 if TYPE_CHECKING:
-    from stateferry.runs.plan_check import ResolvedPlan
+    from stateferry.runs.checks.plan_check import ResolvedPlan
     from stateferry.steps.workers import Watch, Workers
 
-_LOCAL_WORKERS = "spark_jobs.engine:local_workers"
+_LOCAL_WORKERS = "stateferry.spark_jobs.engine:local_workers"
 
 
 def local_workers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from stateferry.savepoint.moved_files import root_of
+from flinkstate.metadata.moved_files import root_of
 
 
 def add_to(parser: argparse._ActionsContainer) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
-from stateferry.blob_sizes import Backend, BlobSizes
+from flinkstate.keyed.compression import Compression
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar, type_name
+from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.quantities import noun
 from stateferry.cli.run_command import how_to_migrate
-from stateferry.people_text import console_on, plain
-from stateferry.quantities import noun
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import Scalar, type_name
-from stateferry.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
+from stateferry.look.blob_sizes import Backend, BlobSizes
+from stateferry.look.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
 
 
 def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...], files_from: Mapping[str, str]) -> None:

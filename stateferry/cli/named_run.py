@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stateferry.errors import UsageError
+from flinkstate.errors import UsageError
 
 if TYPE_CHECKING:
-    from stateferry.runs.runs import Run
+    from stateferry.runs.record.runs import Run
 
 
 def named_run(name: str, job: str | None, home_of: Callable[[], str]) -> Run:
     """The run; the home is needed only for an id."""
-    from stateferry.runs.runs import Run, runs_of
-    from stateferry.savepoint.storage import Location
+    from flinkstate.files.storage import Location
+    from stateferry.runs.record.runs import Run, runs_of
 
     if "/" in name:
         folder = Run.if_there(Location.of(name.rstrip("/")))

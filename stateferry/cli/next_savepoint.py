@@ -8,18 +8,18 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from stateferry.durations import format_duration, parse_duration
-from stateferry.errors import DamagedError, PassingError, StateferryError, UsageError
-from stateferry.printable import say
-from stateferry.runs.option_notes import nothing_to_do_lines
-from stateferry.runs.plan import MigrationPlan
-from stateferry.runs.plan_check import open_source, resolve
-from stateferry.runs.run_states import ENDED
-from stateferry.runs.runs import runs_of
-from stateferry.savepoint.file_names import complete_savepoints
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.savepoint_properties import is_savepoint, stops_job
-from stateferry.savepoint.storage import Location
+from flinkstate.errors import DamagedError, PassingError, StateferryError, UsageError
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import complete_savepoints
+from flinkstate.metadata.savepoint_properties import is_savepoint, stops_job
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.durations import format_duration, parse_duration
+from stateferry.basics.printable import say
+from stateferry.runs.checks.plan_check import open_source, resolve
+from stateferry.runs.guards.option_notes import nothing_to_do_lines
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.record.run_states import ENDED
+from stateferry.runs.record.runs import runs_of
 
 _LOOK, _LOOK_AT_STORE = 0.2, 1.0
 

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flinkstate.errors import PlanError, UsageError
+from stateferry.basics.durations import parse_duration
+from stateferry.basics.quantities import parse_share
 from stateferry.cli.parser import checked
-from stateferry.durations import parse_duration
-from stateferry.errors import PlanError, UsageError
-from stateferry.quantities import parse_share
 
 if TYPE_CHECKING:
-    from stateferry.runs.options import OptionField
-    from stateferry.runs.plan import MigrationPlan
+    from stateferry.runs.plan.options import OptionField
+    from stateferry.runs.plan.plan import MigrationPlan
 
 # With one of these, a plan needs no state to migrate.
 _ASK_WITHOUT_STATES = {"parallelism", "max_parallelism", "output_format", "state_ttls"}
@@ -36,7 +36,7 @@ _LAST_GROUP = "what a run refuses unless it is told"
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options of a plan, the file that may have them, and the places of runs and catalog."""
-    from stateferry.runs.plan_options import PLAN_OPTIONS
+    from stateferry.runs.plan.plan_options import PLAN_OPTIONS
 
     options = {one.name: one for one in PLAN_OPTIONS}
     last = tuple(name for name in options if not any(name in names for names in _GROUPS.values()))
@@ -55,7 +55,7 @@ def _help(one: OptionField) -> str:
 
 
 def _settings(one: OptionField) -> dict[str, Any]:
-    from stateferry.runs.options import Kind
+    from stateferry.runs.plan.options import Kind
 
     match one.option.kind:
         case Kind.SWITCH:
@@ -78,8 +78,8 @@ def _settings(one: OptionField) -> dict[str, Any]:
 
 def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The values in the plan file and the options; values that neither gives are those of a run, or are left out."""
-    from stateferry.runs.plan import plan_values
-    from stateferry.runs.plan_options import plan_values_of
+    from stateferry.runs.plan.plan import plan_values
+    from stateferry.runs.plan.plan_options import plan_values_of
 
     given = vars(options)
     values = dict(of_run or {})
@@ -106,7 +106,7 @@ def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any
 
 def _check_names(given: dict[str, Any]) -> None:
     """Refuses options of a state that don't name the state."""
-    from stateferry.runs.plan_options import STATE_OPTIONS
+    from stateferry.runs.plan.plan_options import STATE_OPTIONS
 
     if all(given[one.name] is None for one in STATE_OPTIONS):
         return
@@ -125,7 +125,7 @@ def named_by_options(options: argparse.Namespace) -> Iterator[None]:
         yield
     except PlanError as error:
         if options.plan is None:
-            from stateferry.runs.plan_options import in_words_of_options
+            from stateferry.runs.plan.plan_options import in_words_of_options
 
             error.args = (in_words_of_options(str(error)),)
         raise
@@ -133,7 +133,7 @@ def named_by_options(options: argparse.Namespace) -> Iterator[None]:
 
 def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
     """The plan that the plan file and the options make."""
-    from stateferry.runs.plan_check import planned
+    from stateferry.runs.checks.plan_check import planned
 
     return planned(plan_values_of_options(options))
 
@@ -152,9 +152,9 @@ def add_place_options(parser: argparse._ActionsContainer) -> None:
 
 def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
     """The home and the catalog's address that the options name."""
-    from stateferry.runs.plan import default_catalog, default_home
-    from stateferry.runs.plan_fields import absolute_place, check_name_of_home
-    from stateferry.runs.runs import check_home
+    from stateferry.runs.plan.plan import default_catalog, default_home
+    from stateferry.runs.plan.plan_fields import absolute_place, check_name_of_home
+    from stateferry.runs.record.runs import check_home
 
     home = str(absolute_place(options.home or default_home())).rstrip("/")
     check_name_of_home(home, "home")

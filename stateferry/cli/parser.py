@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from stateferry.did_you_mean import nearest, there_are
-from stateferry.errors import UsageError
+from flinkstate.did_you_mean import nearest, there_are
+from flinkstate.errors import UsageError
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

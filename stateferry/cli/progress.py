@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
-from stateferry.durations import now_ms
-from stateferry.errors import StateferryError
-from stateferry.printable import say
-from stateferry.quantities import shown_amount
+from flinkstate.errors import StateferryError
+from stateferry.basics.durations import now_ms
+from stateferry.basics.printable import say
+from stateferry.basics.quantities import shown_amount
 
 if TYPE_CHECKING:
-    from stateferry.runs.live_progress import LiveProgress
-    from stateferry.runs.runs import Run
+    from stateferry.runs.record.live_progress import LiveProgress
+    from stateferry.runs.record.runs import Run
     from stateferry.steps.workers import Progress
 
 _LONG = 256 << 20
@@ -104,7 +104,7 @@ class KeptProgress:
 
 
 def _live(progress: Progress) -> LiveProgress:
-    from stateferry.runs.live_progress import LiveProgress
+    from stateferry.runs.record.live_progress import LiveProgress
 
     seconds = round(progress.seconds, 3)
     return LiveProgress(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.types import MapType, Scalar
-from stateferry.survey import OperatorSurvey, StateSurvey
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import MapType, Scalar
+from stateferry.look.survey import OperatorSurvey, StateSurvey
 
 
 def how_to_migrate(

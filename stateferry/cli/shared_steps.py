@@ -2,7 +2,7 @@
 
     spark-submit spark_jobs/steps.py --run ~/.stateferry/runs/<job>/<run id> --application NAME
 
-Whoever starts it announces it under its name (`stateferry/runs/shared_application.py`). It starts Spark once, waits for
+Whoever starts it announces it under its name (`shared_application.py`). It starts Spark once, waits for
 the run's folder, and carries out the steps that it is asked for, each as an application of its own would. It ends when
 the run needs no more steps, after a step that failed, or when nobody has asked it for some time: while a person thinks,
 nothing is kept busy.
@@ -22,19 +22,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import TextIO
 
+from flinkstate.errors import StateferryError
+from flinkstate.files.storage import Location
+from stateferry.basics.exit_codes import exit_code_of
+from stateferry.basics.printable import printable_lines, say
+from stateferry.basics.private_files import private_files
 from stateferry.cli import step as one_step
 from stateferry.cli.lent_workers import OpenWorkers, opened_before
-from stateferry.errors import StateferryError
-from stateferry.exit_codes import exit_code_of
-from stateferry.printable import printable_lines, say
-from stateferry.private_files import private_files
-from stateferry.runs.facts import Step
-from stateferry.runs.processes import Process
-from stateferry.runs.publications import Control
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.runs.shared_application import DismissedError, Request, Said, SharedApplication, patiently
-from stateferry.savepoint.storage import Location
+from stateferry.runs.catalog.processes import Process
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.shared_application import DismissedError, Request, Said, SharedApplication, patiently
+from stateferry.runs.record.facts import Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 
 # Flink may take long for the savepoint; a scheduler on a busy machine takes half a minute between two steps.
 _SECONDS_TO_RUN, _SECONDS_BETWEEN = 1800.0, 120.0

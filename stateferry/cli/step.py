@@ -19,26 +19,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from flinkstate.errors import PassingError, StateferryError, UsageError
+from flinkstate.files.storage import Location
+from flinkstate.files.stores import reaching
+from stateferry.basics.durations import now_ms
+from stateferry.basics.exit_codes import exit_code_of, if_interrupted
+from stateferry.basics.printable import say
+from stateferry.basics.private_files import private_files
 from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.cli.progress import KeptProgress
-from stateferry.durations import now_ms
-from stateferry.errors import PassingError, StateferryError, UsageError
-from stateferry.exit_codes import exit_code_of, if_interrupted
-from stateferry.printable import say
-from stateferry.private_files import private_files
-from stateferry.runs.facts import OF_TABLES, NothingToDo, Step
-from stateferry.runs.lease import BETWEEN_STEPS_MS, Lease
-from stateferry.runs.option_notes import nothing_to_do_lines
-from stateferry.runs.plan import new_plan_values, plan_of, plan_values
-from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve
-from stateferry.runs.publications import Control
-from stateferry.runs.rejecting import check_may_continue
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.runs.target_metadata import TargetMetadata
-from stateferry.runs.temporary_folders import TemporaryFolders
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.stores import reaching
+from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, Lease
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve
+from stateferry.runs.control.rejecting import check_may_continue
+from stateferry.runs.control.target_metadata import TargetMetadata
+from stateferry.runs.guards.option_notes import nothing_to_do_lines
+from stateferry.runs.plan.plan import new_plan_values, plan_of, plan_values
+from stateferry.runs.record.facts import OF_TABLES, NothingToDo, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.temporary_folders import TemporaryFolders
 
 # After a validation a person may think, and after a cut-over the new job starts.
 _AT_ONCE_FOLLOWED = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE)

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stateferry.digests import digest_of_bytes
-from stateferry.errors import DamagedError, RefusedError, RejectedError
-from stateferry.migration.staging import with_absolute_files
-from stateferry.runs.apart import check_apart
-from stateferry.runs.facts import RescaleFacts, Step, ValidateFacts
-from stateferry.runs.file_digest import DigestTask, digest_tasks
-from stateferry.runs.lease import Lease
-from stateferry.runs.publications import Control, Publication, Record
-from stateferry.runs.report import FileDigest, Report, SavepointDigests
-from stateferry.runs.runs import Run
-from stateferry.runs.target_metadata import TargetMetadata, digest_of_metadata
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import build_metadata, parse_metadata
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
+from flinkstate.errors import DamagedError, RefusedError, RejectedError
+from flinkstate.files.digests import digest_of_bytes
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import build_metadata, parse_metadata
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.staging import with_absolute_files
+from stateferry.runs.catalog.lease import Lease
+from stateferry.runs.catalog.publications import Control, Publication, Record
+from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
+from stateferry.runs.record.facts import RescaleFacts, Step, ValidateFacts
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.file_digest import DigestTask, digest_tasks
+from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
 from stateferry.steps.workers import Measure, Workers
 
 _BYTES: Measure[tuple[str, FileDigest]] = Measure("B", lambda digest: digest[1].size)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from stateferry.migration.heavy_key import HeavyKey
-from stateferry.migration.inventory import Inventory
-from stateferry.runs.key_group_sizes import OperatorSizes, bins
-from stateferry.savepoint.key_group_extents import key_group_extents
-from stateferry.savepoint.metadata import Operator
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.metadata.key_group_extents import key_group_extents
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from stateferry.inventory.heavy_key import HeavyKey
+from stateferry.inventory.inventory import Inventory
+from stateferry.runs.record.key_group_sizes import OperatorSizes, bins
 
 _FULLEST = 3
 

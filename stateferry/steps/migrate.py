@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stateferry.runs.earlier_night import EarlierNight
-from stateferry.runs.facts import MigratedTables, MigrateFacts, Step
-from stateferry.runs.plan_check import ResolvedOperator, ResolvedPlan
-from stateferry.savepoint.stores import reaching
+from flinkstate.files.stores import reaching
+from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.predict.earlier_night import EarlierNight
+from stateferry.runs.record.facts import MigratedTables, MigrateFacts, Step
 from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask
 from stateferry.tables.chunk import WrittenChunk
-from stateferry.tables.current_view import put_current_view
+from stateferry.tables.iceberg.current_view import put_current_view
+from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.known_keys import KnownKeysTask
 from stateferry.tables.known_keys_tasks import known_keys_tasks
 from stateferry.tables.migrate import (
@@ -28,7 +29,6 @@ from stateferry.tables.migrate import (
     tables_of_state,
     withdraw_run,
 )
-from stateferry.tables.schemas import StateTables
 from stateferry.tables.versions import plan_account
 
 _ROWS: Measure[WrittenChunk] = Measure("rows", lambda chunk: chunk.counts.rows_written + chunk.counts.rows_folded)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from stateferry.restore_plan import RestorePlan, plan_restore
-from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.savepoint.metadata import Operator
+from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.restore_plan import RestorePlan, plan_restore
+from stateferry.runs.checks.plan_check import ResolvedPlan
 
 
 def movement(resolved: ResolvedPlan) -> list[dict[str, Any]]:

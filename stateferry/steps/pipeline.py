@@ -10,22 +10,39 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from stateferry.digests import digest_of_bytes
-from stateferry.durations import now_ms
-from stateferry.errors import MissingHereError, PassingError, RejectedError, StateferryError
-from stateferry.migration.blob_times import read_blob_times, write_blob_times
-from stateferry.migration.staging import with_absolute_files
-from stateferry.pages.run_page import run_page
-from stateferry.pages.run_view import RunView
-from stateferry.runs import source_check
-from stateferry.runs.apart import check_apart
-from stateferry.runs.balance_facts import balance_of
-from stateferry.runs.cleanup_promise import check_promises
-from stateferry.runs.differences import layout_of
-from stateferry.runs.earlier_night import earlier_night
-from stateferry.runs.estimates import Prediction
-from stateferry.runs.expiry_guard import check_ages
-from stateferry.runs.facts import (
+from flinkstate.errors import MissingHereError, PassingError, RejectedError, StateferryError
+from flinkstate.files.digests import digest_of_bytes
+from flinkstate.files.storage import Location
+from flinkstate.files.stores import reaching
+from flinkstate.metadata.bytes_read import BytesRead
+from flinkstate.metadata.file_names import drafts
+from flinkstate.metadata.metadata import build_metadata
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.durations import now_ms
+from stateferry.changes.staging import with_absolute_files
+from stateferry.inventory.blob_times import read_blob_times, write_blob_times
+from stateferry.proof.checks import StagedStates
+from stateferry.proof.expected.check_result import Outcome
+from stateferry.proof.judgement import Derived
+from stateferry.runs.catalog.lease import Lease, LeaseLostError, LeaseRenewal
+from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve, target_content
+from stateferry.runs.checks.space import check_files, check_room, estimate
+from stateferry.runs.control.rejecting import check_may_continue
+from stateferry.runs.control.target_metadata import TargetMetadata
+from stateferry.runs.guards.cleanup_promise import check_promises
+from stateferry.runs.guards.expiry_guard import check_ages
+from stateferry.runs.guards.lazy_choice import choose, measured_rate
+from stateferry.runs.guards.migrated_before import check_migrated_before
+from stateferry.runs.guards.option_notes import option_notes
+from stateferry.runs.guards.timer_guard import check_timers
+from stateferry.runs.guards.timers import shown_timers
+from stateferry.runs.predict.differences import layout_of
+from stateferry.runs.predict.earlier_night import earlier_night
+from stateferry.runs.predict.estimates import Prediction
+from stateferry.runs.predict.prediction import predicted
+from stateferry.runs.record.facts import (
     ENDED_AT,
     FACTS_OF,
     OF_TABLES,
@@ -43,36 +60,19 @@ from stateferry.runs.facts import (
     TimedFacts,
     ValidateFacts,
 )
-from stateferry.runs.key_group_sizes import SourceSizes, StagedSizes
-from stateferry.runs.lazy_choice import choose, measured_rate
-from stateferry.runs.lease import Lease, LeaseLostError, LeaseRenewal
-from stateferry.runs.migrated_before import check_migrated_before
-from stateferry.runs.option_notes import option_notes
-from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve, target_content
-from stateferry.runs.prediction import predicted
-from stateferry.runs.publications import Control, Publication
-from stateferry.runs.rejecting import check_may_continue
-from stateferry.runs.report import FileDigest, Report
-from stateferry.runs.run_states import RunState, check_change
-from stateferry.runs.runs import Run
-from stateferry.runs.space import check_files, check_room, estimate
-from stateferry.runs.target_access import TargetAccess
-from stateferry.runs.target_metadata import TargetMetadata
-from stateferry.runs.timer_guard import check_timers
-from stateferry.runs.timers import shown_timers
-from stateferry.savepoint.bytes_read import BytesRead
-from stateferry.savepoint.file_names import drafts
-from stateferry.savepoint.metadata import build_metadata
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.stores import reaching
+from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
+from stateferry.runs.record.run_states import RunState, check_change
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.target_access import TargetAccess
+from stateferry.runs.report import source_check
+from stateferry.runs.report.balance_facts import balance_of
+from stateferry.runs.report.report import FileDigest, Report
+from stateferry.show.run_page import run_page
+from stateferry.show.run_view import RunView
 from stateferry.steps import cut_over, key_groups, movement, rescale, snapshot, tables, validate
 from stateferry.steps.tables import TablesPendingError
 from stateferry.steps.workers import Workers
 from stateferry.tables.account import AccountTask
-from stateferry.validation.check_result import Outcome
-from stateferry.validation.checks import StagedStates
-from stateferry.validation.judgement import Derived
 
 if TYPE_CHECKING:
     # This module needs the library of Iceberg, whose import takes as long as all others together. So it is imported
@@ -216,7 +216,7 @@ class Pipeline:
         self.check_may_become(RunState.VERIFIED)
         report = self._green_report()
         if self.run.plan.rehearse and not self.run.plan.rescales_only:
-            from stateferry.tables.commits import TableConflictError
+            from stateferry.tables.iceberg.commits import TableConflictError
 
             try:
                 self._advance()

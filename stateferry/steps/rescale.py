@@ -1,7 +1,7 @@
 """Rescale: makes the blobs rows, and writes the new savepoint's files in the parallelism of the plan.
 
-At another max parallelism, entries get their key groups in `savepoint/rehash.py` and travel through
-`migration/exchange.py`.
+At another max parallelism, entries get their key groups in `writing/rehash.py` and travel through
+`changes/exchange.py`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from stateferry.key_groups import KeyGroupRange
-from stateferry.migration.counts import ConversionCounts
-from stateferry.migration.exchange import Directory, Exchange
-from stateferry.migration.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, assemble, file_tasks
-from stateferry.runs.facts import RescaleFacts, StagedDigests, Step
-from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.savepoint.chunks import plan_chunks
-from stateferry.savepoint.metadata import Metadata
-from stateferry.savepoint.operator_rewrite import OperatorRewrite
-from stateferry.savepoint.storage import Location, side_by_side
-from stateferry.savepoint.writer import SavepointWriter
+from flinkstate.files.storage import Location, side_by_side
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.metadata.chunks import plan_chunks
+from flinkstate.metadata.metadata import Metadata
+from flinkstate.writing.operator_rewrite import OperatorRewrite
+from flinkstate.writing.writer import SavepointWriter
+from stateferry.changes.counts import ConversionCounts
+from stateferry.changes.exchange import Directory, Exchange
+from stateferry.changes.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, assemble, file_tasks
+from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.record.facts import RescaleFacts, StagedDigests, Step
 from stateferry.steps.workers import Measure, Workers
 
 _WRITTEN: Measure[StagedFile] = Measure("B", lambda file: file.size)

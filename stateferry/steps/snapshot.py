@@ -7,11 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stateferry.errors import StateferryError
-from stateferry.migration.ages import Ages
-from stateferry.migration.blob_times import BlobTimes, read_blob_times
-from stateferry.migration.counts import InventoryCounts
-from stateferry.migration.inventory import (
+from flinkstate.errors import StateferryError
+from stateferry.basics.quantities import noun
+from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.rules import (
+    Contradiction,
+    ContradictionsError,
+    LeftoverBlobsError,
+    Rules,
+)
+from stateferry.inventory.ages import Ages
+from stateferry.inventory.blob_times import BlobTimes, read_blob_times
+from stateferry.inventory.inventory import (
     CopiedFilesTask,
     Inventory,
     InventoryTask,
@@ -20,26 +27,19 @@ from stateferry.migration.inventory import (
     take,
     total,
 )
-from stateferry.migration.inventory_change import (
+from stateferry.inventory.inventory_change import (
     ChangedKeysTask,
     InventoryChange,
     follows_from_times,
     take_changes,
 )
-from stateferry.migration.rules import (
-    Contradiction,
-    ContradictionsError,
-    LeftoverBlobsError,
-    Rules,
-)
-from stateferry.quantities import noun
-from stateferry.runs.earlier_night import Counted, EarlierNight, can_be_brought_forward, earlier_night
-from stateferry.runs.facts import LazyChoice, SnapshotFacts, StateSize, Step
-from stateferry.runs.lazy_choice import order_of
-from stateferry.runs.name_guard import flagged_keys, name_errors
-from stateferry.runs.null_values import check_nulls
-from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.runs.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.guards.lazy_choice import order_of
+from stateferry.runs.guards.name_guard import flagged_keys, name_errors
+from stateferry.runs.guards.null_values import check_nulls
+from stateferry.runs.predict.earlier_night import Counted, EarlierNight, can_be_brought_forward, earlier_night
+from stateferry.runs.record.facts import LazyChoice, SnapshotFacts, StateSize, Step
+from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 from stateferry.steps.workers import Measure, Workers
 
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stateferry.errors import RejectedError
-from stateferry.runs.facts import StagedAccount, StagedAccounts, Step
-from stateferry.runs.plan_check import ResolvedPlan
+from flinkstate.errors import RejectedError
+from stateferry.proof.expected.check_result import Check
+from stateferry.proof.expected.content import Account
+from stateferry.proof.judgement import table_check
+from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.record.facts import StagedAccount, StagedAccounts, Step
 from stateferry.steps.workers import Workers
 from stateferry.tables.account import account_of_chunk, table_accounts
-from stateferry.validation.check_result import Check
-from stateferry.validation.content import Account
-from stateferry.validation.judgement import table_check
 
 
 class TablesPendingError(RejectedError):

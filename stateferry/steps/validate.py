@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from stateferry.runs.facts import Step
-from stateferry.runs.plan_check import ResolvedPlan
-from stateferry.savepoint.bytes_read import BytesRead
+from flinkstate.metadata.bytes_read import BytesRead
+from stateferry.proof.checks import CheckResult, CheckTask, StagedStates, do_check, open_staged, validate
+from stateferry.proof.expected.check_result import Check
+from stateferry.proof.expected.conversion import Conversion
+from stateferry.proof.judgement import Derived
+from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.record.facts import Step
 from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
-from stateferry.validation.check_result import Check
-from stateferry.validation.checks import CheckResult, CheckTask, StagedStates, do_check, open_staged, validate
-from stateferry.validation.conversion import Conversion
-from stateferry.validation.judgement import Derived
 
 _BYTES: Measure[CheckResult] = Measure("B", lambda result: result.size)
 

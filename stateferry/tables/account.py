@@ -15,22 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from stateferry.errors import MissingHereError, PassingError, StateferryError
-from stateferry.hashing.java_hash import hash_codes
-from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.migration.rules import Rules
-from stateferry.os_errors import may_pass
-from stateferry.savepoint.storage import Location
-from stateferry.serializers.walker import Positions
-from stateferry.tables import schemas as names
+from flinkstate.errors import MissingHereError, PassingError, StateferryError
+from flinkstate.files.os_errors import may_pass
+from flinkstate.files.storage import Location
+from flinkstate.hashing.java_hash import hash_codes
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.serializers.walker import Positions
+from flinkstate.ttl import expired_array
+from stateferry.changes.rules import Rules
+from stateferry.proof.expected.content import Account
+from stateferry.proof.judgement import TableAccount
 from stateferry.tables.content import entry_hashes, key_hashes
-from stateferry.tables.files import digest_of_file, entry_digests
-from stateferry.tables.key_index import ranges_of_binary
-from stateferry.tables.ledger import Ledger
-from stateferry.tables.reads import ChunkFiles, ledger_columns, read_columns, read_current
-from stateferry.ttl import expired_array
-from stateferry.validation.content import Account
-from stateferry.validation.judgement import TableAccount
+from stateferry.tables.iceberg import schemas as names
+from stateferry.tables.iceberg.files import digest_of_file, entry_digests
+from stateferry.tables.iceberg.key_index import ranges_of_binary
+from stateferry.tables.iceberg.ledger import Ledger
+from stateferry.tables.iceberg.reads import ChunkFiles, ledger_columns, read_columns, read_current
 
 
 @dataclass(frozen=True, slots=True)

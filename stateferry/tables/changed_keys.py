@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stateferry.errors import StateferryError
-from stateferry.migration.key_hashes import Lanes, key_lanes
-from stateferry.rocksdb.prefixes import Prefixes
-from stateferry.savepoint.chunks import Chunk, FilePart
-from stateferry.savepoint.metadata import NativeHandle
-from stateferry.savepoint.native_difference import EarlierPart, difference
-from stateferry.savepoint.native_file import NativeFile
-from stateferry.savepoint.storage import Location
-from stateferry.serializers.types import Scalar
-from stateferry.tables.key_index import join_lanes
-from stateferry.tables.ledger import LegacyState
+from flinkstate.errors import StateferryError
+from flinkstate.files.storage import Location
+from flinkstate.keyed.native_difference import EarlierPart, difference
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.chunks import Chunk, FilePart
+from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.serializers.types import Scalar
+from stateferry.changes.key_hashes import Lanes, key_lanes
+from stateferry.tables.iceberg.key_index import join_lanes
+from stateferry.tables.iceberg.ledger import LegacyState
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,22 +21,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stateferry.migration.counts import StateCounts
-from stateferry.migration.key_hashes import Lanes, key_lanes
-from stateferry.migration.rules import Nulls
-from stateferry.migration.sections import is_live, parse_blobs, parse_rows
-from stateferry.migration.who_wins import NO_KEYS, KeySets, dropped_nulls, kept_entries, kept_rows, key_sets
-from stateferry.savepoint.chunks import Chunk
-from stateferry.savepoint.keyed_file import Section
-from stateferry.savepoint.native_difference import EarlierPart
-from stateferry.savepoint.storage import Location
-from stateferry.serializers.walker import Flags, Positions
-from stateferry.tables import schemas as names
+from flinkstate.files.storage import Location
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.native_difference import EarlierPart
+from flinkstate.metadata.chunks import Chunk
+from flinkstate.serializers.walker import Flags, Positions
+from flinkstate.ttl import MAX_LONG
+from stateferry.changes.counts import StateCounts
+from stateferry.changes.key_hashes import Lanes, key_lanes
+from stateferry.changes.rules import Nulls
+from stateferry.changes.sections import is_live, parse_blobs, parse_rows
+from stateferry.changes.who_wins import NO_KEYS, KeySets, dropped_nulls, kept_entries, kept_rows, key_sets
 from stateferry.tables.changed_keys import changed_keys
 from stateferry.tables.content import KeyContents, key_contents
 from stateferry.tables.counts import TableCounts
-from stateferry.tables.files import DataFile, NullsAfterAllError, WrittenFile
-from stateferry.tables.ledger import (
+from stateferry.tables.iceberg import schemas as names
+from stateferry.tables.iceberg.files import DataFile, NullsAfterAllError, WrittenFile
+from stateferry.tables.iceberg.ledger import (
     BLOB,
     LEFT,
     LIVE_BLOB,
@@ -47,11 +48,10 @@ from stateferry.tables.ledger import (
     fingerprint_array,
     survey_keys,
 )
+from stateferry.tables.iceberg.reads import read_ledger
 from stateferry.tables.ledger_rows import LedgerRows
-from stateferry.tables.reads import read_ledger
 from stateferry.tables.rows import EntryColumns, UserKeys, columns_of_blobs, columns_of_rows, entry_table, key_columns
 from stateferry.tables.units import Unit, units
-from stateferry.ttl import MAX_LONG
 
 _ROWS_IN_GROUP = 1 << 19
 _BYTES_IN_GROUP = 256 << 20

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from stateferry.columns.arrays import running_sum
-from stateferry.migration.key_hashes import Hashes
-from stateferry.migration.rules import Rules, null_under_ttl
-from stateferry.savepoint.state import KeyedState
-from stateferry.serializers.walker import Positions
-from stateferry.tables import schemas as names
-from stateferry.tables.key_index import ranges_of_binary, whole_keys
+from flinkstate.columns.arrays import running_sum
+from flinkstate.keyed.state import KeyedState
+from flinkstate.serializers.walker import Positions
+from stateferry.changes.key_hashes import Hashes
+from stateferry.changes.rules import Rules, null_under_ttl
+from stateferry.proof.expected import kernels
+from stateferry.proof.expected.content import hash_ranges
+from stateferry.tables.iceberg import schemas as names
+from stateferry.tables.iceberg.key_index import ranges_of_binary, whole_keys
 from stateferry.tables.rows import EntryColumns
-from stateferry.validation import kernels
-from stateferry.validation.content import hash_ranges
 
 _NO_STAMPS = np.empty(0, np.int64)
 

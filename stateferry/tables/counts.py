@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateferry.counts import Counts
+from stateferry.basics.counts import Counts
 
 
 @dataclass(slots=True)

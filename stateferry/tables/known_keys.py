@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateferry.savepoint.chunks import Chunk
-from stateferry.savepoint.storage import Location
-from stateferry.tables.ledger import LegacyState, survey_keys
-from stateferry.tables.reads import read_ledger
+from flinkstate.files.storage import Location
+from flinkstate.metadata.chunks import Chunk
+from stateferry.tables.iceberg.ledger import LegacyState, survey_keys
+from stateferry.tables.iceberg.reads import read_ledger
 from stateferry.tables.units import units
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stateferry.migration.rules import Rules
-from stateferry.savepoint.metadata import Operator
-from stateferry.savepoint.reader import Savepoint
-from stateferry.tables import schemas as names
-from stateferry.tables.commits import MAIN, TableHome, files_by_chunk, read_mark
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.rules import Rules
+from stateferry.tables.iceberg import schemas as names
+from stateferry.tables.iceberg.commits import MAIN, TableHome, files_by_chunk, read_mark
 from stateferry.tables.known_keys import KnownKeysTask
 from stateferry.tables.migrate import layout_of, one_chunk
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stateferry.serializers.walker import Positions
-from stateferry.tables import schemas as names
-from stateferry.tables.files import DataFile
-from stateferry.tables.reads import read_columns
+from flinkstate.serializers.walker import Positions
+from stateferry.tables.iceberg import schemas as names
+from stateferry.tables.iceberg.files import DataFile
+from stateferry.tables.iceberg.reads import read_columns
 
 _ROWS_IN_GROUP = 1 << 19
 _KEY_COLUMNS = (names.KEY_GROUP, names.KEY, names.KEY_RAW, names.NAMESPACE, names.NAMESPACE_RAW)

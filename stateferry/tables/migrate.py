@@ -16,16 +16,18 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from stateferry.errors import RejectedError
-from stateferry.migration.rules import Rules
-from stateferry.savepoint.chunks import TARGET_BYTES, Chunk, plan_chunks
-from stateferry.savepoint.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, KeyedHeader
-from stateferry.savepoint.metadata import Operator
-from stateferry.savepoint.native_difference import EarlierPart
-from stateferry.savepoint.reader import Savepoint
-from stateferry.tables import schemas as names
+from flinkstate.errors import RejectedError
+from flinkstate.keyed.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, KeyedHeader
+from flinkstate.keyed.native_difference import EarlierPart
+from flinkstate.metadata.chunks import TARGET_BYTES, Chunk, plan_chunks
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.rules import Rules
 from stateferry.tables.chunk import ChunkTask, WrittenChunk, migrate_chunk
-from stateferry.tables.commits import (
+from stateferry.tables.counts import TableCounts
+from stateferry.tables.folding import chunks_to_fold
+from stateferry.tables.iceberg import schemas as names
+from stateferry.tables.iceberg.commits import (
     MAIN,
     RunMark,
     TableHome,
@@ -41,10 +43,8 @@ from stateferry.tables.commits import (
     stands,
     withdraw,
 )
-from stateferry.tables.counts import TableCounts
-from stateferry.tables.folding import chunks_to_fold
-from stateferry.tables.ledger import LegacyState
-from stateferry.tables.types import iceberg_schema, shape, with_field_ids
+from stateferry.tables.iceberg.ledger import LegacyState
+from stateferry.tables.iceberg.types import iceberg_schema, shape, with_field_ids
 
 __all__ = ["ChunkTask", "MigrateStep", "TableHome", "advance_main", "commit_migrate", "migrate_chunk", "plan_migrate"]
 

@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stateferry.columns import columns, kernels
-from stateferry.columns.scalars import blocks_array
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.migration.key_hashes import key_lanes
-from stateferry.migration.rules import Rules, null_under_ttl
-from stateferry.migration.sections import Blobs, MapRows
-from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.keyed_file import Section
-from stateferry.serializers.types import FlinkType, Scalar
-from stateferry.serializers.walker import Flags, Positions, split_keys
-from stateferry.tables.ledger import first_of_each
-from stateferry.tables.schemas import (
+from flinkstate.columns import columns, kernels
+from flinkstate.columns.scalars import blocks_array
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.serializers.types import FlinkType, Scalar
+from flinkstate.serializers.walker import Flags, Positions, split_keys
+from stateferry.changes.key_hashes import key_lanes
+from stateferry.changes.rules import Rules, null_under_ttl
+from stateferry.changes.sections import Blobs, MapRows
+from stateferry.tables.iceberg.ledger import first_of_each
+from stateferry.tables.iceberg.schemas import (
     IS_NULL,
     KEY,
     KEY_GROUP,

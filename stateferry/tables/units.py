@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from stateferry.rocksdb.prefixes import Prefixes
-from stateferry.savepoint.chunks import Chunk
-from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.keyed_file import ENTRY_POSITIONS, MOST_KEPT, WINDOW, KeyedFile, Section
-from stateferry.savepoint.keyed_files import open_keyed
-from stateferry.savepoint.native_file import NativeFile
-from stateferry.savepoint.state import KeyedState, keyed_states
-from stateferry.savepoint.storage import Location
+from flinkstate.files.storage import Location
+from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_KEPT, WINDOW, KeyedFile, Section
+from flinkstate.keyed.keyed_files import open_keyed
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.state import KeyedState, keyed_states
+from flinkstate.metadata.chunks import Chunk
+from flinkstate.rocksdb.prefixes import Prefixes
 
 Found = list[tuple[KeyedState, Section]]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from stateferry.errors import UsageError
-from stateferry.migration.rules import Rules
-from stateferry.tables import schemas as names
+from flinkstate.errors import UsageError
+from stateferry.changes.rules import Rules
 from stateferry.tables.account import AccountTask
-from stateferry.tables.commits import MAIN, TableHome, branch_of, files_by_chunk
-from stateferry.tables.reads import ChunkFiles
+from stateferry.tables.iceberg import schemas as names
+from stateferry.tables.iceberg.commits import MAIN, TableHome, branch_of, files_by_chunk
+from stateferry.tables.iceberg.reads import ChunkFiles
 
 
 def chunk_files(home: TableHome, tables: names.StateTables, branch: str = MAIN) -> list[ChunkFiles]:

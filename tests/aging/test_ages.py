@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stateferry.aging.forecast import Cleanup, forecast
-from stateferry.aging.histogram import classes
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.migration.ages import Ages
+from stateferry.inventory.ages import Ages
+from stateferry.look.ages_forecast import Cleanup, forecast
+from stateferry.look.histogram import classes
 from tests.cli.test_cli import GOLDEN, Line, Terminal, expected, terminal
 
 __all__ = ["terminal"]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stateferry.balance.advice import Advice, Span, advise
-from stateferry.balance.key_weights import MEASURES, KeyWeights, measure_keys
-from stateferry.balance.layouts import LEAST_CANDIDATES, Layout, LayoutSearch
-from stateferry.errors import UsageError
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import Scalar
+from flinkstate.errors import UsageError
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar
+from stateferry.look.balance.advice import Advice, Span, advise
+from stateferry.look.balance.key_weights import MEASURES, KeyWeights, measure_keys
+from stateferry.look.balance.layouts import LEAST_CANDIDATES, Layout, LayoutSearch
 from tests.support.keyed_blobs import key_group_of, write_blobs
 
 SIZES = {f"customer {number}": number % 7 for number in range(300)} | {"the heaviest": 90, "the next": 60}
@@ -70,7 +70,7 @@ def test_a_key_group_of_many_keys_is_read_in_parts(uneven: Path) -> None:
 
 
 def test_a_sample_weighs_as_much_as_all_keys(uneven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stateferry.balance.key_weights._MOST_HEAVY", 5)
+    monkeypatch.setattr("stateferry.look.balance.key_weights._MOST_HEAVY", 5)
     weights = measured(uneven, most_keys=100)
     assert 0 < weights.sampled < 1
     assert len(weights.keys) <= 104
@@ -173,12 +173,12 @@ def test_the_expected_load_is_that_of_other_keys(tmp_path: Path) -> None:
 def test_of_many_drawn_keys_the_light_ones_are_summed(uneven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout(15, 128)
     each = LayoutSearch(measured(uneven)).expected(layout)
-    monkeypatch.setattr("stateferry.balance.layouts._DRAWN", 10)
+    monkeypatch.setattr("stateferry.look.balance.layouts._DRAWN", 10)
     assert LayoutSearch(measured(uneven)).expected(layout) == pytest.approx(each, rel=0.02)
 
 
 def test_of_many_keys_some_hundred_layouts_are_searched(uneven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stateferry.balance.layouts._MOST_WORK", 1)
+    monkeypatch.setattr("stateferry.look.balance.layouts._MOST_WORK", 1)
     maxes = LayoutSearch(measured(uneven)).candidates(20, 32768, [3, 7])
     assert len(maxes) == LEAST_CANDIDATES
     assert {20, 21, 22, 32, 64, 128, 256, 16384} <= set(maxes.tolist())

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.balance.java import java_class
-from stateferry.balance.java_literals import java_literal
-from stateferry.balance.key_weights import measure_keys
-from stateferry.balance.layouts import Layout
-from stateferry.balance.substitutes import TYPES, rebalanced_keys, substitutes
-from stateferry.errors import RefusedError, UsageError
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import FlinkType, Scalar, TupleType
+from flinkstate.errors import RefusedError, UsageError
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import FlinkType, Scalar, TupleType
+from stateferry.look.balance.java import java_class
+from stateferry.look.balance.java_literals import java_literal
+from stateferry.look.balance.key_weights import measure_keys
+from stateferry.look.balance.layouts import Layout
+from stateferry.look.balance.substitutes import TYPES, rebalanced_keys, substitutes
 from tests.cli.test_cli import GOLDEN, LEGACY, Terminal, terminal
 from tests.support.keyed_blobs import key_group_of, reference_murmur, write_blobs
 from tests.support.naive_java_hash import hash_code

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from flinkstate.serializers.types import Scalar
 from stateferry.cli import main
-from stateferry.serializers.types import Scalar
 from tests.cli.test_cli import GOLDEN, Terminal, terminal
 from tests.support.keyed_blobs import key_group_of, write_blobs
 

@@ -14,9 +14,9 @@ import benchmarks.__main__ as command
 from benchmarks import hashing, moving, reading, sections, snappy, starting, walking
 from benchmarks.measuring import Duration, Rate, Scale, Timing, WrongResultError, timed
 from benchmarks.report import circumstances, tables
+from flinkstate.keyed.keyed_file import WINDOW
+from flinkstate.reading.reader import Savepoint
 from stateferry.demo import NEW_MAIN_STATE
-from stateferry.savepoint.keyed_file import WINDOW
-from stateferry.savepoint.reader import Savepoint
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,10 +16,10 @@ from benchmarks.measuring import Comparison, Execution, Scale, WrongResultError
 from benchmarks.other_values import Values
 from benchmarks.pipeline import Bench
 from benchmarks.report import tables
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.values.java_values import RowValue
 from stateferry.demo import MAIN_STATE
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.reader import Savepoint
-from stateferry.values.java_values import RowValue
 
 KEYS = 700
 _CHILD = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planning import TERABYTE, Cluster, plan, write
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.reader import Savepoint
 
 
 @pytest.mark.slow

@@ -17,12 +17,12 @@ from typing import Any
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-from stateferry.exit_codes import MAY_PASS
-from stateferry.runs.publications import Control
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.storage import Location
-from stateferry.tables.commits import TableHome
-from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA
+from stateferry.basics.exit_codes import MAY_PASS
+from stateferry.runs.catalog.publications import Control
+from stateferry.tables.iceberg.commits import TableHome
+from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 
 RUNS = int(os.environ.get("STATEFERRY_CHAOS_RUNS", "20"))
 SEED = int(os.environ.get("STATEFERRY_CHAOS_SEED", "1"))

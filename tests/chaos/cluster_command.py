@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 
-from spark_jobs.engine import submitted_workers
 from stateferry.cli import engine, main
-from stateferry.runs.plan_check import ResolvedPlan
+from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.spark_jobs.engine import submitted_workers
 from stateferry.steps.workers import Watch, Workers
 
 

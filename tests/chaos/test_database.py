@@ -18,8 +18,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from stateferry.runs.control_tables import engine_for
-from stateferry.tables.commits import TableHome
+from stateferry.runs.catalog.control_tables import engine_for
+from stateferry.tables.iceberg.commits import TableHome
 from tests.chaos.area import SEED, TRIES_IN_TROUBLE, Area, content_of, demo_savepoint, new_name, runs
 from tests.flink.proxy import Proxy
 from tests.standalone.topology.processes import postgres, postgres_programs

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from stateferry.exit_codes import DAMAGED_OR_REFUSED, REJECTED
-from stateferry.savepoint import stores
+from flinkstate.files import stores
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, REJECTED
 from tests.chaos.area import SEED, TRIES_IN_TROUBLE, Area, content_of, demo_savepoint, new_name, runs
 from tests.chaos.trouble import Trouble
 from tests.chaos.troubled_store import TroubledStore

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.cli import main
-from stateferry.cli.check import main as check
-from stateferry.exit_codes import DAMAGED_OR_REFUSED
+from stateferry.cli.commands.check import main as check
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, model_serializer
 
+from flinkstate.keyed.compression import Compression
+from flinkstate.metadata.metadata import InlineBytes, Metadata, Operator, build_metadata
+from flinkstate.reading.reader import operator_id
 from stateferry import cli
+from stateferry.basics.exit_codes import exit_code_of, if_interrupted
 from stateferry.cli import main
 from stateferry.cli.progress import progress_bar
-from stateferry.exit_codes import exit_code_of, if_interrupted
-from stateferry.runs.plan import plan_of
-from stateferry.runs.runs import Run
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.metadata import InlineBytes, Metadata, Operator, build_metadata
-from stateferry.savepoint.reader import operator_id
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.record.runs import Run
 from tests.support.samples import write_sample
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
@@ -387,7 +387,7 @@ def test_a_fault_of_its_own_is_neither_the_input_s_nor_an_answer(
     def broken(*_: object) -> None:
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr("stateferry.survey.survey", broken)
+    monkeypatch.setattr("stateferry.look.survey.survey", broken)
     code, error = terminal.fails("inspect", LEGACY)
     assert code == cli.INTERNAL
     assert "RuntimeError: two; lines" in error
@@ -398,7 +398,7 @@ def test_an_interrupt_ends_with_one_line(capsys: pytest.CaptureFixture[str], mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stateferry.survey.survey", interrupted)
+    monkeypatch.setattr("stateferry.look.survey.survey", interrupted)
     assert main(["inspect", str(LEGACY)]) == cli.INTERRUPTED
     assert capsys.readouterr() == ("", "stateferry: interrupted\n")
 
@@ -412,7 +412,7 @@ def test_an_interruption_is_one_whatever_fails_while_things_are_put_in_order(
         finally:
             raise RuntimeError("the other end is gone")
 
-    monkeypatch.setattr("stateferry.survey.survey", interrupted)
+    monkeypatch.setattr("stateferry.look.survey.survey", interrupted)
     assert main(["inspect", str(LEGACY)]) == cli.INTERRUPTED
     assert capsys.readouterr() == ("", "stateferry: interrupted\n")
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import build_metadata, parse_metadata
+from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT, stops_job
+from stateferry.basics.exit_codes import INTERRUPTED, REJECTED, USAGE
 from stateferry.cli import engine, main
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.exit_codes import INTERRUPTED, REJECTED, USAGE
-from stateferry.runs.lease import Lease
-from stateferry.runs.plan import new_plan_values, plan_of
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import build_metadata, parse_metadata
-from stateferry.savepoint.savepoint_properties import CANONICAL_SAVEPOINT, stops_job
-from stateferry.savepoint.storage import Location
+from stateferry.runs.catalog.lease import Lease
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.plan.plan import new_plan_values, plan_of
+from stateferry.runs.record.runs import Run, runs_of
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import without_spark
 

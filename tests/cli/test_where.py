@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from stateferry.balance.key_place import KeyFinder
+from flinkstate.errors import RefusedError
+from flinkstate.hashing.key_groups import murmur, range_for_operator_index
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.values.values import decode_whole, encode
 from stateferry.cli import main
-from stateferry.errors import RefusedError
-from stateferry.key_groups import murmur, range_for_operator_index
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.values.values import decode_whole, encode
+from stateferry.look.balance.key_place import KeyFinder
 from tests.cli.test_cli import CANONICAL, GOLDEN, LEGACY, Line, Terminal, expected, terminal
 
 __all__ = ["terminal"]

@@ -17,18 +17,18 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from stateferry.columns import arrays as column_arrays
-from stateferry.columns.arrow_types import (
+from flinkstate.columns import arrays as column_arrays
+from flinkstate.columns.arrow_types import (
     ROW_KINDS,
     known_subclasses,
     pojo_fields,
     subclass_field,
     union_fields,
 )
-from stateferry.columns.columns import arrow_type, decode, decode_list_state
-from stateferry.columns.scalars import blocks_array
-from stateferry.errors import DamagedError, RefusedError, StateferryError
-from stateferry.serializers.types import (
+from flinkstate.columns.columns import arrow_type, decode, decode_list_state
+from flinkstate.columns.scalars import blocks_array
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.serializers.types import (
     ArrayType,
     AvroArrayType,
     AvroFixedType,
@@ -54,9 +54,9 @@ from stateferry.serializers.types import (
     TtlType,
     TupleType,
 )
-from stateferry.serializers.walker import least_size
-from stateferry.values import java_text, values
-from stateferry.values.java_values import (
+from flinkstate.serializers.walker import least_size
+from flinkstate.values import java_text, values
+from flinkstate.values.java_values import (
     Instant,
     LocalDate,
     LocalDateTime,

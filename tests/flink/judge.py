@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from flinkstate.keyed.compression import Compression
+from flinkstate.metadata.metadata import InlineBytes, StreamHandle
+from flinkstate.metadata.streams import open_stream
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.writing.operator_rewrite import Layout
 from stateferry.cli import DAMAGED_OR_REFUSED, main
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.metadata import InlineBytes, StreamHandle
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.streams import open_stream
 from tests.flink.harness import FlinkHarness, Line, Made, Restored, by_state, restored_by_state
 from tests.flink.jobs import Job, Operator
 from tests.flink.scenarios import windows_read_back

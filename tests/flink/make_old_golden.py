@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from stateferry.key_groups import assign_to_key_group
+from flinkstate.hashing.key_groups import assign_to_key_group
 from tests.flink import jars
 from tests.flink.make_golden import SAVEPOINTS
 from tests.support.fetched_jars import java_tool

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from stateferry.durations import now_ms
-from stateferry.runs.facts import SnapshotFacts
-from stateferry.runs.name_guard import WrongStateError
+from stateferry.basics.durations import now_ms
+from stateferry.runs.guards.name_guard import WrongStateError
+from stateferry.runs.record.facts import SnapshotFacts
 from tests.flink.harness import FlinkHarness, Line
 from tests.flink.judge import dumped
 from tests.support.legacy_states import FLAG, LEGACY, NEW

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stateferry import key_group_arrays, key_groups
-from stateferry.binary import ByteReader
-from stateferry.hashing.java_hash import hash_codes, unstable_reason
-from stateferry.serializers.snapshots import SnapshotParser
-from stateferry.serializers.types import FlinkType
+from flinkstate.hashing import key_group_arrays, key_groups
+from flinkstate.hashing.java_hash import hash_codes, unstable_reason
+from flinkstate.serializers.binary import ByteReader
+from flinkstate.serializers.snapshots import SnapshotParser
+from flinkstate.serializers.types import FlinkType
 from tests.flink.harness import FlinkHarness
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]

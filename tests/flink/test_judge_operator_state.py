@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stateferry.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
+from flinkstate.metadata.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stateferry.ttl import MAX_LONG, MIN_LONG, StateTtlConfig, StateVisibility, UpdateType, expired, expired_array
+from flinkstate.ttl import MAX_LONG, MIN_LONG, StateTtlConfig, StateVisibility, UpdateType, expired, expired_array
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.serializers.snapshots import SerializerSnapshot, SnapshotParser
-from stateferry.serializers.types import FlinkType, Scalar, children, fixed_length, opaque_parts
-from stateferry.values.value_json import value_json
-from stateferry.values.values import decode, decode_whole, encode
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
+from flinkstate.serializers.types import FlinkType, Scalar, children, fixed_length, opaque_parts
+from flinkstate.values.value_json import value_json
+from flinkstate.values.values import decode, decode_whole, encode
 from tests.flink.harness import FlinkHarness
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]

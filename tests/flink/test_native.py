@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import RefusedError
+from flinkstate.reading.reader import Savepoint
 from stateferry.cli import DAMAGED_OR_REFUSED, main
-from stateferry.errors import RefusedError
-from stateferry.runs.plan_check import lost_timers
-from stateferry.savepoint.reader import Savepoint
+from stateferry.runs.checks.plan_check import lost_timers
 from tests.flink.harness import FlinkError, FlinkHarness, by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Timers

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stateferry.savepoint.metadata import NativeHandle, RelativeFile
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.metadata.metadata import NativeHandle, RelativeFile
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
 from tests.flink.harness import FlinkError, FlinkHarness, Made
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Timers

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from stateferry.durations import now_ms
-from stateferry.runs.facts import SnapshotFacts
-from stateferry.runs.runs import Run
-from stateferry.savepoint import native_difference
+from flinkstate.keyed import native_difference
+from stateferry.basics.durations import now_ms
+from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.runs import Run
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 from tests.flink.scenarios import SCENARIOS, legacy

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.migration.rules import NullsNeedAWordError, null_under_ttl
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.rules import NullsNeedAWordError, null_under_ttl
 from tests.flink.harness import FlinkError, FlinkHarness, Made
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, State

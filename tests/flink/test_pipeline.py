@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.session import session
+from flinkstate.files.storage import Location
+from flinkstate.keyed.compression import Compression
+from flinkstate.metadata.metadata import Operator as FlinkOperator
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.writing.operator_rewrite import Layout
+from flinkstate.writing.writer import SavepointWriter
+from stateferry.changes.staging import with_absolute_files
 from stateferry.cli import main
-from stateferry.migration.staging import with_absolute_files
-from stateferry.runs.runs import runs_of
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.metadata import Operator as FlinkOperator
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.writer import SavepointWriter
+from stateferry.runs.record.runs import runs_of
+from stateferry.spark_jobs.session import session
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stateferry.savepoint.reader import operator_id
+from flinkstate.reading.reader import operator_id
 from tests.flink.harness import Line, Made, by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, State

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.reading.reader import Savepoint, operator_id
 from stateferry.cli import main
-from stateferry.savepoint.reader import Savepoint, operator_id
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job

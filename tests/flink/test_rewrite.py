@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.errors import RefusedError
-from stateferry.key_groups import KeyGroupRange, range_for_operator_index
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.errors import RefusedError
+from flinkstate.hashing.key_groups import KeyGroupRange, range_for_operator_index
+from flinkstate.keyed.compression import Compression
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
 from tests.flink.harness import FlinkHarness, by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job

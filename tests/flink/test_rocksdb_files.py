@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.errors import RefusedError
-from stateferry.rocksdb.database import Database
-from stateferry.rocksdb.files import StoredFile
+from flinkstate.errors import RefusedError
+from flinkstate.rocksdb.database import Database
+from flinkstate.rocksdb.files import StoredFile
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 from tests.rocksdb.test_merge import scanned

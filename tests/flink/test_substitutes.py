@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.values import encode
 from stateferry.cli import main
-from stateferry.serializers.types import Scalar
-from stateferry.values.values import encode
 from tests.flink import jars
 from tests.support.fetched_jars import java_tool
 from tests.support.keyed_blobs import write_blobs

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.errors import DamagedError
-from stateferry.savepoint.metadata import NamedFile, Operator, RelativeFile, Subtask
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.errors import DamagedError
+from flinkstate.metadata.metadata import NamedFile, Operator, RelativeFile, Subtask
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
 from tests.flink.harness import FlinkError, FlinkHarness
 from tests.flink.make_golden import CASES
 from tests.rocksdb.goldens import contents, rows

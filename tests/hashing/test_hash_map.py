@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.hashing.hash_map import order_of_compute_if_absent, order_of_put, string_hash
+from flinkstate.hashing.hash_map import order_of_compute_if_absent, order_of_put, string_hash
 
 
 class JavaHashMap:

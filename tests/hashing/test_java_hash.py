@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.hashing.java_hash import hash_codes, unstable_reason
-from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.serializers.types import (
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.hashing.java_hash import hash_codes, unstable_reason
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.serializers.types import (
     SCALA_EITHER,
     ArrayType,
     AvroArrayType,

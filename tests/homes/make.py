@@ -21,7 +21,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stateferry.runs.runs import Run
+from stateferry.runs.record.runs import Run
 
 HERE = "/proc/self/cwd"
 # 2026-01-01, 00:00 UTC
@@ -107,7 +107,7 @@ def kill_after_migrate(arguments: list[str]) -> None:
 def night(number: int) -> Run:
     """The run of a night, as Airflow's task `plan` makes it of the nightly configuration."""
     # Its types are known in Airflow's environment alone.
-    planning = importlib.import_module("state_migration.planning")
+    planning = importlib.import_module("stateferry.airflow.requests.planning")
     due = datetime.fromtimestamp((NOW + number * DAY) / 1000, UTC)
     configured = json.loads(Path("nightly.json").read_text())
     request = planning.migration_request(configured, "nightly.json").rehearsal()

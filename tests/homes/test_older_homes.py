@@ -14,18 +14,20 @@ from typing import Any
 
 import pytest
 
-from stateferry import formats
+from flinkstate.files.storage import Location
+from stateferry.basics import formats
+from stateferry.basics.formats import NewerFormatError
 from stateferry.cli import main
-from stateferry.formats import NewerFormatError
-from stateferry.runs import control_tables, plan, runs
-from stateferry.runs.facts import FACTS_OF, Step
-from stateferry.runs.plan import plan_of_json
-from stateferry.runs.publications import Control
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
-from stateferry.tables.commits import TableHome
-from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from stateferry.runs.catalog import control_tables
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.plan import plan
+from stateferry.runs.plan.plan import plan_of_json
+from stateferry.runs.record import runs
+from stateferry.runs.record.facts import FACTS_OF, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.tables.iceberg.commits import TableHome
+from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from tests.homes.make import HERE, OPTIONS, command, night
 from tests.support.in_process import without_spark
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.durations import format_duration, parse_duration
-from stateferry.migration.ages import Ages, Integers
-from stateferry.migration.inventory import inventory_tasks, total
-from stateferry.migration.rules import Rules
-from stateferry.ttl import MAX_LONG, MIN_LONG, expired
+from flinkstate.ttl import MAX_LONG, MIN_LONG, expired
+from stateferry.basics.durations import format_duration, parse_duration
+from stateferry.changes.rules import Rules
+from stateferry.inventory.ages import Ages, Integers
+from stateferry.inventory.inventory import inventory_tasks, total
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 NOW = 1_795_000_000_000

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.migration import blob_times
-from stateferry.migration.blob_times import BlobTimes, read_blob_times, write_blob_times
-from stateferry.savepoint.storage import Location
+from flinkstate.files.storage import Location
+from stateferry.inventory import blob_times
+from stateferry.inventory.blob_times import BlobTimes, read_blob_times, write_blob_times
 
 Blob = tuple[int, int]
 _STAMPS = st.sampled_from([-(2**63), -1, 0, 1, 1_700_000_000_000, 2**63 - 1])

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flinkstate.errors import DamagedError
+from flinkstate.files.passing_file import PassingFile
+from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
+from flinkstate.writing.rehash import GroupedEntries
+from stateferry.changes import arrivals, exchange
+from stateferry.changes.arrivals import Arrivals
+from stateferry.changes.exchange import Directory, Exchange
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.errors import DamagedError
-from stateferry.key_groups import KeyGroupRange
-from stateferry.migration import arrivals, exchange
-from stateferry.migration.arrivals import Arrivals
-from stateferry.migration.exchange import Directory, Exchange
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.passing_file import PassingFile
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.rehash import GroupedEntries
-from stateferry.savepoint.storage import Location
 from tests.support.rewriting import rewrite
 
 GROUPS = 12

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.balance.key_weights import measure_keys
-from stateferry.migration import heavy_keys
-from stateferry.migration.heavy_key import HeavyKey, heavier
-from stateferry.migration.inventory import Inventory, inventory_tasks, total
-from stateferry.runs.balance_facts import balance_of
-from stateferry.runs.key_group_sizes import SourceSizes, StagedSizes
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.reader import Savepoint
+from stateferry.inventory import heavy_keys
+from stateferry.inventory.heavy_key import HeavyKey, heavier
+from stateferry.inventory.inventory import Inventory, inventory_tasks, total
+from stateferry.look.balance.key_weights import measure_keys
+from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
+from stateferry.runs.report.balance_facts import balance_of
 from stateferry.steps import key_groups
 from tests.support.legacy_states import LegacyState
 
@@ -50,7 +50,7 @@ def test_it_is_the_heaviest_key_of_all_with_all_its_bytes(tmp_path: Path, parall
 def test_a_key_is_found_that_many_sections_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = state(hot=200).write(str(tmp_path / "one"))
     (at_once,) = inventory(source, 4).heavy_keys.values()
-    monkeypatch.setattr("stateferry.migration.inventory.WINDOW", 512)
+    monkeypatch.setattr("stateferry.inventory.inventory.WINDOW", 512)
     monkeypatch.setattr(heavy_keys, "_MOST_KEYS", 3)
     (in_parts,) = inventory(source, 4).heavy_keys.values()
     assert in_parts == at_once

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from stateferry.errors import RefusedError
-from stateferry.migration.counts import ConversionCounts
-from stateferry.migration.rows_to_blobs import RowsToBlobs, legacy_state
-from stateferry.migration.rules import Rules
-from stateferry.savepoint import group_sections, operator_rewrite
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.serializers.types import MapType, Scalar
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import validate
-from stateferry.validation.conversion import Conversion
+from flinkstate.errors import RefusedError
+from flinkstate.reading import group_sections
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.writing import operator_rewrite
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.counts import ConversionCounts
+from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
+from stateferry.changes.rules import Rules
+from stateferry.proof.checks import validate
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.conversion import Conversion
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.naive import map_entries
 from tests.support.rewriting import rewrite

@@ -27,7 +27,7 @@ import pytest
 from _pytest.runner import SetupState, runtestprotocol
 
 # The package whose checks are checked, in this place alone.
-from stateferry import validation as package
+from stateferry import proof as package
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.in_place import has_kernels, put
 from tests.mutants.mutations import Mutant, mutants_of

@@ -86,7 +86,7 @@ def test_a_fault_in_a_kernel_is_compiled(tmp_path: Path) -> None:
         try:
             import numpy as np
 
-            from stateferry.validation.content import Account
+            from stateferry.proof.expected.content import Account
 
             put(fault, tmp_path)
             account = Account.of(1)

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.pages.history_page import history_page
-from stateferry.pages.jobs_page import Disk, Job, RollingBack, Waiting, jobs_page
-from stateferry.pages.outage_view import CutOver, DagRunLook, Part, Phase, TaskLook
-from stateferry.pages.run_page import run_page
-from stateferry.pages.run_rows import RunRow
-from stateferry.runs.decision import Answer, Decision
-from stateferry.runs.estimates import Estimate
-from stateferry.runs.lease import Lease
-from stateferry.runs.live_progress import LiveProgress
-from stateferry.runs.outage import StopAsked
-from stateferry.runs.publications import Publication, Record
-from stateferry.runs.run_states import RunState, StateChange
-from stateferry.validation.check_result import Check, Outcome
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.catalog.lease import Lease
+from stateferry.runs.catalog.publications import Publication, Record
+from stateferry.runs.predict.estimates import Estimate
+from stateferry.runs.predict.outage import StopAsked
+from stateferry.runs.record.live_progress import LiveProgress
+from stateferry.runs.record.run_states import RunState, StateChange
+from stateferry.runs.report.decision import Answer, Decision
+from stateferry.show.history_page import history_page
+from stateferry.show.jobs_page import Disk, Job, RollingBack, Waiting, jobs_page
+from stateferry.show.outage_view import CutOver, DagRunLook, Part, Phase, TaskLook
+from stateferry.show.run_page import run_page
+from stateferry.show.run_rows import RunRow
 from tests.pages.views import EVIL, FAILED, NOW, PASSED, Page, bare, report, whole
 from tests.support.browser import Browser, browser, why_not
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.pages.markup import Markup, element, join, link, text
-from stateferry.printable import printable
+from stateferry.basics.printable import printable
+from stateferry.show.markup import Markup, element, join, link, text
 from tests.pages.views import EVIL, Page
 
 

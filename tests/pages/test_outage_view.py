@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.pages.outage_section import outage_section
-from stateferry.pages.outage_view import CutOver, DagRunLook, Phase, TaskLook, cut_over_of
-from stateferry.runs.decision import Answer, Decision
-from stateferry.runs.estimates import OUTAGE, Estimate, Prediction
-from stateferry.runs.facts import JobStarted, Returned, SavepointTaken, SnapshotFacts
-from stateferry.runs.outage import OutageExceeded, StopAsked
-from stateferry.runs.plan import plan_of
-from stateferry.runs.runs import Run
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
+from stateferry.runs.predict.outage import OutageExceeded, StopAsked
+from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, SnapshotFacts
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.decision import Answer, Decision
+from stateferry.show.outage_section import outage_section
+from stateferry.show.outage_view import CutOver, DagRunLook, Phase, TaskLook, cut_over_of
 
 STOP = 1_000_000
 PREDICTED = Prediction(1, parts={part.name: Estimate(10.0, 5.0, 30.0, 3) for part in OUTAGE})

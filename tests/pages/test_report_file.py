@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from stateferry.cli import main
-from stateferry.pages import run_view
-from stateferry.pages.run_rows import row_of
-from stateferry.pages.run_view import RunView
-from stateferry.runs.facts import SnapshotFacts
-from stateferry.runs.key_group_sizes import MOST_BINS, bins
-from stateferry.runs.runs import Run, runs_of
+from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.key_group_sizes import MOST_BINS, bins
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.show import run_view
+from stateferry.show.run_rows import row_of
+from stateferry.show.run_view import RunView
 from stateferry.steps import pipeline
 from tests.pages.views import Page
 from tests.support.in_process import without_spark

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from stateferry.durations import moment
-from stateferry.pages.charts import heat_map, level
-from stateferry.pages.outcome import outcome_line
-from stateferry.pages.run_page import run_page
-from stateferry.pages.run_view import RunView
-from stateferry.runs.facts import NewJob, Returned, TablesProblem
-from stateferry.runs.key_group_sizes import SourceSizes
-from stateferry.runs.run_states import RunState, StateChange
-from stateferry.validation.check_result import Check, Outcome
+from stateferry.basics.durations import moment
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.record.facts import NewJob, Returned, TablesProblem
+from stateferry.runs.record.key_group_sizes import SourceSizes
+from stateferry.runs.record.run_states import RunState, StateChange
+from stateferry.show.charts import heat_map, level
+from stateferry.show.outcome import outcome_line
+from stateferry.show.run_page import run_page
+from stateferry.show.run_view import RunView
 from tests.pages.views import EVIL, FAILED, NOW, PASSED, Page, bare, movement, report, sizes, whole
 
 IN_RUN = {field.name for field in fields(RunView)} - {"plan", "folder"}

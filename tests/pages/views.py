@@ -6,16 +6,16 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
-from stateferry.migration.counts import ConversionCounts
-from stateferry.pages.run_view import RunView
-from stateferry.runs.convergence import Night
-from stateferry.runs.facts import MigrateFacts, RescaleFacts, SnapshotFacts, StagedDigests, StateSize
-from stateferry.runs.key_group_sizes import OperatorSizes, SourceSizes, StagedSizes, bins
-from stateferry.runs.plan import MigrationPlan, plan_of
-from stateferry.runs.report import FileDigest, Report, SavepointDigests
-from stateferry.runs.run_states import RunState, StateChange
-from stateferry.runs.state_ages import FoundAges, Holds, StateAges
-from stateferry.validation.check_result import Check, Outcome
+from stateferry.changes.counts import ConversionCounts
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.plan.plan import MigrationPlan, plan_of
+from stateferry.runs.predict.convergence import Night
+from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, StagedDigests, StateSize
+from stateferry.runs.record.key_group_sizes import OperatorSizes, SourceSizes, StagedSizes, bins
+from stateferry.runs.record.run_states import RunState, StateChange
+from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
+from stateferry.show.run_view import RunView
 
 DAY = 86_400_000
 NOW = 1_790_000_000_000

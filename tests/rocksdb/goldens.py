@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import AbsoluteFile, FileSegment, Subtask, parse_metadata
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, Subtask, parse_metadata
+from flinkstate.reading.reader import Savepoint
 
 SAVEPOINTS = Path(__file__).parent / "snapshots"
 CANONICAL = "rounds-2.3-rocksdb"

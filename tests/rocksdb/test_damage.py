@@ -13,11 +13,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.rocksdb.database import Database
-from stateferry.rocksdb.files import StoredFile
-from stateferry.rocksdb.kernels import SLACK
-from stateferry.savepoint.native_file import stored_files
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.native_file import stored_files
+from flinkstate.rocksdb.database import Database
+from flinkstate.rocksdb.files import StoredFile
+from flinkstate.rocksdb.kernels import SLACK
 from tests.rocksdb import writing
 from tests.rocksdb.goldens import NATIVE, SAVEPOINTS, keyed, opened
 from tests.rocksdb.writing import stored

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.rocksdb.database import Database
-from stateferry.rocksdb.kernels import SLACK
-from stateferry.validation.plain_rocksdb import EVERYTHING, KeyRange, PlainDatabase
+from flinkstate.rocksdb.database import Database
+from flinkstate.rocksdb.kernels import SLACK
+from stateferry.proof.plain.plain_rocksdb import EVERYTHING, KeyRange, PlainDatabase
 from tests.rocksdb import writing
 from tests.rocksdb.writing import (
     DELETE,

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flinkstate.errors import DamagedError
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed import native_file
+from flinkstate.metadata.metadata import build_metadata, parse_metadata
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint, has_native_state
+from flinkstate.rocksdb.database import Database
+from flinkstate.rocksdb.scan import Scan
 from stateferry.cli import DAMAGED_OR_REFUSED, main
-from stateferry.errors import DamagedError
-from stateferry.key_groups import KeyGroupRange
-from stateferry.rocksdb.database import Database
-from stateferry.rocksdb.scan import Scan
-from stateferry.savepoint import native_file
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.metadata import build_metadata, parse_metadata
-from stateferry.savepoint.reader import Savepoint, has_native_state
-from stateferry.survey import bytes_to_read, survey
+from stateferry.look.survey import bytes_to_read, survey
 from tests.rocksdb.goldens import (
     CANONICAL,
     NATIVE,

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stateferry.rocksdb import scan as scans
-from stateferry.rocksdb.database import Database
-from stateferry.rocksdb.files import Bytes, StoredFile, read_pieces
-from stateferry.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb import scan as scans
+from flinkstate.rocksdb.database import Database
+from flinkstate.rocksdb.files import Bytes, StoredFile, read_pieces
+from flinkstate.rocksdb.prefixes import Prefixes
 from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored
 
 GROUPS = 4

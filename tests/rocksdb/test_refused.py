@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.errors import RefusedError
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.errors import RefusedError
+from flinkstate.reading.reader import Savepoint
 
 REFUSED = Path(__file__).parent / "refused"
 CASES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.errors import DamagedError
+from flinkstate.errors import DamagedError
 from tests.rocksdb.test_merge import scanned
 from tests.rocksdb.visibility import WAYS, files_of
 

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stateferry.errors import DamagedError, UsageError
-from stateferry.key_groups import KeyGroupRange
-from stateferry.rocksdb import write_family, write_table
-from stateferry.rocksdb.scan import Found, Scan
-from stateferry.savepoint import native_writer
-from stateferry.savepoint.header import (
+from flinkstate.errors import DamagedError, UsageError
+from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -26,15 +24,17 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.membership import Membership
-from stateferry.savepoint.metadata import NativeHandle, RelativeFile
-from stateferry.savepoint.native_file import NativeFile, stored_files
-from stateferry.savepoint.native_writer import NativeFileWriter
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.write_behind import WriteBehind
-from stateferry.serializers.snapshots import simple_snapshot
-from stateferry.serializers.types import Scalar
-from stateferry.validation.plain_rocksdb import EVERYTHING, PlainDatabase
+from flinkstate.keyed.membership import Membership
+from flinkstate.keyed.native_file import NativeFile, stored_files
+from flinkstate.metadata.metadata import NativeHandle, RelativeFile
+from flinkstate.rocksdb import write_family, write_table
+from flinkstate.rocksdb.scan import Found, Scan
+from flinkstate.serializers.snapshots import simple_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.writing import native_writer
+from flinkstate.writing.native_writer import NativeFileWriter
+from flinkstate.writing.write_behind import WriteBehind
+from stateferry.proof.plain.plain_rocksdb import EVERYTHING, PlainDatabase
 
 Row = tuple[bytes, bytes]
 BYTES = simple_snapshot(Scalar.STRING)

@@ -11,7 +11,7 @@ from typing import Any
 import cramjam
 import pyarrow as pa
 
-from stateferry.rocksdb.files import StoredFile
+from flinkstate.rocksdb.files import StoredFile
 
 DELETE, VALUE, MERGE, SINGLE_DELETE, RANGE_DELETE = 0, 1, 2, 7, 15
 NONE, SNAPPY, ZLIB, LZ4, ZSTD = 0, 1, 2, 4, 7

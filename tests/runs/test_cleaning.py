@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import runs_of
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.reader import Savepoint
-from stateferry.tables.commits import branch_of
-from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.runs import runs_of
+from stateferry.tables.iceberg.commits import branch_of
+from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from tests.steps.test_killed import NOW, World
 from tests.support.in_process import without_spark
 from tests.support.kill_points import Picture, watched

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.durations import moment
-from stateferry.runs import convergence
-from stateferry.runs.convergence import Convergence, Night, nights_of
-from stateferry.runs.facts import MigrateFacts
-from stateferry.runs.plan import plan_of
-from stateferry.runs.runs import Run
+from stateferry.basics.durations import moment
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.predict import convergence
+from stateferry.runs.predict.convergence import Convergence, Night, nights_of
+from stateferry.runs.record.facts import MigrateFacts
+from stateferry.runs.record.runs import Run
 from stateferry.tables.counts import TableCounts
 
 DAY = 86_400_000

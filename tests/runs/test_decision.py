@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.runs.decision import Answer, Decision
+from stateferry.runs.report.decision import Answer, Decision
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.runs.differences import SourceLayout, beyond, differences, is_newer
-from stateferry.runs.facts import SnapshotFacts, StateSize
-from stateferry.runs.runs import Run
-from stateferry.runs.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.predict.differences import SourceLayout, beyond, differences, is_newer
+from stateferry.runs.record.facts import SnapshotFacts, StateSize
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 from tests.runs.test_prediction import a_run
 
 LAYOUT = SourceLayout(10, {"main": (2, 128), "sink": (1, 128)})

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from stateferry.errors import RejectedError
-from stateferry.migration.counts import InventoryCounts
-from stateferry.runs.expiry_guard import ClockContradictedError, TooManyExpireError, check_ages
-from stateferry.runs.facts import SnapshotFacts
-from stateferry.runs.plan import MigrationPlan, plan_of
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.runs.state_ages import FoundAges, Holds, StateAges
+from flinkstate.errors import RejectedError
+from stateferry.changes.counts import InventoryCounts
+from stateferry.runs.guards.expiry_guard import ClockContradictedError, TooManyExpireError, check_ages
+from stateferry.runs.plan.plan import MigrationPlan, plan_of
+from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 
 NOW = 1_795_000_000_000
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stateferry.runs import control_tables
-from stateferry.runs.publications import Control
-from stateferry.tables.commits import TableHome
+from stateferry.runs.catalog import control_tables
+from stateferry.runs.catalog.publications import Control
+from stateferry.tables.iceberg.commits import TableHome
 
 AT_ONCE, HOMES = 20, 5
 PROCESSES = multiprocessing.get_context("fork")

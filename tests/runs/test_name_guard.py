@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from stateferry.errors import RejectedError
-from stateferry.migration.state_signs import MOST_NAMED
-from stateferry.migration.unnamed_flags import UnnamedFlagError
-from stateferry.runs.facts import FlaggedKeys, SnapshotFacts
-from stateferry.runs.name_guard import WrongStateError
-from stateferry.runs.option_notes import option_notes
-from stateferry.runs.plan import plan_of
-from stateferry.runs.plan_check import ResolvedPlan, resolve
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.errors import RejectedError
+from flinkstate.reading.reader import Savepoint
+from stateferry.inventory.state_signs import MOST_NAMED
+from stateferry.inventory.unnamed_flags import UnnamedFlagError
+from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
+from stateferry.runs.guards.name_guard import WrongStateError
+from stateferry.runs.guards.option_notes import option_notes
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.record.facts import FlaggedKeys, SnapshotFacts
 from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.errors import PlanError, UsageError
-from stateferry.runs.apart import check_apart
-from stateferry.runs.plan import plan_of
-from stateferry.savepoint.storage import Location
+from flinkstate.errors import PlanError, UsageError
+from flinkstate.files.storage import Location
+from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.plan.plan import plan_of
 from tests.runs.test_plan import VALUES, problems
 
 UNCLEAR = (

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import PlanError
-from stateferry.runs.plan import MigrationPlan, new_run_id, plan_of, plan_of_json
-from stateferry.runs.plan_fields import ADDED
+from flinkstate.errors import PlanError
+from stateferry.runs.plan.plan import MigrationPlan, new_run_id, plan_of, plan_of_json
+from stateferry.runs.plan.plan_fields import ADDED
 
 STATE = {"legacy": "mainState", "new": "newMainState"}
 VALUES: dict[str, Any] = {

@@ -8,16 +8,23 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import PlanError, RefusedError, UsageError
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.metadata.metadata import InlineBytes, KeyedHandle, Operator
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.rules import Contradiction, Nulls
+from stateferry.changes.staging import file_tasks
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.errors import PlanError, RefusedError, UsageError
-from stateferry.key_groups import KeyGroupRange
-from stateferry.migration.rules import Contradiction, Nulls
-from stateferry.migration.staging import file_tasks
-from stateferry.runs import wanted_layout
-from stateferry.runs.plan import plan_of
-from stateferry.runs.plan_check import ResolvedPlan, TargetContent, contradictions, planned, resolve, target_content
-from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
-from stateferry.savepoint.reader import Savepoint
+from stateferry.runs.checks import wanted_layout
+from stateferry.runs.checks.plan_check import (
+    ResolvedPlan,
+    TargetContent,
+    contradictions,
+    planned,
+    resolve,
+    target_content,
+)
+from stateferry.runs.plan.plan import plan_of
 from tests.support.rewriting import rewrite
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"

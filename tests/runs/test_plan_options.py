@@ -9,12 +9,13 @@ import re
 import pytest
 
 from stateferry.cli.options import add_plan_options, plan_values_of_options
-from stateferry.runs import expiry_guard, name_guard, option_notes, state_names
-from stateferry.runs.options import Kind, OptionField
-from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
-from stateferry.runs.plan_check import planned
-from stateferry.runs.plan_options import PLAN_OPTIONS, STATE_OPTIONS
-from stateferry.runs.state_ttls import StateTtlPlan
+from stateferry.runs.checks import state_names
+from stateferry.runs.checks.plan_check import planned
+from stateferry.runs.guards import expiry_guard, name_guard, option_notes
+from stateferry.runs.plan.options import Kind, OptionField
+from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
+from stateferry.runs.plan.plan_options import PLAN_OPTIONS, STATE_OPTIONS
+from stateferry.runs.plan.state_ttls import StateTtlPlan
 
 # What a command asks for in its own way, what the program finds by itself, and what only a plan file can say.
 NO_OPTIONS = {"source", "target", "rehearse", "operators", "states", "run_id", "now_from", "home", "catalog_uri"} | {

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from stateferry.runs.assumed_parts import FlinkWork, flink_work
-from stateferry.runs.differences import SourceLayout
-from stateferry.runs.estimates import Estimate, Prediction, Spent, estimate, prediction_lines
-from stateferry.runs.facts import Began, JobStarted, SavepointTaken, SnapshotFacts, StateSize
-from stateferry.runs.plan import plan_of
-from stateferry.runs.prediction import (
+from flinkstate.files.storage import Location
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.predict.assumed_parts import FlinkWork, flink_work
+from stateferry.runs.predict.differences import SourceLayout
+from stateferry.runs.predict.estimates import Estimate, Prediction, Spent, estimate, prediction_lines
+from stateferry.runs.predict.prediction import (
     PARTS,
     Taken,
     TimedRun,
@@ -25,11 +25,11 @@ from stateferry.runs.prediction import (
     predicted_after,
     times_of,
 )
-from stateferry.runs.report import Report, SavepointDigests
-from stateferry.runs.report_text import show_report, time_line
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
+from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken, SnapshotFacts, StateSize
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.report import Report, SavepointDigests
+from stateferry.runs.report.report_text import show_report, time_line
 
 KINDS = {kind.name: kind for kind in PARTS}
 REHEARSAL = ("take_savepoint", "snapshot", "migrate", "rescale", "validate")

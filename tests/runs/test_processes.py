@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from stateferry.runs.processes import Process
+from stateferry.runs.catalog.processes import Process
 
 
 def test_this_one_runs_and_is_known_again_by_its_text() -> None:

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from stateferry.errors import PassingError, RejectedError, UsageError
-from stateferry.runs.control_tables import rejection
-from stateferry.runs.lease import LeaseHeldError, LeaseLostError
-from stateferry.runs.processes import Process
-from stateferry.runs.publications import (
+from flinkstate.errors import PassingError, RejectedError, UsageError
+from stateferry.runs.catalog.control_tables import rejection
+from stateferry.runs.catalog.lease import LeaseHeldError, LeaseLostError
+from stateferry.runs.catalog.processes import Process
+from stateferry.runs.catalog.publications import (
     Control,
     OlderSourceError,
     Publication,
@@ -193,7 +193,7 @@ def test_a_lease_that_was_let_go_publishes_nothing(control: Control) -> None:
 @pytest.mark.slow
 def test_a_run_comes_back_after_its_process_was_killed(uri: str, control: Control) -> None:
     code = (
-        "import sys; from stateferry.runs.publications import Control\n"
+        "import sys; from stateferry.runs.catalog.publications import Control\n"
         f"Control({uri!r}, lambda: 1_700_000_000_000).acquire({JOB!r}, 'one'); print('held', flush=True); input()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

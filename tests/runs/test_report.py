@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError
-from stateferry.runs.report import FileDigest, Report, SavepointDigests
-from stateferry.runs.report_text import key_group_text, show_report
-from stateferry.savepoint.storage import Location
-from stateferry.validation.check_result import Check, Outcome
+from flinkstate.errors import DamagedError
+from flinkstate.files.storage import Location
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
+from stateferry.runs.report.report_text import key_group_text, show_report
 
 SOURCE = SavepointDigests("/in", 7, {"_metadata": FileDigest(5, "00000000000000ff")})
 STAGED = SavepointDigests("/out", 7, {"_metadata": FileDigest(6, "ffffffffffffffff")})

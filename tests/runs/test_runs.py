@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, PlanError, RejectedError, StateferryError, UsageError
-from stateferry.runs.cleaning import Retention, removable
-from stateferry.runs.facts import MigrateFacts, SnapshotFacts, StateSize, Step
-from stateferry.runs.plan import MigrationPlan, plan_of
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run, RunSummary, asked_for_before, folder_name, runs_of
-from stateferry.savepoint.storage import Location
+from flinkstate.errors import DamagedError, PlanError, RejectedError, StateferryError, UsageError
+from flinkstate.files.storage import Location
+from stateferry.runs.control.cleaning import Retention, removable
+from stateferry.runs.plan.plan import MigrationPlan, plan_of
+from stateferry.runs.record.facts import MigrateFacts, SnapshotFacts, StateSize, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, RunSummary, asked_for_before, folder_name, runs_of
 
 NOW = 1_700_000_000_000
 FACTS = SnapshotFacts(states={"main/mainState": StateSize(5, 100)}, notes=("a",), seconds=1.5)

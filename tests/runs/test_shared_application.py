@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.runs import shared_application
-from stateferry.runs.publications import Control
-from stateferry.runs.shared_application import ALIVE_MS, DismissedError, Request, Said, SharedApplication
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control import shared_application
+from stateferry.runs.control.shared_application import ALIVE_MS, DismissedError, Request, Said, SharedApplication
 from tests.runs.test_publications import Clock, clock, server, uri
 
 __all__ = ["clock", "server", "uri"]

@@ -17,9 +17,13 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import DamagedError, RefusedError, RejectedError
+from flinkstate.metadata.bytes_read import HEADER, WHOLE, BytesRead
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
 from stateferry.cli import main
-from stateferry.errors import DamagedError, RefusedError, RejectedError
-from stateferry.migration.inventory import (
+from stateferry.inventory.inventory import (
     CopiedFilesTask,
     InventoryTask,
     copied_files_tasks,
@@ -27,18 +31,14 @@ from stateferry.migration.inventory import (
     take,
     total,
 )
-from stateferry.runs.facts import Advance, SnapshotFacts
-from stateferry.runs.report import Report
-from stateferry.runs.run_states import RunState
-from stateferry.runs.source_check import NAME, check_source, note_metadata
-from stateferry.savepoint.bytes_read import HEADER, WHOLE, BytesRead
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
+from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.conversion import Conversion
+from stateferry.runs.record.facts import Advance, SnapshotFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.report.report import Report
+from stateferry.runs.report.source_check import NAME, check_source, note_metadata
 from stateferry.steps import rescale
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import CheckResult, CheckTask, do_here, validate
-from stateferry.validation.conversion import Conversion
 from tests.runs.test_transitions import World, asked, world
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"

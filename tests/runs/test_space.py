@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import PlanError
+from flinkstate.files.storage import Location
+from flinkstate.keyed.compression import Compression
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.errors import PlanError
-from stateferry.runs import space
-from stateferry.runs.plan import plan_of
-from stateferry.runs.plan_check import ResolvedPlan, resolve
-from stateferry.runs.space import check_files, check_room, estimate, free_bytes
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
+from stateferry.runs.checks import space
+from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
+from stateferry.runs.checks.space import check_files, check_room, estimate, free_bytes
+from stateferry.runs.plan.plan import plan_of
 from tests.support.rewriting import rewrite
 
 

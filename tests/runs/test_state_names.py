@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from flinkstate.did_you_mean import is_alike
+from flinkstate.errors import PlanError
+from stateferry.basics.exit_codes import REJECTED, USAGE
 from stateferry.cli import main
-from stateferry.cli.check import main as check
-from stateferry.did_you_mean import is_alike
-from stateferry.errors import PlanError
-from stateferry.exit_codes import REJECTED, USAGE
-from stateferry.pages.jobs_page import Job, jobs_page, verdict
-from stateferry.pages.outcome import outcome_line
-from stateferry.pages.run_rows import row_of
-from stateferry.pages.run_view import RunView
-from stateferry.runs.facts import NothingToDo
-from stateferry.runs.option_notes import nothing_to_do_lines
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run, runs_of
+from stateferry.cli.commands.check import main as check
+from stateferry.runs.guards.option_notes import nothing_to_do_lines
+from stateferry.runs.record.facts import NothingToDo
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.show.jobs_page import Job, jobs_page, verdict
+from stateferry.show.outcome import outcome_line
+from stateferry.show.run_rows import row_of
+from stateferry.show.run_view import RunView
 from tests.runs.test_name_guard import BEGUN, COLD, MOVED, OTHER, blobs, flags, resolved
 from tests.support.in_process import do_step, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState

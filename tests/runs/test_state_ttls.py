@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from stateferry.errors import PlanError, UsageError
-from stateferry.migration.rules import Rules
-from stateferry.runs.plan import MigrationPlan, plan_of, plan_of_json
-from stateferry.runs.plan_check import ResolvedPlan, open_source, resolve
-from stateferry.runs.state_ttls import StateTtlPlan, told_ttls
-from stateferry.ttl import StateTtlConfig, StateVisibility, UpdateType
+from flinkstate.errors import PlanError, UsageError
+from flinkstate.ttl import StateTtlConfig, StateVisibility, UpdateType
+from stateferry.changes.rules import Rules
+from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve
+from stateferry.runs.plan.plan import MigrationPlan, plan_of, plan_of_json
+from stateferry.runs.plan.state_ttls import StateTtlPlan, told_ttls
 
 DAY = 86_400_000
 GOLDEN = Path(__file__).parents[1] / "savepoints"

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from stateferry.runs.facts import ShownTimers, SnapshotFacts, StateSize
-from stateferry.runs.plan import plan_of
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.runs.timer_guard import LostTimersError, check_timers
-from stateferry.runs.timers import are_in_native_savepoints, shown_timers
-from stateferry.savepoint.metadata import Metadata
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.metadata.metadata import Metadata
+from flinkstate.reading.reader import Savepoint
+from stateferry.runs.guards.timer_guard import LostTimersError, check_timers
+from stateferry.runs.guards.timers import are_in_native_savepoints, shown_timers
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.record.facts import ShownTimers, SnapshotFacts, StateSize
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from tests.rocksdb.goldens import SAVEPOINTS, opened
 
 CANONICAL = Path(__file__).parents[1] / "savepoints" / "legacy-2.3-rocksdb"

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import RejectedError
+from flinkstate.files.storage import Location
 from stateferry.cli import main
-from stateferry.errors import RejectedError
-from stateferry.runs.plan import plan_of_json
-from stateferry.runs.processes import Process
-from stateferry.runs.publications import Control, RunEndedError
-from stateferry.runs.rejecting import approve, reject
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
+from stateferry.runs.catalog.processes import Process
+from stateferry.runs.catalog.publications import Control, RunEndedError
+from stateferry.runs.control.rejecting import approve, reject
+from stateferry.runs.plan.plan import plan_of_json
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from stateferry.steps import migrate
 from tests.support.in_process import do_step, without_spark
 from tests.support.kill_points import Picture

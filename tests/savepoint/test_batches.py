@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError
-from stateferry.savepoint.batches import record_batch, schema
-from stateferry.savepoint.rows import Rows
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.types import (
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.reading.batches import record_batch, schema
+from flinkstate.reading.rows import Rows
+from flinkstate.serializers.types import (
     FlinkType,
     ListType,
     MapType,
@@ -28,8 +28,8 @@ from stateferry.serializers.types import (
     TtlType,
     TupleType,
 )
-from stateferry.values import values
-from stateferry.values.java_values import Singleton, TimerValue, TtlValue
+from flinkstate.values import values
+from flinkstate.values.java_values import Singleton, TimerValue, TtlValue
 from tests.columns.test_columns import NotRepresentableError, expected
 from tests.support.expected_columns import rows_of
 from tests.support.naive import flink_types, present_values, values_of

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stateferry.key_groups import ranges
-from stateferry.savepoint.batches import read_batches
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.metadata import Metadata, Operator, Subtask
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
-from stateferry.serializers.snapshots import map_snapshot
-from stateferry.survey import survey
+from flinkstate.hashing.key_groups import ranges
+from flinkstate.keyed.compression import Compression
+from flinkstate.keyed.header import KeyedHeader
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.reading.batches import read_batches
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.snapshots import map_snapshot
+from flinkstate.writing.operator_rewrite import Layout
+from flinkstate.writing.writer import KeyedFileWriter, SavepointWriter
+from stateferry.look.survey import survey
 from tests.support.rewriting import rewrite
 from tests.support.samples import LONG, PROPERTIES, STRING, UID, keyed_meta, keys_of
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError
-from stateferry.key_groups import KeyGroupRange, ranges
-from stateferry.savepoint.chunks import Chunk, plan_chunks
-from stateferry.savepoint.metadata import (
+from flinkstate.errors import DamagedError
+from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import KeyGroupRange, ranges
+from flinkstate.metadata.chunks import Chunk, plan_chunks
+from flinkstate.metadata.metadata import (
     AbsoluteFile,
     InlineBytes,
     KeyedHandle,
@@ -22,8 +23,7 @@ from stateferry.savepoint.metadata import (
     RelativeFile,
     Subtask,
 )
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
+from flinkstate.reading.reader import Savepoint
 
 HEADER = 100
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stateferry.errors import DamagedError
-from stateferry.savepoint import frame_kernels
-from stateferry.savepoint.compression import (
+from flinkstate.errors import DamagedError
+from flinkstate.keyed import frame_kernels
+from flinkstate.keyed.compression import (
     LARGEST_CHUNK,
     STREAM_START,
     Buffer,
@@ -148,8 +148,8 @@ def test_a_processor_without_the_instruction_computes_the_same_checksums(tmp_pat
     """numba compiles for a processor of this name, which has none; in a cache of its own."""
     program = (
         "import sys, numpy\n"
-        "from stateferry.crc32c import has_instruction\n"
-        "from stateferry.savepoint.compression import StoredStream\n"
+        "from flinkstate.hashing.crc32c import has_instruction\n"
+        "from flinkstate.keyed.compression import StoredStream\n"
         "out = bytearray()\n"
         "stream = StoredStream(out.extend)\n"
         "stream.add(sys.stdin.buffer.read())\n"

@@ -15,12 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
-from stateferry.key_groups import assign_to_key_group
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.entries import Entry, read_entries
-from stateferry.savepoint.key_group_file import KeyGroupFile
-from stateferry.savepoint.metadata import (
+from flinkstate.errors import DamagedError, RefusedError, StateferryError, UsageError
+from flinkstate.hashing.key_groups import assign_to_key_group
+from flinkstate.keyed.compression import Compression
+from flinkstate.keyed.key_group_file import KeyGroupFile
+from flinkstate.metadata.metadata import (
     FULL_CHECKPOINT,
     InlineBytes,
     KeyedHandle,
@@ -32,10 +31,11 @@ from stateferry.savepoint.metadata import (
     build_metadata,
     parse_metadata,
 )
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.streams import open_stream
-from stateferry.survey import survey
+from flinkstate.metadata.streams import open_stream
+from flinkstate.reading.entries import Entry, read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.look.survey import survey
 from tests.support.rewriting import rewrite
 from tests.support.samples import UID, entry_extents, files_of, java_hash, replaced, write_sample
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.migration.inventory import inventory_tasks
-from stateferry.savepoint import key_group_file
-from stateferry.savepoint.compression import STREAM_START
-from stateferry.savepoint.entries import Entry, read_entries
-from stateferry.savepoint.full_checkpoint import expect_canonical
-from stateferry.savepoint.key_group_extents import KeyGroupExtent
-from stateferry.savepoint.metadata import FULL_CHECKPOINT, Operator, build_metadata
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed import key_group_file
+from flinkstate.keyed.compression import STREAM_START
+from flinkstate.keyed.full_checkpoint import expect_canonical
+from flinkstate.metadata.key_group_extents import KeyGroupExtent
+from flinkstate.metadata.metadata import FULL_CHECKPOINT, Operator, build_metadata
+from flinkstate.reading.entries import Entry, read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.inventory.inventory import inventory_tasks
 from tests.flink.make_old_golden import lines
 from tests.support.rewriting import rewrite
 from tests.support.samples import UID, write_sample

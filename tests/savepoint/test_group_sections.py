@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flinkstate.keyed import key_group_file
+from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.key_group_file import KeyGroupFile
+from flinkstate.keyed.keyed_file import WINDOW, Section
+from flinkstate.keyed.state import keyed_states
+from flinkstate.metadata.chunks import plan_chunks
+from flinkstate.reading import group_sections
+from flinkstate.reading.group_sections import GroupSections
+from flinkstate.reading.reader import Savepoint
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.savepoint import group_sections, key_group_file
-from stateferry.savepoint.chunks import plan_chunks
-from stateferry.savepoint.compression import Buffer
-from stateferry.savepoint.group_sections import GroupSections
-from stateferry.savepoint.key_group_file import KeyGroupFile
-from stateferry.savepoint.keyed_file import WINDOW, Section
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.state import keyed_states
 from stateferry.tables import units as table_units
 from stateferry.tables.units import units
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.binary import ByteWriter
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.savepoint.header import (
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.header import (
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
     BackendKind,
@@ -18,11 +17,12 @@ from stateferry.savepoint.header import (
     build_header,
     parse_header,
 )
-from stateferry.savepoint.key_group_file import KeyGroupFile
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.state import StateKind, keyed_states
-from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot
-from stateferry.serializers.types import OpaqueType, Scalar
+from flinkstate.keyed.key_group_file import KeyGroupFile
+from flinkstate.keyed.state import StateKind, keyed_states
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.binary import ByteWriter
+from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot
+from flinkstate.serializers.types import OpaqueType, Scalar
 from tests.support.samples import LONG, METAS, STRING, keyed_meta, timers_meta
 
 GOLDEN = sorted(folder.parent for folder in (Path(__file__).parents[1] / "savepoints").glob("*/_metadata"))

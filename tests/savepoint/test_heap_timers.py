@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.binary import ByteWriter
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.key_groups import KeyGroupRange
-from stateferry.savepoint import heap_timers
-from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.heap_timers import HeapTimers, are_timers, laid_out
-from stateferry.savepoint.metadata import (
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed import heap_timers
+from flinkstate.keyed.header import KeyedHeader
+from flinkstate.keyed.heap_timers import HeapTimers, are_timers, laid_out
+from flinkstate.metadata.metadata import (
     AbsoluteFile,
     InlineBytes,
     KeyedHandle,
@@ -26,10 +26,10 @@ from stateferry.savepoint.metadata import (
     build_metadata,
     parse_metadata,
 )
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.serializers.snapshots import SerializerSnapshot, simple_snapshot
-from stateferry.serializers.types import Scalar
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.binary import ByteWriter
+from flinkstate.serializers.snapshots import SerializerSnapshot, simple_snapshot
+from flinkstate.serializers.types import Scalar
 from tests.rocksdb.goldens import SAVEPOINTS, metadata_of, opened, roots_of
 
 GOLDEN = SAVEPOINTS / "rounds-heap-timers-2.3-rocksdb"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.key_groups import ranges
-from stateferry.operator_state import DistributionMode
-from stateferry.savepoint.metadata import (
+from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import ranges
+from flinkstate.metadata.metadata import (
     KeyedHandle,
     Metadata,
     Operator,
@@ -24,10 +24,10 @@ from stateferry.savepoint.metadata import (
     build_metadata,
     parse_metadata,
 )
-from stateferry.savepoint.operator_rewrite import Layout, OperatorRewrite
-from stateferry.savepoint.reader import Savepoint, metadata_of, operator_id
-from stateferry.savepoint.storage import Location
-from stateferry.validation.metadata_check import compare_metadata
+from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.reading.reader import Savepoint, metadata_of, operator_id
+from flinkstate.writing.operator_rewrite import Layout, OperatorRewrite
+from stateferry.proof.metadata_check import compare_metadata
 
 PROPERTIES = parse_metadata(
     (Path(__file__).parents[1] / "savepoints" / "legacy-2.3-rocksdb" / "_metadata").read_bytes(), ""

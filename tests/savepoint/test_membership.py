@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError
-from stateferry.key_groups import assign_to_key_group
-from stateferry.savepoint import kernels
-from stateferry.savepoint.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, BackendKind, KeyedHeader, StateMeta
-from stateferry.savepoint.membership import Membership
-from stateferry.serializers.snapshots import simple_snapshot
-from stateferry.serializers.types import Scalar
-from stateferry.serializers.walker import new_failure
-from stateferry.values.values import encode
+from flinkstate.errors import DamagedError
+from flinkstate.hashing.key_groups import assign_to_key_group
+from flinkstate.keyed import kernels
+from flinkstate.keyed.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, BackendKind, KeyedHeader, StateMeta
+from flinkstate.keyed.membership import Membership
+from flinkstate.serializers.snapshots import simple_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.walker import new_failure
+from flinkstate.values.values import encode
 from tests.support import naive_java_hash
 
 MAX_PARALLELISM = 4

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.binary import ByteWriter
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.key_groups import KeyGroupRange
-from stateferry.operator_state import DistributionMode
-from stateferry.savepoint.metadata import (
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.metadata.metadata import (
     MAGIC,
     AbsoluteFile,
     EmptySegment,
@@ -32,7 +30,9 @@ from stateferry.savepoint.metadata import (
     parse_metadata,
     without_empty_handles,
 )
-from stateferry.savepoint.reader import operator_id
+from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.reading.reader import operator_id
+from flinkstate.serializers.binary import ByteWriter
 
 GOLDEN = sorted((Path(__file__).parents[1] / "savepoints").glob("*/_metadata"))
 PROPERTIES = b"\xac\xed\x00\x05p"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.errors import RefusedError, UsageError
+from flinkstate.files import stores
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, Metadata, StreamHandle, build_metadata
+from flinkstate.metadata.moved_files import check_stores, root_of
+from flinkstate.reading.reader import Savepoint
 from stateferry.cli import DAMAGED_OR_REFUSED, main
-from stateferry.errors import RefusedError, UsageError
-from stateferry.savepoint import stores
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import AbsoluteFile, FileSegment, Metadata, StreamHandle, build_metadata
-from stateferry.savepoint.moved_files import check_stores, root_of
-from stateferry.savepoint.reader import Savepoint
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import open_staged
+from stateferry.proof.checks import open_staged
+from stateferry.proof.expected.check_result import Check, Outcome
 
 ROOTS = {
     "/old=/new": ("/old", "/new"),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.savepoint import newest_timestamp as module
-from stateferry.savepoint.metadata import parse_metadata
-from stateferry.savepoint.newest_timestamp import newest_timestamp
-from stateferry.savepoint.storage import Location
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.files.storage import Location
+from flinkstate.metadata.metadata import parse_metadata
+from flinkstate.reading import newest_timestamp as module
+from flinkstate.reading.newest_timestamp import newest_timestamp
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
 # Those without expected.jsonl are refused.

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.errors import DamagedError
-from stateferry.savepoint.metadata import EmptySegment, FileSegment
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.streams import open_stream
+from flinkstate.errors import DamagedError
+from flinkstate.files.storage import Location
+from flinkstate.metadata.metadata import EmptySegment, FileSegment
+from flinkstate.metadata.streams import open_stream
 
 CONTENT = bytes(range(1, 201))
 

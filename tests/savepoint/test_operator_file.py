@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from stateferry.binary import ByteReader
-from stateferry.operator_state import DistributionMode
-from stateferry.savepoint.header import VALUE_SERIALIZER, StateMeta
-from stateferry.savepoint.metadata import OperatorHandle
-from stateferry.savepoint.operator_file import parse_operator_header
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.streams import open_stream
-from stateferry.serializers.types import FlinkType, MapType, opaque_parts
-from stateferry.values.value_json import json_text
-from stateferry.values.values import decode
+from flinkstate.keyed.header import VALUE_SERIALIZER, StateMeta
+from flinkstate.metadata.metadata import OperatorHandle
+from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.metadata.streams import open_stream
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.binary import ByteReader
+from flinkstate.serializers.types import FlinkType, MapType, opaque_parts
+from flinkstate.values.value_json import json_text
+from flinkstate.values.values import decode
+from flinkstate.writing.operator_file import parse_operator_header
+from flinkstate.writing.operator_rewrite import Layout
 from tests.support.expected_columns import SAVEPOINTS, expected_lines
 from tests.support.rewriting import rewrite
 

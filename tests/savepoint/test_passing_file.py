@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stateferry.errors import StateferryError
-from stateferry.savepoint.passing_file import PassingFile, PassingOutput
-from stateferry.savepoint.storage import Location
+from flinkstate.errors import StateferryError
+from flinkstate.files.passing_file import PassingFile, PassingOutput
+from flinkstate.files.storage import Location
 
 _CONTENT = bytes(range(256)) * 5000
 
@@ -87,7 +87,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("stateferry.savepoint.storage.PassingFile", refuse)
+    monkeypatch.setattr("flinkstate.files.storage.PassingFile", refuse)
     with pytest.raises(StateferryError, match="file can't be read"):
         Location.of(str(path)).open()
 

@@ -14,13 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
-from stateferry.key_groups import KeyGroupRange, assign_to_key_group, ranges
-from stateferry.savepoint import batches
-from stateferry.savepoint.batches import read_batches, read_chunk, schema
-from stateferry.savepoint.chunks import plan_chunks
-from stateferry.savepoint.compression import STREAM_START, Compression
-from stateferry.savepoint.header import (
+from flinkstate.errors import DamagedError, RefusedError, StateferryError, UsageError
+from flinkstate.hashing.key_groups import KeyGroupRange, assign_to_key_group, ranges
+from flinkstate.keyed.compression import STREAM_START, Compression
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -28,19 +25,22 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.key_group_file import KeyGroupFile
-from stateferry.savepoint.metadata import Metadata, Operator, Subtask
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.savepoint.writer import SavepointWriter
-from stateferry.serializers.snapshots import map_snapshot, simple_snapshot
-from stateferry.serializers.types import (
+from flinkstate.keyed.key_group_file import KeyGroupFile
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.metadata.chunks import plan_chunks
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.reading import batches
+from flinkstate.reading.batches import read_batches, read_chunk, schema
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
+from flinkstate.serializers.types import (
     OpaqueType,
     PojoType,
     Scalar,
     opaque_parts,
 )
-from stateferry.values import values
+from flinkstate.values import values
+from flinkstate.writing.writer import SavepointWriter
 from tests.columns.test_columns import NotRepresentableError, expected
 from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, rows_of, unordered
 

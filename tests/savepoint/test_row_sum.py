@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from stateferry.savepoint.keyed_file import Section
-from stateferry.savepoint.row_sum import RowSum
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.row_sum import RowSum
 
 
 @dataclass

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.keyed.compression import Compression
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
 from tests.support.rewriting import rewrite
 
 AUTO, SNAPPY, STORED, NONE, SOURCE = Compression

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from flinkstate.errors import DamagedError, PassingError, StateferryError, UsageError
+from flinkstate.files.storage import Location
+from flinkstate.metadata.metadata import AbsoluteFile
+from flinkstate.metadata.streams import open_stream
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.basics.exit_codes import MISSING_HERE
 from stateferry.cli import main
-from stateferry.errors import DamagedError, PassingError, StateferryError, UsageError
-from stateferry.exit_codes import MISSING_HERE
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.metadata import AbsoluteFile
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.streams import open_stream
-from stateferry.survey import survey
+from stateferry.look.survey import survey
 from tests.support.rewriting import rewrite
 from tests.support.samples import UID, files_of, write_sample
 from tests.support.servers import free_port

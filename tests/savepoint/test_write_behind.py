@@ -8,9 +8,9 @@ from threading import Event
 
 import pytest
 
-from stateferry.errors import StateferryError
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.write_behind import WriteBehind
+from flinkstate.errors import StateferryError
+from flinkstate.files.storage import Location
+from flinkstate.writing.write_behind import WriteBehind
 
 
 @pytest.mark.parametrize("portion", [1, 5, 64, 1 << 20])

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
-from stateferry.key_groups import KeyGroupRange, range_for_operator_index
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.header import BackendKind, KeyedHeader, build_header
-from stateferry.savepoint.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Metadata, Operator, Subtask
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.writer import KeyedFileWriter, SavepointWriter
+from flinkstate.errors import DamagedError, RefusedError, StateferryError, UsageError
+from flinkstate.hashing.key_groups import KeyGroupRange, range_for_operator_index
+from flinkstate.keyed.compression import Compression
+from flinkstate.keyed.header import BackendKind, KeyedHeader, build_header
+from flinkstate.metadata.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Metadata, Operator, Subtask
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.writing.operator_rewrite import Layout
+from flinkstate.writing.writer import KeyedFileWriter, SavepointWriter
 from tests.support.rewriting import rewrite
 from tests.support.samples import (
     METAS,

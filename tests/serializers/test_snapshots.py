@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError
-from stateferry.savepoint.header import KeyedHeader
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers import snapshots
-from stateferry.serializers.snapshots import (
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.keyed.header import KeyedHeader
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers import snapshots
+from flinkstate.serializers.snapshots import (
     SerializerSnapshot,
     SnapshotParser,
     map_snapshot,
     simple_snapshot,
     ttl_snapshot,
 )
-from stateferry.serializers.types import (
+from flinkstate.serializers.types import (
     SCALA_EITHER,
     SCALA_TRY,
     ArrayType,
@@ -51,8 +51,8 @@ from stateferry.serializers.types import (
     TupleType,
     opaque_parts,
 )
-from stateferry.serializers.unknown_ends import Rest
-from stateferry.values.values import encode
+from flinkstate.serializers.unknown_ends import Rest
+from flinkstate.values.values import encode
 from tests.support.samples import list_snapshot, timer_snapshot
 
 BASE = "org.apache.flink.api.common.typeutils.base."

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.serializers.types import (
+from flinkstate.serializers.types import (
     SCALA_TRY,
     ArrayType,
     AvroArrayType,
@@ -39,7 +39,7 @@ from stateferry.serializers.types import (
     simple_name,
     type_name,
 )
-from stateferry.values.values import encode
+from flinkstate.values.values import encode
 from tests.support.naive import flink_types, values_of
 
 KRYO = OpaqueType("com.acme.Thing", "serialized by Kryo")

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError
-from stateferry.savepoint.header import KeyedHeader, StateMeta, parse_header
-from stateferry.savepoint.operator_file import parse_operator_header
-from stateferry.serializers.snapshots import SerializerSnapshot
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.keyed.header import KeyedHeader, StateMeta, parse_header
+from flinkstate.serializers.snapshots import SerializerSnapshot
+from flinkstate.writing.operator_file import parse_operator_header
 from tests.serializers.test_snapshots import BASE, LONG, RUNTIME, STRING, composite, i32, pojo, snapshot, utf
 
 MB = 1 << 20

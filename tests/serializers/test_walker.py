@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError
-from stateferry.serializers import walker
-from stateferry.serializers.types import (
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.serializers import walker
+from flinkstate.serializers.types import (
     ArrayType,
     AvroArrayType,
     AvroBranch,
@@ -32,7 +32,7 @@ from stateferry.serializers.types import (
     TraversableType,
     TupleType,
 )
-from stateferry.values.values import decode, encode
+from flinkstate.values.values import decode, encode
 from tests.support import naive
 
 GAP = b"\xee" * 3

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.session import local_session
+from stateferry.spark_jobs.session import local_session
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,7 @@ def test_what_a_killed_driver_started_removes_the_folder_for_it(ferry: Ferry) ->
 
 def test_a_session_to_look_with_leaves_nothing_and_logs_nothing_that_steers(ferry: Ferry) -> None:
     code = f"""
-from spark_jobs.session import local_session
+from stateferry.spark_jobs.session import local_session
 source = local_session("look", cores=2).read.format("flink_savepoint").option("path", {str(ferry.folder / "source")!r})
 assert source.option("operator", "main").option("state", "mainState").load().count() == 1400
 logger = source._spark._jvm.org.slf4j.LoggerFactory.getLogger("strange")

@@ -94,9 +94,9 @@ def test_a_run_that_is_ended_says_so_in_one_line_and_goes_on(
 
 
 _LOST_WORKERS = """
-from spark_jobs.session import session, wait_until_stopped
-from spark_jobs.workers import SparkWorkers
-from stateferry.errors import PassingError
+from stateferry.spark_jobs.session import session, wait_until_stopped
+from stateferry.spark_jobs.workers import SparkWorkers
+from flinkstate.errors import PassingError
 from tests.spark.test_lost import lost
 with session("lost") as sc:
     workers = SparkWorkers(sc)

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.values import encode
 from stateferry.cli import main
-from stateferry.runs.report import Report
-from stateferry.runs.runs import run_folder
-from stateferry.serializers.types import Scalar
-from stateferry.values.values import encode
+from stateferry.runs.record.runs import run_folder
+from stateferry.runs.report.report import Report
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 

@@ -12,17 +12,17 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
+from flinkstate.files.storage import Location
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar
+from stateferry.changes.rules import Contradiction, Rules
 from stateferry.cli import main
-from stateferry.migration.rules import Contradiction, Rules
-from stateferry.runs.facts import FACTS_OF, Step
-from stateferry.runs.publications import Control
-from stateferry.runs.report import Report
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run, runs_of
-from stateferry.runs.target_metadata import TargetMetadata
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.serializers.types import Scalar
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.target_metadata import TargetMetadata
+from stateferry.runs.record.facts import FACTS_OF, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.report.report import Report
 from stateferry.steps import cut_over, migrate, rescale, validate
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -540,7 +540,7 @@ def test_a_damaged_source_is_damage_and_nothing_is_written(ferry: Ferry) -> None
 
 
 def test_no_room_is_said_before_anything_is_written(ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stateferry.runs.space.free_bytes", lambda _: 10)
+    monkeypatch.setattr("stateferry.runs.checks.space.free_bytes", lambda _: 10)
     said = ferry.run(ferry.source(BEGUN), ferry.target())
     assert (said.code, "bytes free" in said.error) == (2, True)
     assert not ferry.target().exists()

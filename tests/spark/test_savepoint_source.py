@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from stateferry.savepoint import batches
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.state import KeyedState
-from stateferry.serializers.types import Scalar
-from stateferry.values import values
+from flinkstate.keyed.state import KeyedState
+from flinkstate.reading import batches
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar
+from flinkstate.values import values
 from tests.columns.test_columns import plain
 from tests.rocksdb import goldens
 from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, unordered

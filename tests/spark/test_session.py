@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.startup import class_archive
-from spark_jobs.startup.worker_daemon import PreparedDaemon
+from stateferry.spark_jobs.startup import class_archive
+from stateferry.spark_jobs.startup.worker_daemon import PreparedDaemon
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ _PARENTS = """
 import os
 from spark_jobs import session as sessions
 from spark_jobs.startup import worker_daemon
-from spark_jobs.workers import SparkWorkers
+from stateferry.spark_jobs.workers import SparkWorkers
 waiting = []
 class PreparedDaemon(worker_daemon.PreparedDaemon):
     def __init__(self):
@@ -35,7 +35,7 @@ with sessions.session("parents") as sc:
 
 def test_a_local_session_has_a_secret() -> None:
     code = (
-        "from spark_jobs.session import session\n"
+        "from stateferry.spark_jobs.session import session\n"
         "with session('secret') as sc:\n"
         "    print(sc.getConf().get('spark.authenticate'), sc._jvm.org.apache.spark.SparkEnv.get().securityManager()"
         ".getSecretKey() is not None, sum(sc.parallelize(range(100), 4).collect()))\n"
@@ -76,7 +76,7 @@ def test_workers_come_from_there_without_any_output_and_with_temporary_files_far
 def test_whoever_is_killed_leaves_neither_a_process_nor_a_folder() -> None:
     code = """
 import os, signal
-from spark_jobs.startup.worker_daemon import PreparedDaemon
+from stateferry.spark_jobs.startup.worker_daemon import PreparedDaemon
 prepared = PreparedDaemon()
 print(prepared._process.pid, os.environ["STATEFERRY_PREPARED_DAEMON"], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -91,7 +91,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_daemon_ends_by_its_pipe_so_that_no_signal_keeps_it_from_removing_the_folder() -> None:
     code = """
 import os, signal, sys
-from spark_jobs.startup.worker_daemon import PreparedDaemon
+from stateferry.spark_jobs.startup.worker_daemon import PreparedDaemon
 prepared = PreparedDaemon()
 print(prepared._process.pid, os.environ["STATEFERRY_PREPARED_DAEMON"], flush=True)
 sys.stdin.read()
@@ -104,7 +104,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert driver.stdout is not None
         waiting, path = driver.stdout.readline().split()
         environment = os.environ | {"STATEFERRY_PREPARED_DAEMON": path, "PYTHON_WORKER_FACTORY_SECRET": "any"}
-        command = [sys.executable, "-m", "spark_jobs.startup.worker_daemon"]
+        command = [sys.executable, "-m", "stateferry.spark_jobs.startup.worker_daemon"]
         while not Path(path).is_socket():
             time.sleep(0.05)
         with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
@@ -128,7 +128,7 @@ def test_an_interruption_while_the_jvm_starts_leaves_nobody_behind() -> None:
     code = """
 import os, signal, threading
 from pyspark import java_gateway
-from spark_jobs.session import session, wait_until_stopped
+from stateferry.spark_jobs.session import session, wait_until_stopped
 # Whoever runs the tests in the background has it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 class Popen(java_gateway.Popen):
@@ -186,7 +186,7 @@ def test_a_session_starts_from_an_archive_of_its_classes(tmp_path: Path, monkeyp
     code = f"""
 from spark_jobs.startup import class_archive
 class_archive.java_options = lambda: {options!r} + " -Xlog:class+load:file={tmp_path}/classes"
-from spark_jobs.session import session
+from stateferry.spark_jobs.session import session
 with session("archive") as sc:
     sc.setJobGroup("", "")
 """
@@ -200,7 +200,7 @@ def test_without_java_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     # In a process of its own: in this one Spark may have been started already.
-    code = "from spark_jobs.session import session\nwith session('none'): pass"
+    code = "from stateferry.spark_jobs.session import session\nwith session('none'): pass"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "MissingHereError: Spark needs Java 17 or later" in done.stderr
 

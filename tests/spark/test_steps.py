@@ -15,18 +15,18 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.session import LOOPBACK, session
-from spark_jobs.startup.head_start import HeadStart
-from spark_jobs.workers import SparkWorkers
-from stateferry.errors import DamagedError
-from stateferry.exit_codes import INTERRUPTED
-from stateferry.migration.inventory import take
-from stateferry.runs.facts import FACTS_OF, Advance, SnapshotFacts, Step
-from stateferry.runs.plan import plan_of_json
-from stateferry.runs.plan_check import resolve
-from stateferry.runs.runs import Run
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
+from flinkstate.errors import DamagedError
+from flinkstate.files.storage import Location
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.exit_codes import INTERRUPTED
+from stateferry.inventory.inventory import take
+from stateferry.runs.checks.plan_check import resolve
+from stateferry.runs.plan.plan import plan_of_json
+from stateferry.runs.record.facts import FACTS_OF, Advance, SnapshotFacts, Step
+from stateferry.runs.record.runs import Run
+from stateferry.spark_jobs.session import LOOPBACK, session
+from stateferry.spark_jobs.startup.head_start import HeadStart
+from stateferry.spark_jobs.workers import SparkWorkers
 from stateferry.steps import migrate, snapshot
 from stateferry.steps.workers import Measure, Progress
 from tests.support.in_process import do_step

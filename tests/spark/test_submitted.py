@@ -10,16 +10,16 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from spark_jobs.session import LOOPBACK
+from stateferry.spark_jobs.session import LOOPBACK
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 _APPLICATION = """
-from spark_jobs.startup.import_path import prefer_installed
+from stateferry.spark_jobs.startup.import_path import prefer_installed
 prefer_installed()
 import pyspark
 from spark_jobs import session
-from spark_jobs.workers import SparkWorkers
+from stateferry.spark_jobs.workers import SparkWorkers
 from tests.spark.test_submitted import parent_and_pyspark
 with session.workers_prepared() as prepared, session.submitted_session("parents") as sc:
     found = list(SparkWorkers(sc).do("parents", [0, 1], parent_and_pyspark))

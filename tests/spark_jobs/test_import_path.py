@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from spark_jobs.startup.import_path import prefer_installed
+from stateferry.spark_jobs.startup.import_path import prefer_installed
 
 
 def test_the_installed_pyspark_comes_before_its_own_zip_but_not_before_another_ones(

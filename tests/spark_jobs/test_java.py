@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.startup import java
+from flinkstate.errors import MissingHereError
 from stateferry.cli import MISSING_HERE
-from stateferry.errors import MissingHereError
+from stateferry.spark_jobs.startup import java
 from tests.support.legacy_states import LegacyState
 
 _SAYS = {

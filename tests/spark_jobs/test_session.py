@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.session import environment_of_stores
+from stateferry.spark_jobs.session import environment_of_stores
 
 
 def test_executors_are_told_where_a_store_is_and_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import workers
-from stateferry.errors import DamagedError, PassingError, StateferryError
+from flinkstate.errors import DamagedError, PassingError, StateferryError
+from stateferry.spark_jobs import workers
 from stateferry.steps.workers import Measure
 
 AWAY = OSError(errno.EIO, "Input/output error", "/data/x")

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stateferry.runs.facts import FACTS_OF, Step
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.runs.shared_application import DismissedError, SharedApplication
+from stateferry.runs.control.shared_application import DismissedError, SharedApplication
+from stateferry.runs.record.facts import FACTS_OF, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from tests.standalone.migration import DAG, PATIENCE, Migration
 
 STEP, APPLICATION = Step.RESCALE, "application"

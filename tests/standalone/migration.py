@@ -9,16 +9,16 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
+from flinkstate.files.storage import Location
+from flinkstate.reading.reader import Savepoint
 from local_airflow.api import ENDED, RefusedError
 from local_airflow.server import Server
-from stateferry.migration.rules import Rules
-from stateferry.runs.publications import Control, Publication
-from stateferry.runs.runs import Run
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.tables.commits import TableHome
-from stateferry.tables.reads import read_current
-from stateferry.tables.schemas import StateTables
+from stateferry.changes.rules import Rules
+from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.record.runs import Run
+from stateferry.tables.iceberg.commits import TableHome
+from stateferry.tables.iceberg.reads import read_current
+from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.versions import chunk_files
 from tests.standalone.orders import Entries
 from tests.support.legacy_states import FLAG, LEGACY, NEW

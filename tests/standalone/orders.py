@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
 from tests.support.legacy_states import NEW, LegacyState
 
 Entries = dict[tuple[str, str], int]

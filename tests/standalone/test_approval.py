@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.runs.run_states import RunState
+from stateferry.runs.record.run_states import RunState
 from tests.standalone.migration import BEFORE_PUBLICATION, DAG, PATIENCE, ROLLBACK, Migration, answer, log_of
 from tests.standalone.orders import Orders, entries_of
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from local_airflow.server import Server
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from tests.standalone.migration import DAG, PATIENCE, STEPS, Migration, scheduled_run
 from tests.standalone.orders import Orders, entries_of
 

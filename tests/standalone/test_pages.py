@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from local_airflow.server import Server
-from stateferry.runs.facts import Began, SnapshotFacts, StateSize
-from stateferry.runs.key_group_sizes import SourceSizes, StagedSizes
-from stateferry.runs.plan import plan_of
-from stateferry.runs.report import Report
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.record.facts import Began, SnapshotFacts, StateSize
+from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.report import Report
 from tests.pages.views import EVIL, FAILED, NOW, report, sizes
 from tests.standalone.migration import Migration
 from tests.support.browser import Browser, browser, why_not

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from local_airflow.server import Server
-from stateferry.runs.run_states import RunState
+from stateferry.runs.record.run_states import RunState
 from tests.standalone.migration import PATIENCE, STEPS, Migration, scheduled_run, scheduled_runs
 from tests.standalone.orders import Orders, entries_of
 

@@ -14,22 +14,22 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
+from flinkstate.errors import PlanError
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA, drafts
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.write_behind import WriteBehind
+from stateferry.basics.exit_codes import MAY_PASS
+from stateferry.changes import staging
 from stateferry.cli import main
-from stateferry.errors import PlanError
-from stateferry.exit_codes import MAY_PASS
-from stateferry.migration import staging
-from stateferry.runs.apart import check_apart
-from stateferry.runs.facts import Claim, Step
-from stateferry.runs.plan import plan_of_json
-from stateferry.runs.run_states import RunState
-from stateferry.runs.target_metadata import TargetMetadata, digest_of_metadata
-from stateferry.savepoint.file_names import METADATA, drafts
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.write_behind import WriteBehind
+from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
+from stateferry.runs.plan.plan import plan_of_json
+from stateferry.runs.record.facts import Claim, Step
+from stateferry.runs.record.run_states import RunState
 from stateferry.steps import rescale
 from stateferry.tables.chunk import WrittenChunk, migrate_chunk
-from stateferry.tables.files import DataFile
+from stateferry.tables.iceberg.files import DataFile
 from stateferry.tables.migrate import advance_main, commit_migrate
 from tests.runs.test_transitions import World, asked, world
 from tests.support.legacy_states import LegacyState

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from stateferry.runs.facts import Step
-from stateferry.runs.runs import _digest
-from stateferry.runs.target_metadata import TargetMetadata
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import Metadata, build_metadata, parse_metadata
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import Metadata, build_metadata, parse_metadata
+from stateferry.runs.control.target_metadata import TargetMetadata
+from stateferry.runs.record.facts import Step
+from stateferry.runs.record.runs import _digest
 from stateferry.steps.workers import Fact, InProcess, Measure, Work
 from tests.steps.test_steps_alone import control_of, plan_of, the_run
 from tests.support.in_process import do_step

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stateferry.runs.runs import Run, run_folder
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.reader import Savepoint
+from stateferry.runs.record.runs import Run, run_folder
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import do_step
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import pytest
 
+from flinkstate.files.storage import Location
+from flinkstate.metadata.metadata import parse_metadata
+from flinkstate.reading.newest_timestamp import newest_timestamp
+from stateferry.basics.durations import now_ms
 from stateferry.cli import main
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.durations import now_ms
-from stateferry.runs.facts import Step
-from stateferry.runs.report import Report
-from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.metadata import parse_metadata
-from stateferry.savepoint.newest_timestamp import newest_timestamp
-from stateferry.savepoint.storage import Location
+from stateferry.runs.record.facts import Step
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.report.report import Report
 from tests.support.in_process import without_spark
 
 HOUR, DAY = 3_600_000, 86_400_000

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+from flinkstate.errors import UsageError
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
-from stateferry.errors import UsageError
-from stateferry.runs.plan import plan_of
-from stateferry.runs.plan_check import resolve
-from stateferry.runs.publications import Control
-from stateferry.runs.report import Report
-from stateferry.runs.runs import runs_of
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.reader import Savepoint
-from stateferry.tables.commits import TableHome
-from stateferry.tables.reads import read_current
-from stateferry.tables.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.checks.plan_check import resolve
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.record.runs import runs_of
+from stateferry.runs.report.report import Report
+from stateferry.tables.iceberg.commits import TableHome
+from stateferry.tables.iceberg.reads import read_current
+from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from stateferry.tables.versions import chunk_files
 from tests.support.in_process import without_spark
 from tests.support.kill_points import KillPoints, Picture, watched

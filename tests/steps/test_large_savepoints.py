@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import Operator, build_metadata, parse_metadata
+from flinkstate.reading.reader import operator_id
 from stateferry.cli import main
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import Operator, build_metadata, parse_metadata
-from stateferry.savepoint.reader import operator_id
 from tests.support.in_process import without_spark
 
 pytestmark = pytest.mark.slow

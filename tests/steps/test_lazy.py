@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import PlanError
+from flinkstate.hashing.key_groups import key_group_prefix_bytes
+from flinkstate.keyed.keyed_file import WINDOW
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.values import decode
+from stateferry.changes.rules import ContradictionsError
 from stateferry.cli import main
-from stateferry.errors import PlanError
-from stateferry.key_groups import key_group_prefix_bytes
-from stateferry.migration.rules import ContradictionsError
-from stateferry.runs.facts import RescaleFacts, SnapshotFacts, Step, ValidateFacts
-from stateferry.runs.plan import plan_of
-from stateferry.runs.plan_check import resolve
-from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.keyed_file import WINDOW
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import Scalar
+from stateferry.proof.expected.check_result import Outcome
+from stateferry.runs.checks.plan_check import resolve
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts, Step, ValidateFacts
+from stateferry.runs.record.runs import Run, runs_of
 from stateferry.steps import validate
 from stateferry.steps.workers import InProcess
-from stateferry.validation.check_result import Outcome
-from stateferry.values.values import decode
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.verified_runs import do_steps, plan_for, verified

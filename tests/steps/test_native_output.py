@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from stateferry.runs.option_notes import option_notes
-from stateferry.runs.plan import plan_of
-from stateferry.runs.plan_check import ResolvedPlan, native_operators
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import AbsoluteFile, StreamHandle
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.savepoint_properties import NATIVE_SAVEPOINT
-from stateferry.savepoint.streams import open_stream
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import AbsoluteFile, StreamHandle
+from flinkstate.metadata.savepoint_properties import NATIVE_SAVEPOINT
+from flinkstate.metadata.streams import open_stream
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.runs.checks.plan_check import ResolvedPlan, native_operators
+from stateferry.runs.guards.option_notes import option_notes
+from stateferry.runs.plan.plan import plan_of
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of
 from tests.steps.test_native_source import CANONICAL, GOLDEN, NATIVE, placed, run

@@ -11,30 +11,30 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import DamagedError, PlanError, RejectedError
+from flinkstate.files.storage import Location
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import AbsoluteFile, build_metadata
+from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
+from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb.scan import Found, Scan
+from stateferry.basics.durations import MAX_MILLISECONDS
+from stateferry.basics.private_files import private_files
 from stateferry.cli import main
-from stateferry.durations import MAX_MILLISECONDS
-from stateferry.errors import DamagedError, PlanError, RejectedError
-from stateferry.private_files import private_files
-from stateferry.rocksdb.scan import Found, Scan
-from stateferry.runs import source_check
-from stateferry.runs.facts import RescaleFacts, SnapshotFacts, ValidateFacts
-from stateferry.runs.plan_check import lost_timers, open_source, planned, resolve
-from stateferry.runs.publications import Control
-from stateferry.runs.report import Report
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import AbsoluteFile, build_metadata
-from stateferry.savepoint.native_file import NativeFile
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.savepoint_properties import CANONICAL_SAVEPOINT
-from stateferry.savepoint.storage import Location
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.plain import plain_rows
+from stateferry.proof.plain.plain_rocksdb import PlainDatabase
+from stateferry.proof.plain.plain_rows import PlainRows
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.checks.plan_check import lost_timers, open_source, planned, resolve
+from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts, ValidateFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report import source_check
+from stateferry.runs.report.report import Report
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import InProcess
-from stateferry.validation import plain_rows
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.plain_rocksdb import PlainDatabase
-from stateferry.validation.plain_rows import PlainRows
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of, opened, roots_of
 

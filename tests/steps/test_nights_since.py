@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
-from stateferry.durations import now_ms
-from stateferry.errors import RejectedError
-from stateferry.migration.blob_times import BlobTimes
-from stateferry.runs import source_check
-from stateferry.runs.earlier_night import Counted
-from stateferry.runs.facts import MigrateFacts, SnapshotFacts
-from stateferry.runs.plan_check import open_source, planned, resolve
-from stateferry.runs.prediction import part_times, predicted_after
-from stateferry.runs.publications import Control
-from stateferry.runs.report import Report
-from stateferry.runs.runs import Run
-from stateferry.savepoint import native_difference
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import build_metadata, parse_metadata
-from stateferry.savepoint.native_file import NativeFile
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.errors import RejectedError
+from flinkstate.keyed import native_difference
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import build_metadata, parse_metadata
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.durations import now_ms
+from stateferry.inventory.blob_times import BlobTimes
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.checks.plan_check import open_source, planned, resolve
+from stateferry.runs.predict.earlier_night import Counted
+from stateferry.runs.predict.prediction import part_times, predicted_after
+from stateferry.runs.record.facts import MigrateFacts, SnapshotFacts
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report import source_check
+from stateferry.runs.report.report import Report
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import InProcess
-from stateferry.tables.commits import TableHome
+from stateferry.tables.iceberg.commits import TableHome
 from tests.rocksdb.writing import NONE, Table, masked_crc32c, varint
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.native_nights import NightlyDatabase

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.migration.rules import NullsCannotBeKeptError, NullsNeedAWordError
-from stateferry.runs.facts import SnapshotFacts
-from stateferry.savepoint.metadata import Metadata
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.writer import SavepointWriter
-from stateferry.serializers.types import Scalar
+from flinkstate.metadata.metadata import Metadata
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar
+from flinkstate.writing.writer import SavepointWriter
+from stateferry.changes.rules import NullsCannotBeKeptError, NullsNeedAWordError
+from stateferry.runs.record.facts import SnapshotFacts
 from tests.flink.judge import dumped
 from tests.support.legacy_states import LEGACY, NEW, LegacyState
 from tests.support.verified_runs import verified

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.exit_codes import INTERRUPTED
+from stateferry.changes.rules import Rules
 from stateferry.cli import main
-from stateferry.exit_codes import INTERRUPTED
-from stateferry.migration.rules import Rules
-from stateferry.runs.facts import Advance, MigrateFacts, TablesProblem
-from stateferry.runs.publications import Control, Record
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
+from stateferry.runs.catalog.publications import Control, Record
+from stateferry.runs.record.facts import Advance, MigrateFacts, TablesProblem
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from stateferry.steps import tables
-from stateferry.tables.commits import TableHome
-from stateferry.tables.reads import read_current
-from stateferry.tables.schemas import StateTables
+from stateferry.tables.iceberg.commits import TableHome
+from stateferry.tables.iceberg.reads import read_current
+from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.versions import chunk_files
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run
 from tests.support.in_process import do_step, without_spark

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import Operator, OperatorHandle, build_metadata
+from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
-from stateferry.runs.publications import Control, Record
-from stateferry.runs.report import Report
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import Operator, OperatorHandle, build_metadata
-from stateferry.savepoint.reader import Savepoint
+from stateferry.runs.catalog.publications import Control, Record
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.report.report import Report
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run
 from tests.support.in_process import do_step, without_spark
 from tests.support.kill_points import Picture, watched
@@ -242,7 +242,7 @@ def test_steps_alone_leave_the_tables_out(tmp_path: Path, plan_of: PlanOf, capsy
 
 
 def the_plan(file: str) -> str:
-    from stateferry.runs.plan import plan_of_json
+    from stateferry.runs.plan.plan import plan_of_json
 
     return plan_of_json(Path(file).read_bytes()).to_json()
 

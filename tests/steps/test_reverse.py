@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.reader import Savepoint
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of
 from tests.support.in_process import do_step, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import PassingError
+from stateferry.basics.exit_codes import MAY_PASS
 from stateferry.cli import shared_steps
 from stateferry.cli.lent_workers import OpenWorkers
-from stateferry.errors import PassingError
-from stateferry.exit_codes import MAY_PASS
-from stateferry.runs.plan import plan_of
-from stateferry.runs.publications import Control
-from stateferry.runs.rejecting import reject
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run, run_folder
-from stateferry.runs.shared_application import Said, SharedApplication
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.rejecting import reject
+from stateferry.runs.control.shared_application import Said, SharedApplication
+from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, run_folder
 from stateferry.steps.workers import InProcess, Progress, Watch
 from tests.steps.test_steps_alone import PlanOf
 from tests.steps.test_steps_alone import plan_of as plan_file
@@ -191,7 +191,7 @@ def test_it_ends_when_nobody_is_there_who_waits_for_it(serve: Serve, monkeypatch
 
 
 def test_it_works_on_while_the_catalog_is_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stateferry.runs.shared_application._PAUSE", 0.05)
+    monkeypatch.setattr("stateferry.runs.control.shared_application._PAUSE", 0.05)
     served, tell = serve(), SharedApplication.tell
     lost: list[str] = []
 

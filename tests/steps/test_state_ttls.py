@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from flinkstate.reading.reader import Savepoint
+from flinkstate.ttl import StateTtlConfig
+from flinkstate.writing.operator_rewrite import Copy, Layout
+from stateferry.basics.durations import now_ms
+from stateferry.changes.drop_expired import DropExpired
+from stateferry.changes.rules import ToldTtl
 from stateferry.cli import main
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.durations import now_ms
-from stateferry.migration.drop_expired import DropExpired
-from stateferry.migration.rules import ToldTtl
-from stateferry.runs.report import Report
-from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.operator_rewrite import Copy, Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.ttl import StateTtlConfig
-from stateferry.validation.check_result import Outcome
-from stateferry.validation.checks import validate
-from stateferry.validation.conversion import Conversion
+from stateferry.proof.checks import validate
+from stateferry.proof.expected.check_result import Outcome
+from stateferry.proof.expected.conversion import Conversion
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.report.report import Report
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import LegacyState
 from tests.support.rewriting import rewrite

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import PassingError
+from flinkstate.files.storage import Location
+from flinkstate.reading.reader import Savepoint
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, TERMINATED, USAGE, engine, main
-from stateferry.errors import PassingError
-from stateferry.runs import lease
-from stateferry.runs.facts import Advance, MigrateFacts
-from stateferry.runs.lease import BETWEEN_STEPS_MS, LeaseHeldError, LeaseLostError, LeaseRenewal
-from stateferry.runs.publications import Control
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
+from stateferry.runs.catalog import lease
+from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, LeaseHeldError, LeaseLostError, LeaseRenewal
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.facts import Advance, MigrateFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import do_step
@@ -92,8 +92,8 @@ def test_no_other_run_comes_between_two_steps(
 def test_the_jobs_for_spark_submit_do_one_step_each(
     tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("spark_jobs.session.workers_prepared", nullcontext)
-    monkeypatch.setattr("spark_jobs.engine.submitted_workers", lambda *_: nullcontext(InProcess()))
+    monkeypatch.setattr("stateferry.spark_jobs.session.workers_prepared", nullcontext)
+    monkeypatch.setattr("stateferry.spark_jobs.engine.submitted_workers", lambda *_: nullcontext(InProcess()))
     for step in ("snapshot", "migrate", "rescale", "validate", "cut_over"):
         job = Path(__file__).parents[2] / "spark_jobs" / f"{step}.py"
         monkeypatch.setattr("sys.argv", [str(job), "--plan", plan_of("one")])

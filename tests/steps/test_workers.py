@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from spark_jobs.engine import local_workers
+from flinkstate.errors import DamagedError
 from stateferry.cli import engine
-from stateferry.errors import DamagedError
+from stateferry.spark_jobs.engine import local_workers
 from stateferry.steps.workers import InProcess
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.errors import PassingError, StateferryError, UsageError
+from flinkstate.files import hdfs as driver
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA, drafts
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, MAY_PASS
 from stateferry.cli import main
-from stateferry.errors import PassingError, StateferryError, UsageError
-from stateferry.exit_codes import DAMAGED_OR_REFUSED, MAY_PASS
-from stateferry.runs.cleaning import _drafts_if_reached
-from stateferry.savepoint import hdfs as driver
-from stateferry.savepoint.file_names import METADATA, drafts
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
+from stateferry.runs.control.cleaning import _drafts_if_reached
 from tests.stores.area import Area
 from tests.support.hdfs_server import HdfsServer
 from tests.support.in_process import without_spark

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.files.storage import Location
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.cli import main
-from stateferry.exit_codes import DAMAGED_OR_REFUSED
-from stateferry.runs.facts import SnapshotFacts
-from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint.storage import Location
+from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.runs import Run, runs_of
 from tests.stores.area import STATES, Area
 from tests.support.legacy_states import LegacyState
 from tests.support.native_nights import NightlyDatabase

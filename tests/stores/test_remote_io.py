@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.savepoint.storage import Location
-from stateferry.tables.commits import TableHome
-from stateferry.tables.remote_io import RemoteIO
+from flinkstate.files.storage import Location
+from stateferry.tables.iceberg.commits import TableHome
+from stateferry.tables.iceberg.remote_io import RemoteIO
 
 pytestmark = pytest.mark.slow
 

@@ -7,19 +7,19 @@ import threading
 
 import pytest
 
+from flinkstate.errors import PassingError, RefusedError, StateferryError
+from flinkstate.files import stores
+from flinkstate.files.storage import Location
+from flinkstate.files.unfinished_uploads import unfinished_uploads
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.write_behind import WriteBehind
 from stateferry.cli import main
-from stateferry.errors import PassingError, RefusedError, StateferryError
-from stateferry.pages import run_rows
-from stateferry.pages.run_rows import RunRow, RunRows
-from stateferry.pages.run_view import RunView
-from stateferry.runs.publications import Control
-from stateferry.runs.run_states import RunState, StateChange
-from stateferry.runs.runs import Run, runs_of
-from stateferry.savepoint import stores
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.unfinished_uploads import unfinished_uploads
-from stateferry.savepoint.write_behind import WriteBehind
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.run_states import RunState, StateChange
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.show import run_rows
+from stateferry.show.run_rows import RunRow, RunRows
+from stateferry.show.run_view import RunView
 from tests.stores.area import BEGUN, STATES, Area, on_s3
 from tests.support.legacy_states import NEW
 from tests.support.s3_server import S3Server

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from stateferry.errors import DamagedError
-from stateferry.savepoint.file_names import METADATA, complete_savepoints
-from stateferry.savepoint.storage import Location, side_by_side
-from stateferry.savepoint.write_behind import WriteBehind
+from flinkstate.errors import DamagedError
+from flinkstate.files.storage import Location, side_by_side
+from flinkstate.metadata.file_names import METADATA, complete_savepoints
+from flinkstate.writing.write_behind import WriteBehind
 from tests.stores.area import on_s3
 from tests.support.s3_server import S3Server
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.runs.publications import Control
-from stateferry.savepoint.reader import Savepoint
+from flinkstate.reading.reader import Savepoint
+from stateferry.runs.catalog.publications import Control
 from tests.standalone.topology.processes import postgres, postgres_programs
 from tests.stores.area import Area
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import operator_id
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import open_staged, validate
+from flinkstate.keyed.compression import Compression
+from flinkstate.reading.reader import operator_id
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.proof.checks import open_staged, validate
+from stateferry.proof.expected.check_result import Check, Outcome
 from tests.support.alterations import HARMFUL, HARMLESS, NotApplicableError, Place, Scene
 from tests.validation.test_checks import Case, migrated
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stateferry.columns.arrow_types import CLASS, known_subclasses, pojo_fields, union_fields
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.types import (
+from flinkstate.columns.arrow_types import CLASS, known_subclasses, pojo_fields, union_fields
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.types import (
     ArrayType,
     AvroArrayType,
     AvroFixedType,
@@ -35,7 +35,7 @@ from stateferry.serializers.types import (
     TraversableType,
     TupleType,
 )
-from stateferry.values.java_values import LocalDate
+from flinkstate.values.java_values import LocalDate
 from tests.columns.test_columns import comparable, epoch_day, micros, plain, unrepresentable
 
 CLASS_IN_JSON = "@class"

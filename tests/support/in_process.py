@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from stateferry.cli import engine, step
-from stateferry.runs.facts import Step
+from stateferry.runs.record.facts import Step
 from stateferry.steps.workers import InProcess, Workers
 
 

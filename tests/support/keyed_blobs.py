@@ -10,8 +10,8 @@ from typing import Any
 import mmh3
 import numpy as np
 
-from stateferry.key_groups import key_group_prefix_bytes, ranges
-from stateferry.savepoint.header import (
+from flinkstate.hashing.key_groups import key_group_prefix_bytes, ranges
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -19,12 +19,12 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import Metadata, Operator, Subtask
-from stateferry.savepoint.reader import operator_id
-from stateferry.savepoint.writer import SavepointWriter
-from stateferry.serializers.snapshots import map_snapshot, simple_snapshot
-from stateferry.serializers.types import MapType, Scalar
-from stateferry.values.values import encode
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.reading.reader import operator_id
+from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
+from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.values.values import encode
+from flinkstate.writing.writer import SavepointWriter
 from tests.support.naive_java_hash import hash_code, signed
 
 STATE = "totals"

@@ -22,7 +22,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from sqlalchemy import Engine, event
 
-from stateferry.savepoint.storage import Location
+from flinkstate.files.storage import Location
 
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
 _TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stateferry.hashing.java_hash import hash_codes
-from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.key_groups import KeyGroupRange, key_group_prefix_bytes
-from stateferry.migration.rules import Contradiction, Rules
-from stateferry.savepoint.header import (
+from flinkstate.hashing.java_hash import hash_codes
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.hashing.key_groups import KeyGroupRange, key_group_prefix_bytes
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -19,13 +18,14 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import Metadata, Operator, Subtask
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.writer import SavepointWriter
-from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
-from stateferry.serializers.types import MapType, Scalar
-from stateferry.ttl import expired
-from stateferry.values.values import encode
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.ttl import expired
+from flinkstate.values.values import encode
+from flinkstate.writing.writer import SavepointWriter
+from stateferry.changes.rules import Contradiction, Rules
 
 LEGACY, NEW, FLAG = "mainState", "newMainState", "isMigratedState"
 UserMap = Mapping[str, object]

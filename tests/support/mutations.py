@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from random import Random
 
-from stateferry.errors import DamagedError
+from flinkstate.errors import DamagedError
 from tests.rocksdb.writing import masked_crc32c
 
 Kind = Callable[[bytearray, Random], bytearray]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from stateferry.serializers.types import (
+from flinkstate.serializers.types import (
     FLINK_EITHER,
     SCALA_EITHER,
     SCALA_TRY,
@@ -38,7 +38,7 @@ from stateferry.serializers.types import (
     TtlType,
     TupleType,
 )
-from stateferry.values.java_values import (
+from flinkstate.values.java_values import (
     BigDecimal,
     EitherValue,
     Instant,
@@ -57,7 +57,7 @@ from stateferry.values.java_values import (
     UnionValue,
     Variant,
 )
-from stateferry.values.values import decode
+from flinkstate.values.values import decode
 
 _BYTE, _SHORT = st.integers(-(2**7), 2**7 - 1), st.integers(-(2**15), 2**15 - 1)
 _INTEGER, _LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)

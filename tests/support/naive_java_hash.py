@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from stateferry.serializers.types import (
+from flinkstate.serializers.types import (
     EitherType,
     FlinkType,
     ListType,

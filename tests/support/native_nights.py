@@ -6,10 +6,10 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stateferry.key_groups import KeyGroupRange
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.header import build_header
-from stateferry.savepoint.metadata import (
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed.header import build_header
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import (
     AbsoluteFile,
     Metadata,
     NamedFile,
@@ -19,7 +19,7 @@ from stateferry.savepoint.metadata import (
     Subtask,
     build_metadata,
 )
-from stateferry.savepoint.reader import operator_id
+from flinkstate.reading.reader import operator_id
 from tests.rocksdb.writing import DELETE, NONE, VALUE, Entry, Table, log, new_file, numbers, sized, varint
 from tests.support.legacy_states import LegacyState
 

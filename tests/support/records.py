@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stateferry.runs.plan import MigrationPlan
-from stateferry.runs.publications import Record
+from stateferry.runs.catalog.publications import Record
+from stateferry.runs.plan.plan import MigrationPlan
 
 
 def record_of(plan: MigrationPlan, **changes: Any) -> Record:

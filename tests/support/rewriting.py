@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from stateferry.savepoint.chunks import TARGET_BYTES
-from stateferry.savepoint.operator_rewrite import Layout, OperatorRewrite, Transform
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.savepoint.writer import SavepointWriter
+from flinkstate.files.storage import Location
+from flinkstate.metadata.chunks import TARGET_BYTES
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout, OperatorRewrite, Transform
+from flinkstate.writing.writer import SavepointWriter
 from stateferry.steps.rescale import Staged, stage
 from stateferry.steps.workers import InProcess
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import cramjam
 
-from stateferry.savepoint.header import KeyedHeader, build_header, parse_header
-from stateferry.savepoint.metadata import (
+from flinkstate.keyed.header import KeyedHeader, build_header, parse_header
+from flinkstate.metadata.metadata import (
     InlineBytes,
     KeyedHandle,
     Metadata,
@@ -28,7 +28,7 @@ from stateferry.savepoint.metadata import (
     build_metadata,
     parse_metadata,
 )
-from stateferry.savepoint.reader import operator_id
+from flinkstate.reading.reader import operator_id
 
 _END = 0xFFFF
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stateferry.key_groups import assign_to_key_group, key_group_prefix_bytes, ranges
-from stateferry.savepoint.compression import Buffer, Compression
-from stateferry.savepoint.header import (
+from flinkstate.hashing.key_groups import assign_to_key_group, key_group_prefix_bytes, ranges
+from flinkstate.keyed.compression import Buffer, Compression
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -20,19 +20,19 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import Metadata, Operator, Subtask
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.savepoint.writer import SavepointWriter
-from stateferry.serializers.snapshot_classes import LIST_SNAPSHOT, TIMER_SNAPSHOT
-from stateferry.serializers.snapshots import (
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.snapshot_classes import LIST_SNAPSHOT, TIMER_SNAPSHOT
+from flinkstate.serializers.snapshots import (
     SerializerSnapshot,
     composite_snapshot,
     map_snapshot,
     simple_snapshot,
     ttl_snapshot,
 )
-from stateferry.serializers.types import ListType, MapType, Scalar, TimerType
-from stateferry.values import values
+from flinkstate.serializers.types import ListType, MapType, Scalar, TimerType
+from flinkstate.values import values
+from flinkstate.writing.writer import SavepointWriter
 
 UID = "main"
 PROPERTIES = b"\xac\xed\x00\x05\x70"

@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stateferry.migration.rules import Rules
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
-from stateferry.tables.commits import committed, files_by_chunk
+from flinkstate.files.storage import Location
+from flinkstate.reading.reader import Savepoint
+from flinkstate.values.values import decode_whole
+from stateferry.changes.rules import Rules
 from stateferry.tables.counts import TableCounts
+from stateferry.tables.iceberg.commits import committed, files_by_chunk
+from stateferry.tables.iceberg.reads import read_current
 from stateferry.tables.migrate import (
     MigrateStep,
     TableHome,
@@ -26,9 +28,7 @@ from stateferry.tables.migrate import (
     migrate_chunk,
     plan_migrate,
 )
-from stateferry.tables.reads import read_current
 from stateferry.tables.versions import chunk_files
-from stateferry.values.values import decode_whole
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 

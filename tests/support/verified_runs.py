@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stateferry.runs.facts import Step
-from stateferry.runs.plan import MigrationPlan, plan_of
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import Run
-from stateferry.runs.target_metadata import TargetMetadata, digest_of_metadata
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
+from stateferry.runs.plan.plan import MigrationPlan, plan_of
+from stateferry.runs.record.facts import Step
+from stateferry.runs.record.runs import Run
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import InProcess
 from tests.support.legacy_states import FLAG, LEGACY, NEW

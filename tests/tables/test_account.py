@@ -12,18 +12,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from stateferry.errors import MissingHereError, PassingError, StateferryError
-from stateferry.migration.map_migration import MigrateMaps
-from stateferry.migration.rules import Rules
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.storage import Location
+from flinkstate.errors import MissingHereError, PassingError, StateferryError
+from flinkstate.files.storage import Location
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.rules import Rules
+from stateferry.proof.checks import validate
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.conversion import Conversion
 from stateferry.tables import account
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.tables.versions import plan_account
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import validate
-from stateferry.validation.conversion import Conversion
 from tests.support.legacy_states import NEW, LegacyState
 from tests.support.rewriting import rewrite
 from tests.support.table_nights import Nights

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from stateferry.serializers.types import Scalar
-from stateferry.tables.cleaning import tables_of_job
-from stateferry.tables.current_view import current_entry_sql, put_current_view
+from flinkstate.serializers.types import Scalar
+from stateferry.tables.iceberg.cleaning import tables_of_job
+from stateferry.tables.iceberg.current_view import current_entry_sql, put_current_view
 from tests.support.legacy_states import LegacyState
 from tests.support.table_nights import Nights
 

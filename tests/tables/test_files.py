@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.columns import kernels
-from stateferry.serializers.types import FlinkType, Scalar
+from flinkstate.columns import kernels
+from flinkstate.serializers.types import FlinkType, Scalar
+from flinkstate.values.values import encode
 from stateferry.tables.rows import UserKeys
-from stateferry.values.values import encode
 from tests.support.legacy_states import LegacyState, UserMap
 from tests.support.table_nights import Nights
 
@@ -131,7 +131,7 @@ def keys_in_order(nights: Nights, blobs: Mapping[str, tuple[UserMap, int]]) -> l
 _FULL = """
 import resource, signal, sys
 import numpy as np, pyarrow as pa
-from stateferry.tables.files import DataFile
+from stateferry.tables.iceberg.files import DataFile
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 table = pa.table({"number": np.random.default_rng(1).integers(0, 1 << 60, 400_000)})
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))

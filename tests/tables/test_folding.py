@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DataFile
 
-from stateferry.savepoint.storage import Location
-from stateferry.tables import commits
+from flinkstate.files.storage import Location
 from stateferry.tables.account import account_of_chunk, table_accounts
-from stateferry.tables.cleaning import TableCleaning
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import MOST_FILES, chunks_to_fold
+from stateferry.tables.iceberg import commits
+from stateferry.tables.iceberg.cleaning import TableCleaning
 from stateferry.tables.migrate import advance_main, commit_migrate, migrate_chunk
 from stateferry.tables.versions import chunk_files, plan_account
 from tests.support.legacy_states import LegacyState

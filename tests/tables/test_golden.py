@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from stateferry.migration.rules import Nulls, Rules
-from stateferry.savepoint.reader import Savepoint
-from stateferry.serializers.types import Scalar
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar
+from flinkstate.values import values
+from flinkstate.values.value_json import value_json
+from stateferry.changes.rules import Nulls, Rules
 from stateferry.tables.migrate import MigrateStep, advance_main, commit_migrate, migrate_chunk, plan_migrate
-from stateferry.values import values
-from stateferry.values.value_json import value_json
 from tests.support.table_nights import Nights, current_rows, folding_everything, table_rows
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.migration import kernels
-from stateferry.migration.key_hashes import Lanes, hash_lanes, key_lanes
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.types import Scalar
-from stateferry.serializers.walker import Flags
-from stateferry.tables.key_index import KeyIndex, lanes_of_parts
-from stateferry.tables.ledger import KeyStates, Ledger, fingerprint_array, first_of_each
-from stateferry.values.values import encode
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.walker import Flags
+from flinkstate.values.values import encode
+from stateferry.changes import kernels
+from stateferry.changes.key_hashes import Lanes, hash_lanes, key_lanes
+from stateferry.tables.iceberg.key_index import KeyIndex, lanes_of_parts
+from stateferry.tables.iceberg.ledger import KeyStates, Ledger, fingerprint_array, first_of_each
 
 
 def lanes(*pairs: tuple[int, int]) -> Lanes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stateferry.migration.chosen import Chosen, Order
+from stateferry.changes.chosen import Chosen, Order
 from stateferry.tables.counts import TableCounts
 from tests.support.legacy_states import FLAG, LegacyState
 from tests.support.table_nights import Nights, folding_everything, ledger_rows

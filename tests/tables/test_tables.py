@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stateferry.migration.rules import Contradiction, ContradictionsError, Nulls, NullsCannotBeKeptError
-from stateferry.serializers.types import Scalar
+from flinkstate.serializers.types import Scalar
+from stateferry.changes.rules import Contradiction, ContradictionsError, Nulls, NullsCannotBeKeptError
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk
 from tests.support.legacy_states import LegacyState
@@ -217,7 +217,7 @@ def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nigh
     facts = [migrate_chunk(chunk) for chunk in step.chunks]
     # As if the driver had died between the two tables' commits.
     entries = nights.home.catalog().load_table(step.entries.identifier)
-    from stateferry.tables.commits import commit_run
+    from stateferry.tables.iceberg.commits import commit_run
 
     files = [chunk.entries.path for chunk in facts if chunk.entries]
     commit_run(entries, step.mark, step.entries.base, files)

@@ -16,25 +16,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.hashing.java_hash import hash_codes
-from stateferry.key_groups import KeyGroupRange, assign_to_key_group
-from stateferry.migration.map_migration import MigrateMaps
-from stateferry.migration.rules import Contradiction, Nulls, NullsCannotBeKeptError, Rules
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
-from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Operator
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.serializers.snapshots import map_snapshot
-from stateferry.serializers.types import Scalar
-from stateferry.validation import kernels as check_kernels
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import CheckResult, CheckTask, do_here, open_staged, plan_checks, validate
-from stateferry.validation.content import Account
-from stateferry.validation.conversion import Conversion
-from stateferry.validation.judgement import TableAccount
-from stateferry.validation.keyed_check import KeyedResult, Side
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.hashing.java_hash import hash_codes
+from flinkstate.hashing.key_groups import KeyGroupRange, assign_to_key_group
+from flinkstate.keyed.compression import Compression
+from flinkstate.keyed.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
+from flinkstate.metadata.metadata import InlineBytes, KeyedHandle, Operator
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.snapshots import map_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.rules import Contradiction, Nulls, NullsCannotBeKeptError, Rules
+from stateferry.proof.checks import CheckResult, CheckTask, do_here, open_staged, plan_checks, validate
+from stateferry.proof.expected import kernels as check_kernels
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.content import Account
+from stateferry.proof.expected.conversion import Conversion
+from stateferry.proof.judgement import TableAccount
+from stateferry.proof.keyed_check import KeyedResult, Side
 from tests.support.rewriting import rewrite
 from tests.support.saboteur import Groups, Row, Saboteur
 

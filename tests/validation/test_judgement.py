@@ -8,25 +8,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.migration.chosen import Chosen, Order
-from stateferry.migration.counts import InventoryCounts
-from stateferry.migration.rules import Contradiction, Nulls, Rules, ToldTtl
-from stateferry.savepoint.bytes_read import BytesRead
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.types import FlinkType, MapType, OpaqueType, RowType, Scalar, TupleType
-from stateferry.ttl import StateTtlConfig
-from stateferry.validation.aging_content import AgingCounts
-from stateferry.validation.carried_check import CarriedResult
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.content import Account
-from stateferry.validation.conversion import OperatorConversion
-from stateferry.validation.expected_entries import SourceCounts
-from stateferry.validation.judgement import Derived, OperatorJudge, TableAccount, Tally, table_check
-from stateferry.validation.keyed_check import KeyedResult, Side
-from stateferry.validation.plain_reader import KeyAccount, SampledKeys
-from stateferry.validation.plain_rows import PlainRowsResult
-from stateferry.validation.sampling import EVERYTHING
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.metadata.bytes_read import BytesRead
+from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, RowType, Scalar, TupleType
+from flinkstate.ttl import StateTtlConfig
+from stateferry.changes.chosen import Chosen, Order
+from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.rules import Contradiction, Nulls, Rules, ToldTtl
+from stateferry.proof.carried_check import CarriedResult
+from stateferry.proof.expected.aging_content import AgingCounts
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.content import Account
+from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.expected.expected_entries import SourceCounts
+from stateferry.proof.expected.sampling import EVERYTHING
+from stateferry.proof.judgement import Derived, OperatorJudge, TableAccount, Tally, table_check
+from stateferry.proof.keyed_check import KeyedResult, Side
+from stateferry.proof.plain.plain_reader import KeyAccount, SampledKeys
+from stateferry.proof.plain.plain_rows import PlainRowsResult
 
 KEYS = "main: keys in the key groups of their hashes"
 PASSED, FAILED, COULD_NOT_TELL = Outcome.PASSED, Outcome.FAILED, Outcome.COULD_NOT_TELL

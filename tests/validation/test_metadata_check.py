@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from stateferry.key_groups import KeyGroupRange
-from stateferry.migration.chosen import Chosen, Order
-from stateferry.migration.rules import Rules
-from stateferry.savepoint.header import (
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
@@ -19,16 +17,18 @@ from stateferry.savepoint.header import (
     KeyedHeader,
     StateMeta,
 )
-from stateferry.savepoint.metadata import InlineBytes, KeyedHandle, Metadata, NativeHandle, Operator, Subtask
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.savepoint_properties import NATIVE_SAVEPOINT
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
-from stateferry.serializers.types import MapType, Scalar
-from stateferry.validation import checks
-from stateferry.validation.check_result import Outcome
-from stateferry.validation.conversion import OperatorConversion
-from stateferry.validation.metadata_check import Difference, compare_headers, compare_metadata, expected_header, moving
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.metadata.metadata import InlineBytes, KeyedHandle, Metadata, NativeHandle, Operator, Subtask
+from flinkstate.metadata.savepoint_properties import NATIVE_SAVEPOINT
+from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.chosen import Chosen, Order
+from stateferry.changes.rules import Rules
+from stateferry.proof import checks
+from stateferry.proof.expected.check_result import Outcome
+from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.metadata_check import Difference, compare_headers, compare_metadata, expected_header, moving
 
 FILE = InlineBytes("file", b"")
 

@@ -15,10 +15,10 @@ from random import Random
 
 import pytest
 
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import Operator, parse_metadata
 from stateferry.cli import main
-from stateferry.errors import DamagedError, RefusedError
-from stateferry.savepoint.file_names import METADATA
-from stateferry.savepoint.metadata import Operator, parse_metadata
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.mutations import HIDDEN, PLAIN, mutated

@@ -14,18 +14,13 @@ import pytest
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
-from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.errors import DamagedError
-from stateferry.hashing.java_hash import unstable_reason
-from stateferry.key_group_arrays import assign_to_key_groups
-from stateferry.key_groups import assign_to_key_group
-from stateferry.migration import key_hashes, sections
-from stateferry.migration.map_migration import MigrateMaps
-from stateferry.migration.rules import Contradiction, Rules, null_under_ttl
-from stateferry.savepoint.compression import Compression
-from stateferry.savepoint.operator_rewrite import Layout
-from stateferry.savepoint.reader import Savepoint, operator_id
-from stateferry.serializers.types import (
+from flinkstate.errors import DamagedError
+from flinkstate.hashing.java_hash import unstable_reason
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.hashing.key_groups import assign_to_key_group
+from flinkstate.keyed.compression import Compression
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.types import (
     SCALA_EITHER,
     EitherType,
     EnumType,
@@ -37,16 +32,22 @@ from stateferry.serializers.types import (
     Scalar,
     TupleType,
 )
-from stateferry.serializers.walker import MapEntries, walk_entries
-from stateferry.ttl import expired_array
-from stateferry.validation import content, expected_entries, plain_reader, sampling
-from stateferry.validation.check_result import Check, Outcome
-from stateferry.validation.checks import CheckResult, CheckTask, do_here, validate
-from stateferry.validation.conversion import Conversion
-from stateferry.validation.plain_reader import holds_null
-from stateferry.values.hash_codes import hash_code, key_group_of
-from stateferry.values.java_values import EitherValue
-from stateferry.values.values import decode_whole, decoder
+from flinkstate.serializers.walker import MapEntries, walk_entries
+from flinkstate.ttl import expired_array
+from flinkstate.values.hash_codes import hash_code, key_group_of
+from flinkstate.values.java_values import EitherValue
+from flinkstate.values.values import decode_whole, decoder
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes import key_hashes, sections
+from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.rules import Contradiction, Rules, null_under_ttl
+from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
+from stateferry.proof.expected import content, expected_entries, sampling
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.conversion import Conversion
+from stateferry.proof.plain import plain_reader
+from stateferry.proof.plain.plain_reader import holds_null
 from tests.hashing.test_java_hash import TYPES, values_of
 from tests.support.naive import flink_types
 from tests.support.naive_java_hash import hash_code as naive_hash_code

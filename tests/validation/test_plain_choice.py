@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.migration.chosen import Chosen, Order
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.types import Scalar
-from stateferry.validation.plain_choice import is_chosen
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.types import Scalar
+from stateferry.changes.chosen import Chosen, Order
+from stateferry.proof.plain.plain_choice import is_chosen
 
 FLAG = KeyedState("flag", StateKind.VALUE, Scalar.STRING, Scalar.VOID_NAMESPACE, None, Scalar.BOOLEAN, False, False)
 

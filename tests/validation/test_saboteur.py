@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from stateferry.savepoint.metadata import RelativeFile
-from stateferry.validation.check_result import Outcome
+from flinkstate.metadata.metadata import RelativeFile
+from stateferry.proof.expected.check_result import Outcome
 from tests.support.alterations import HARMFUL, HARMLESS, NotApplicableError
 from tests.support.altered_results import RESULTS, alter, draw, made_of
 from tests.support.saboteur import Saboteur

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stateferry.savepoint.state import KeyedState, StateKind
-from stateferry.serializers.types import FlinkType, Scalar
-from stateferry.validation.content import Entries
-from stateferry.validation.expected_entries import EXPIRED
-from stateferry.validation.sample_text import ProbedEntry, compare, describe
-from stateferry.values.values import encode
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.types import FlinkType, Scalar
+from flinkstate.values.values import encode
+from stateferry.proof.expected.content import Entries
+from stateferry.proof.expected.expected_entries import EXPIRED
+from stateferry.proof.expected.sample_text import ProbedEntry, compare, describe
 
 ENTRY = ProbedEntry(7, {"key": '"a"', "user_key": '"b"'}, False, "5", 55, 1000, 1, 100, None)
 NAME = 'key "a", user key "b"'

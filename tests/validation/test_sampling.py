@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stateferry.savepoint.reader import Savepoint
-from stateferry.validation.sampling import EVERYTHING, KeySample, Row, SampleSpec, seed_of
+from flinkstate.reading.reader import Savepoint
+from stateferry.proof.expected.sampling import EVERYTHING, KeySample, Row, SampleSpec, seed_of
 from tests.validation.test_checks import GOLDEN
 
 SEED, FACTOR, MASK = 7, 0x9E3779B97F4A7C15, 2**64 - 1

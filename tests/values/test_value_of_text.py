@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from stateferry.errors import RefusedError, UsageError
-from stateferry.savepoint.entries import read_entries
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.state import StateKind
-from stateferry.serializers.types import FlinkType, ListType, NullableType, RowType, Scalar, TupleType
-from stateferry.values.value_json import json_text
-from stateferry.values.value_of_text import bytes_of_text
-from stateferry.values.values import encode
+from flinkstate.errors import RefusedError, UsageError
+from flinkstate.keyed.state import StateKind
+from flinkstate.reading.entries import read_entries
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import FlinkType, ListType, NullableType, RowType, Scalar, TupleType
+from flinkstate.values.value_json import json_text
+from flinkstate.values.value_of_text import bytes_of_text
+from flinkstate.values.values import encode
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 CASES = [

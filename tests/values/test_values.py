@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateferry.errors import DamagedError, RefusedError, StateferryError, UsageError
-from stateferry.serializers.types import (
+from flinkstate.errors import DamagedError, RefusedError, StateferryError, UsageError
+from flinkstate.serializers.types import (
     SCALA_TRY,
     ArrayType,
     AvroArrayType,
@@ -42,7 +42,7 @@ from stateferry.serializers.types import (
     TupleType,
     children,
 )
-from stateferry.values.java_values import (
+from flinkstate.values.java_values import (
     BigDecimal,
     EitherValue,
     Instant,
@@ -61,8 +61,8 @@ from stateferry.values.java_values import (
     UnionValue,
     Variant,
 )
-from stateferry.values.value_json import value_json
-from stateferry.values.values import decode, decode_whole, decoder, encode
+from flinkstate.values.value_json import value_json
+from flinkstate.values.values import decode, decode_whole, decoder, encode
 from tests.support.naive import flink_types, list_elements, list_state_elements, map_entries, values_of
 
 NULL_OR_INT = AvroUnionType((AvroBranch("null", Scalar.AVRO_NULL), AvroBranch("int", Scalar.INTEGER)))

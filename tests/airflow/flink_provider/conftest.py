@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
-from flink_provider.jobs import TERMINAL
 
+from stateferry.airflow.flink.jobs import TERMINAL
 from tests.airflow.flink_provider.tries import CONNECTION
 from tests.flink.cluster import ClusterError, FlinkCluster
 from tests.flink.proxy import Proxy

@@ -20,11 +20,11 @@ from airflow.sdk import Connection
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from flink_provider.errors import FlinkError, FlinkRefusedError, FlinkUnreachableError
-from flink_provider.hook import FlinkHook, endpoint_of
-from flink_provider.provider_info import provider_info
-from flink_provider.rest import FlinkRest
 
+from stateferry.airflow.flink.errors import FlinkError, FlinkRefusedError, FlinkUnreachableError
+from stateferry.airflow.flink.hook import FlinkHook, endpoint_of
+from stateferry.airflow.flink.provider_info import provider_info
+from stateferry.airflow.flink.rest import FlinkRest
 from tests.airflow.flink_provider.conftest import connect
 from tests.airflow.flink_provider.tries import Try, run_jar, running
 from tests.flink.cluster import FlinkCluster
@@ -165,7 +165,7 @@ def test_a_job_manager_that_is_slow(
     connect(monkeypatch, proxy.port, patience=60)
     assert FlinkHook().test_connection()[0]
     # Slower than an answer may be: what was asked is asked again, but not what must not be done twice.
-    monkeypatch.setattr("flink_provider.jobs.RUN_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("stateferry.airflow.flink.jobs.RUN_ANSWER_SECONDS", 0.2)
     started = run_jar(["--sink", str(sink)]).execute(Try().context)
     assert running(cluster) == [started["job_id"]]
     connect(monkeypatch, proxy.port, patience=2, answer_timeout=0.2)

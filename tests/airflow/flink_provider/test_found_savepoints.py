@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from flink_provider import savepoints
-from flink_provider.errors import FlinkSavepointError, FlinkTimeoutError
-from flink_provider.savepoints import Pending, Savepoint, SavepointOrder, found_in_the_end
+
+from stateferry.airflow.flink import savepoints
+from stateferry.airflow.flink.errors import FlinkSavepointError, FlinkTimeoutError
+from stateferry.airflow.flink.savepoints import Pending, Savepoint, SavepointOrder, found_in_the_end
 
 ORDER = SavepointOrder(("dag", "take_savepoint", "-1", "run"), "orders", "/savepoints", stop=True, tries=4)
 TAKEN = Savepoint("a job", "/savepoints/one")

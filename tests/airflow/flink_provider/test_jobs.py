@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
-from flink_provider.errors import FlinkError, FlinkJobError, FlinkTimeoutError
-from flink_provider.hook import FlinkHook
-from flink_provider.identity import flink_id
-from flink_provider.jobs import Goal, JarRun
-from flink_provider.operators import FlinkCancelJobOperator
-from flink_provider.sensors import FlinkJobSensor
 
+from stateferry.airflow.flink.errors import FlinkError, FlinkJobError, FlinkTimeoutError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.identity import flink_id
+from stateferry.airflow.flink.jobs import Goal, JarRun
+from stateferry.airflow.flink.operators import FlinkCancelJobOperator
+from stateferry.airflow.flink.sensors import FlinkJobSensor
 from tests.airflow.flink_provider.conftest import end
 from tests.airflow.flink_provider.tries import Try, run_jar, running
 from tests.flink.cluster import FlinkCluster

@@ -13,10 +13,10 @@ import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import TaskDeferred
-from flink_provider.identity import flink_id
-from flink_provider.operators import FlinkCancelJobOperator
-from flink_provider.task import task_key
 
+from stateferry.airflow.flink.identity import flink_id
+from stateferry.airflow.flink.operators import FlinkCancelJobOperator
+from stateferry.airflow.flink.task import task_key
 from tests.airflow.flink_provider.conftest import end
 from tests.airflow.flink_provider.test_savepoints import history
 from tests.airflow.flink_provider.test_triggers import finished, rebuilt

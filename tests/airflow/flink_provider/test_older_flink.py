@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from flink_provider.errors import FlinkSavepointError
-from flink_provider.hook import FlinkHook
-from flink_provider.jobs import Goal
-from flink_provider.operators import FlinkCancelJobOperator
 
+from stateferry.airflow.flink.errors import FlinkSavepointError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.jobs import Goal
+from stateferry.airflow.flink.operators import FlinkCancelJobOperator
 from tests.airflow.flink_provider.conftest import connect
 from tests.airflow.flink_provider.tries import Try, complete, run_jar, running, savepoint
 from tests.flink.cluster import FlinkCluster

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from flink_provider.hook import FlinkHook
-from flink_provider.savepoints import SavepointOrder
 
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.savepoints import SavepointOrder
 from tests.airflow.flink_provider.conftest import connect
 from tests.airflow.flink_provider.tries import Try, complete, local, run_jar, running, savepoint
 from tests.flink.cluster import ClusterError, FlinkCluster
@@ -40,7 +40,7 @@ def available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flink
 def test_what_flink_forgot(
     forgetful: FlinkCluster, sink: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flink_provider.jobs._REAPPEARS_SECONDS", 1)
+    monkeypatch.setattr("stateferry.airflow.flink.jobs._REAPPEARS_SECONDS", 1)
     cluster = forgetful
     start, take, stop = Try(), Try(), Try()
     job_id = run_jar(["--sink", str(sink)], wait_until="checkpoint").execute(start.context)["job_id"]
@@ -54,7 +54,7 @@ def test_what_flink_forgot(
 
     # In the job's history, where this machine can't see the directory.
     with monkeypatch.context() as unseen:
-        unseen.setattr("flink_provider.savepoints.newest_completed", lambda directory: None)
+        unseen.setattr("stateferry.airflow.flink.savepoints.newest_completed", lambda directory: None)
         stop = stop.next()
         assert savepoint("totals", of_stopped, stop=True).execute(stop.context)["savepoint"] == last
     # In the directory, because the history has gone on to the savepoint with which the job was stopped.

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flink_provider.errors import FlinkError, FlinkSavepointError
-from flink_provider.hook import FlinkHook
-from flink_provider.savepoints import SavepointOrder, take
 
+from stateferry.airflow.flink.errors import FlinkError, FlinkSavepointError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.savepoints import SavepointOrder, take
 from tests.airflow.flink_provider.conftest import end
 from tests.airflow.flink_provider.tries import Try, complete, local, savepoint
 from tests.flink.cluster import FlinkCluster

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.triggers.base import BaseTrigger
-from flink_provider.errors import FlinkSavepointError, FlinkTimeoutError, FlinkUnreachableError
-from flink_provider.hook import FlinkHook
-from flink_provider.operators import FlinkCancelJobOperator
-from flink_provider.sensors import FlinkJobSensor
-from flink_provider.triggers import FlinkJobTrigger, FlinkSavepointTrigger
 
+from stateferry.airflow.flink.errors import FlinkSavepointError, FlinkTimeoutError, FlinkUnreachableError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.operators import FlinkCancelJobOperator
+from stateferry.airflow.flink.sensors import FlinkJobSensor
+from stateferry.airflow.flink.triggers import FlinkJobTrigger, FlinkSavepointTrigger
 from tests.airflow.flink_provider.conftest import connect, end
 from tests.airflow.flink_provider.tries import Try, complete, local, run_jar, running, savepoint
 from tests.flink.cluster import FlinkCluster

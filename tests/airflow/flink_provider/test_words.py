@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flink_provider.errors import root_cause
-from flink_provider.identity import flink_id, folder_name
-from flink_provider.savepoints import SavepointOrder
-from flink_provider.storage import newest_completed
 from fsspec.implementations.memory import MemoryFileSystem
+
+from stateferry.airflow.flink.errors import root_cause
+from stateferry.airflow.flink.identity import flink_id, folder_name
+from stateferry.airflow.flink.savepoints import SavepointOrder
+from stateferry.airflow.flink.storage import newest_completed
 
 
 @pytest.mark.parametrize(

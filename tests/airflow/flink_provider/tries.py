@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlparse
 from uuid import uuid4
 
-from flink_provider.operators import FlinkRunJarOperator, FlinkSavepointOperator, FlinkStopWithSavepointOperator
-
+from stateferry.airflow.flink.operators import (
+    FlinkRunJarOperator,
+    FlinkSavepointOperator,
+    FlinkStopWithSavepointOperator,
+)
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB
 

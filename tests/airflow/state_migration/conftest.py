@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from state_migration.planning import Occasion
 
-from stateferry.runs.plan import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
+from stateferry.airflow.requests.planning import Occasion
+from stateferry.runs.plan.plan import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 from tests.airflow.state_migration.savepoints import write_metadata
 
 AS_OF = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from stateferry.savepoint.metadata import Metadata, Operator, build_metadata
+from flinkstate.metadata.metadata import Metadata, Operator, build_metadata
 
 AGED = Path(__file__).parents[2] / "savepoints" / "legacy-ttl-2.3-rocksdb"
 """As Flink wrote it, with operator main and timestamps of 2023."""

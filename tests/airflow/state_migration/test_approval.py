@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
-from state_migration.approval import ApproveRun
-from state_migration.dag_run import fail_if_refused
-from state_migration.plan_task import check_somebody_may_approve
-from state_migration.planning import Occasion, planned
-from state_migration.request import MigrationRequest
-from state_migration.rollback_tasks import ApproveRollback
-from state_migration.summary import report_summary
 
-from stateferry.durations import now_ms
-from stateferry.errors import RefusedError, UsageError
-from stateferry.runs.publications import Control
-from stateferry.runs.report import FileDigest, Report, SavepointDigests
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.validation.check_result import Check, Outcome
+from flinkstate.errors import RefusedError, UsageError
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused
+from stateferry.airflow.dag_runs.summary import report_summary
+from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks.approval import ApproveRun
+from stateferry.airflow.tasks.plan_task import check_somebody_may_approve
+from stateferry.airflow.tasks.rollback_tasks import ApproveRollback
+from stateferry.basics.durations import now_ms
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
 from tests.airflow.state_migration.test_steps import TaskInstance
 
 ANSWERED = {"responded_at": datetime(2026, 11, 20, tzinfo=UTC), "responded_by_user": {"id": "1", "name": "ada"}}
@@ -159,14 +159,14 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def upsert(*said: Any, params: object, assigned_users: object = None) -> None:
         asked.append((*said, assigned_users))
 
-    monkeypatch.setattr("state_migration.approval.upsert_hitl_detail", upsert)
+    monkeypatch.setattr("stateferry.airflow.tasks.approval.upsert_hitl_detail", upsert)
     return asked
 
 
 def test_only_who_is_named_may_answer_and_four_eyes_are_told_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = questions(monkeypatch)
-    monkeypatch.setattr("state_migration.approval.report_summary", lambda *_: "the report")
-    monkeypatch.setattr("state_migration.approval.Report.read", lambda _: None)
+    monkeypatch.setattr("stateferry.airflow.tasks.approval.report_summary", lambda *_: "the report")
+    monkeypatch.setattr("stateferry.airflow.tasks.approval.Report.read", lambda _: None)
     request = MigrationRequest.model_validate({"approvers": ["ada", "grace"], "four_eyes": True})
     with pytest.raises(TaskAwaitingInput):
         ApproveRun(task_id="approve").execute(context(run, request, "ada"))

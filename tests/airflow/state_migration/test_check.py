@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from state_migration.check_task import CheckSavepoint, answer_lines, note_of
-from state_migration.conclusion import Conclude
-from state_migration.dag_run import REFUSED
-from state_migration.jobs import configuration_of
-from state_migration.migration_dag import migration_dags
-from state_migration.planning import Occasion, check_of
-from state_migration.request import MigrationRequest
-from state_migration.task_names import not_needed
 
-from stateferry.errors import RefusedError
-from stateferry.runs.facts import RescaleFacts, SnapshotFacts, StateSize, ValidateFacts
-from stateferry.runs.publications import Control
+from flinkstate.errors import RefusedError
+from stateferry.airflow.dag_runs.dag_run import REFUSED
+from stateferry.airflow.dag_runs.task_names import not_needed
+from stateferry.airflow.migration_dag import migration_dags
+from stateferry.airflow.requests.jobs import configuration_of
+from stateferry.airflow.requests.planning import Occasion, check_of
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks.check_task import CheckSavepoint, answer_lines, note_of
+from stateferry.airflow.tasks.conclusion import Conclude
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts, StateSize, ValidateFacts
 from tests.airflow.state_migration.test_conclusion import a_run
 from tests.airflow.state_migration.test_steps import Submit, TaskInstance, run, submits  # noqa: F401
 

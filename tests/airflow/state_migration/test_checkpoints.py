@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
-from flink_provider.hook import FlinkHook
-from flink_provider.savepoints import Savepoint, SavepointOrder
-from flink_provider.task import FlinkTask
-from state_migration.flink_tasks import TakeSavepoint
-from state_migration.planning import Occasion, plan_for, planned
-from state_migration.request import MigrationRequest
 
-from stateferry.durations import now_ms
-from stateferry.errors import UsageError
-from stateferry.runs.decision import Answer, Decision
-from stateferry.runs.facts import ShownTimers
-from stateferry.runs.report import Report, SavepointDigests
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run, run_folder
+from flinkstate.errors import UsageError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.savepoints import Savepoint, SavepointOrder
+from stateferry.airflow.flink.task import FlinkTask
+from stateferry.airflow.requests.planning import Occasion, plan_for, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks.flink_tasks import TakeSavepoint
+from stateferry.basics.durations import now_ms
+from stateferry.runs.record.facts import ShownTimers
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, run_folder
+from stateferry.runs.report.decision import Answer, Decision
+from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import write_metadata
 

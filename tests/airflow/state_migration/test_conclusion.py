@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from state_migration import conclusion
-from state_migration.conclusion import Conclude
-from state_migration.dag_run import fail_if_refused
-from state_migration.planning import Occasion, planned
-from state_migration.request import MigrationRequest
 
-from stateferry.errors import UsageError
-from stateferry.runs.facts import SnapshotFacts, StateSize, TablesProblem
-from stateferry.runs.prediction import PARTS
-from stateferry.runs.publications import Control
-from stateferry.runs.report import Report, SavepointDigests
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.validation.check_result import Check, Outcome
+from flinkstate.errors import UsageError
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused
+from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks import conclusion
+from stateferry.airflow.tasks.conclusion import Conclude
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.predict.prediction import PARTS
+from stateferry.runs.record.facts import SnapshotFacts, StateSize, TablesProblem
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
 from tests.support.records import record_of

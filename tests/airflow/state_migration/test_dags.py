@@ -18,14 +18,14 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseOperator, TaskGroup
 from airflow.sdk.exceptions import AirflowSkipException
-from state_migration.flink_tasks import TaskWithFlink
-from state_migration.migration_dag import migration_dags
-from state_migration.planning import requested_by_form
-from state_migration.priorities import POOL
-from state_migration.request import MigrationRequest
-from state_migration.shared_application_task import ShareApplication
-from state_migration.task_names import IN_OUTAGE, not_needed
 
+from stateferry.airflow.dag_runs.priorities import POOL
+from stateferry.airflow.dag_runs.task_names import IN_OUTAGE, not_needed
+from stateferry.airflow.migration_dag import migration_dags
+from stateferry.airflow.requests.planning import requested_by_form
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks.flink_tasks import TaskWithFlink
+from stateferry.airflow.tasks.shared_application_task import ShareApplication
 from tests.airflow.state_migration.test_jobs import REQUEST
 from tests.airflow.state_migration.test_steps import TaskInstance
 

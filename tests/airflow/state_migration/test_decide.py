@@ -17,38 +17,41 @@ from airflow.sdk.exceptions import (
     DownstreamTasksSkipped,
     TaskAwaitingInput,
 )
-from flink_provider.hook import FlinkHook
-from flink_provider.jobs import Goal, JarRun
-from flink_provider.savepoints import Savepoint, SavepointOrder
-from flink_provider.task import UP_WITH_CHECKPOINT, FlinkTask
-from state_migration import flink_tasks, when_to_stop
-from state_migration.approval import ApproveRun
-from state_migration.conclusion import Conclude
-from state_migration.decide_task import Decide, WaitToStop
-from state_migration.decided import approve_if_nobody_is_asked, check_like_rehearsal
-from state_migration.flink_tasks import TakeSavepoint, stop_order
-from state_migration.migration_dag import migration_dags
-from state_migration.plan_task import PlanOperator
-from state_migration.planning import Occasion, plan_for, planned
-from state_migration.request import MigrationRequest
-from state_migration.request_parts import APPROVAL_IS_OFF
-from state_migration.return_task import ReturnToOldJob
-from state_migration.task_names import IN_OUTAGE
 
-from stateferry.durations import now_ms
-from stateferry.runs.decision import Answer, Decision, Sign
-from stateferry.runs.differences import SourceLayout
-from stateferry.runs.estimates import Estimate, Prediction
-from stateferry.runs.facts import SavepointTaken, SnapshotFacts, StateSize, ValidateFacts
-from stateferry.runs.lease import BETWEEN_STEPS_MS
-from stateferry.runs.publications import Control
-from stateferry.runs.report import Report, SavepointDigests
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run, run_folder
-from stateferry.validation.check_result import Check, Outcome
+from stateferry.airflow.dag_runs import when_to_stop
+from stateferry.airflow.dag_runs.decided import approve_if_nobody_is_asked, check_like_rehearsal
+from stateferry.airflow.dag_runs.task_names import IN_OUTAGE
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.jobs import Goal, JarRun
+from stateferry.airflow.flink.savepoints import Savepoint, SavepointOrder
+from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
+from stateferry.airflow.migration_dag import migration_dags
+from stateferry.airflow.requests.planning import Occasion, plan_for, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF
+from stateferry.airflow.tasks import flink_tasks
+from stateferry.airflow.tasks.approval import ApproveRun
+from stateferry.airflow.tasks.conclusion import Conclude
+from stateferry.airflow.tasks.decide_task import Decide, WaitToStop
+from stateferry.airflow.tasks.flink_tasks import TakeSavepoint, stop_order
+from stateferry.airflow.tasks.plan_task import PlanOperator
+from stateferry.airflow.tasks.return_task import ReturnToOldJob
+from stateferry.basics.durations import now_ms
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.predict.differences import SourceLayout
+from stateferry.runs.predict.estimates import Estimate, Prediction
+from stateferry.runs.record.facts import SavepointTaken, SnapshotFacts, StateSize, ValidateFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, run_folder
+from stateferry.runs.report.decision import Answer, Decision, Sign
+from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import write_metadata
 from tests.airflow.state_migration.test_approval import ANSWERED
+
+APPROVAL = "stateferry.airflow.tasks.approval"
 
 JOB = "0123456789abcdef0123456789abcdef"
 OUTAGE = Estimate(40.0, 30.0, 60.0, 3)
@@ -123,7 +126,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     def ask(_id: str, _options: list[str], subject: str, body: str, **_: Any) -> None:
         asked.append((subject, body))
 
-    monkeypatch.setattr("state_migration.approval.upsert_hitl_detail", ask)
+    monkeypatch.setattr("stateferry.airflow.tasks.approval.upsert_hitl_detail", ask)
     return asked
 
 
@@ -272,8 +275,12 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
         decided(rehearsal)
     named: list[Any] = []
     told: list[tuple[str, str, str]] = []
-    monkeypatch.setattr("state_migration.approval.upsert_hitl_detail", lambda *_, **how: named.append((_, how)))
-    monkeypatch.setattr("state_migration.approval.tell", lambda _, event, job, text: told.append((event, job, text)))
+    monkeypatch.setattr(
+        "stateferry.airflow.tasks.approval.upsert_hitl_detail", lambda *_, **how: named.append((_, how))
+    )
+    monkeypatch.setattr(
+        "stateferry.airflow.tasks.approval.tell", lambda _, event, job, text: told.append((event, job, text))
+    )
     here = context(rehearsal, request, occasion)
     with pytest.raises(TaskAwaitingInput):
         operator.execute(here)
@@ -311,7 +318,9 @@ def test_who_is_asked_is_reminded_before_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     told: list[tuple[str, str, str]] = []
-    monkeypatch.setattr("state_migration.approval.tell", lambda _, event, job, text: told.append((event, job, text)))
+    monkeypatch.setattr(
+        "stateferry.airflow.tasks.approval.tell", lambda _, event, job, text: told.append((event, job, text))
+    )
     minutes = 60_000
     for timeout, first in (("24h", 23 * 60), ("40m", 30), ("3m", 3)):
         here = context(rehearsal, asked(tmp_path, approval_timeout=timeout, approvers="ada"), occasion)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from state_migration.foreseen import in_words_of_the_form, refusal
+
+from stateferry.airflow.dag_runs.foreseen import in_words_of_the_form, refusal
 
 
 @pytest.mark.parametrize(

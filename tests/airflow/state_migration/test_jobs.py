@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from state_migration.jobs import EVENTS, FILE_VARIABLE, NIGHTLY, Configuration, configuration, configuration_of
+
+from stateferry.airflow.requests.jobs import (
+    EVENTS,
+    FILE_VARIABLE,
+    NIGHTLY,
+    Configuration,
+    configuration,
+    configuration_of,
+)
 
 REQUEST = {"source": "path", "savepoint": "/in", "operator": "main", "legacy_state": "old", "new_state": "new"}
 MAIL = {"notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "arguments": {"to": "ops@example.org"}}

@@ -13,12 +13,15 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from state_migration.jobs import configuration_of
-from state_migration.notices import notice_problems, tell
 
+from stateferry.airflow.dag_runs.notices import notice_problems, tell
+from stateferry.airflow.requests.jobs import configuration_of
 from tests.airflow.state_migration.test_jobs import MAIL, REQUEST
 
-WEBHOOK = {"notifier": "state_migration.notices.Webhook", "arguments": {"conn_id": "ops", "endpoint": "/hook"}}
+WEBHOOK = {
+    "notifier": "stateferry.airflow.dag_runs.notices.Webhook",
+    "arguments": {"conn_id": "ops", "endpoint": "/hook"},
+}
 
 
 class _Hook(BaseHTTPRequestHandler):
@@ -131,16 +134,16 @@ def test_a_notice_that_can_t_be_sent_ends_nothing(
     tell(context, "red", "orders", "the night was red")
     said = [record.getMessage() for record in caplog.records]
     assert any("nowhere.Notifier could not send the notice 'the night was red'" in line for line in said)
-    assert any("state_migration.notices.Webhook could not send" in line for line in said)
+    assert any("stateferry.airflow.dag_runs.notices.Webhook could not send" in line for line in said)
     assert any("nobody is told of this, because the configuration can't be read" in line for line in said)
 
 
 def test_a_wrong_notifier_is_told_before_it_is_used() -> None:
     wrong = [
         {"notifier": "nowhere.Notifier"},
-        {"notifier": "state_migration.notices.Nothing"},
+        {"notifier": "stateferry.airflow.dag_runs.notices.Nothing"},
         {"notifier": "pathlib.Path"},
-        {"notifier": "state_migration.notices.Webhook", "arguments": {"connection": "ops"}},
+        {"notifier": "stateferry.airflow.dag_runs.notices.Webhook", "arguments": {"connection": "ops"}},
     ]
     values = {"jobs": {"orders": {"request": REQUEST, "notify": [*wrong, WEBHOOK]}}, "notify": [MAIL]}
     found = configuration_of(json.dumps(values), "the variable")

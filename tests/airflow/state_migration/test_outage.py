@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
-from flink_provider.errors import FlinkTimeoutError
-from flink_provider.hook import FlinkHook
-from flink_provider.task import FlinkTask
-from state_migration import outage_task, return_task
-from state_migration.conclusion import Conclude
-from state_migration.decide_task import Decide
-from state_migration.flink_tasks import StartJob, TakeSavepoint
-from state_migration.migration_dag import migration_dags
-from state_migration.outage_task import OutageTrigger, WatchOutage
-from state_migration.planning import Occasion, plan_for
-from state_migration.return_task import ReturnToOldJob
-from state_migration.steps import StepOperator
 
-from stateferry.durations import now_ms
-from stateferry.errors import PlanError, RejectedError
-from stateferry.runs.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
-from stateferry.runs.outage import OutageExceeded, StopAsked, record_start
-from stateferry.runs.publications import Control
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
+from flinkstate.errors import PlanError, RejectedError
+from stateferry.airflow.flink.errors import FlinkTimeoutError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.task import FlinkTask
+from stateferry.airflow.migration_dag import migration_dags
+from stateferry.airflow.requests.planning import Occasion, plan_for
+from stateferry.airflow.tasks import outage_task, return_task
+from stateferry.airflow.tasks.conclusion import Conclude
+from stateferry.airflow.tasks.decide_task import Decide
+from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
+from stateferry.airflow.tasks.outage_task import OutageTrigger, WatchOutage
+from stateferry.airflow.tasks.return_task import ReturnToOldJob
+from stateferry.airflow.tasks.steps import StepOperator
+from stateferry.basics.durations import now_ms
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.predict.outage import OutageExceeded, StopAsked, record_start
+from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.test_decide import Flink, asked, context, decided, rehearsed
 from tests.support.records import record_of
 
@@ -134,7 +134,7 @@ def test_until_the_limit_the_task_waits_in_the_triggerer_and_the_scheduler_ends_
         Cut(tmp_path, home, occasion, minutes=1).watch()
     assert isinstance(waits.value.trigger, OutageTrigger)
     name, values = waits.value.trigger.serialize()
-    assert name == "state_migration.outage_task.OutageTrigger"
+    assert name == "stateferry.airflow.tasks.outage_task.OutageTrigger"
     assert OutageTrigger(**values).serialize() == (name, values)
     left = values["until"] - now_ms() / 1000
     assert 4 * 60 - 6 < left < 4 * 60

@@ -27,22 +27,22 @@ from sqlalchemy import create_engine, delete, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 from starlette.testclient import TestClient
-from state_migration import page_app, page_notes
-from state_migration.page_links import NOTE, PREFIX, RunPageLink
-from state_migration.page_overview import Overview
-from state_migration.page_plugin import StateferryPlugin
-from state_migration.planning import Occasion, planned
-from state_migration.request import MigrationRequest
 
-from stateferry.durations import now_ms
-from stateferry.runs.decision import Answer, Decision
-from stateferry.runs.estimates import OUTAGE, Estimate, Prediction
-from stateferry.runs.facts import Began, JobStarted, MigrateFacts, Returned, SavepointTaken, SnapshotFacts
-from stateferry.runs.live_progress import LiveProgress
-from stateferry.runs.outage import OutageExceeded, StopAsked
-from stateferry.runs.publications import Control
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
+from stateferry.airflow.dag_runs.page_links import NOTE, PREFIX, RunPageLink
+from stateferry.airflow.pages import page_app, page_notes
+from stateferry.airflow.pages.page_overview import Overview
+from stateferry.airflow.pages.page_plugin import StateferryPlugin
+from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.basics.durations import now_ms
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
+from stateferry.runs.predict.outage import OutageExceeded, StopAsked
+from stateferry.runs.record.facts import Began, JobStarted, MigrateFacts, Returned, SavepointTaken, SnapshotFacts
+from stateferry.runs.record.live_progress import LiveProgress
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.decision import Answer, Decision
 from stateferry.tables.counts import TableCounts
 from tests.support.records import record_of
 

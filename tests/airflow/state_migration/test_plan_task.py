@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
-from state_migration import missed_nights
-from state_migration.form import migration_params
-from state_migration.migration_dag import migration_dags
-from state_migration.plan_task import PlanOperator
 
-from stateferry.runs.publications import Control, Record
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
+from flinkstate.files.storage import Location
+from stateferry.airflow.dag_runs import missed_nights
+from stateferry.airflow.migration_dag import migration_dags
+from stateferry.airflow.requests.form import migration_params
+from stateferry.airflow.tasks.plan_task import PlanOperator
+from stateferry.runs.catalog.publications import Control, Record
+from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.conftest import AS_OF
 
 ORDERS = "state_migration_orders"

@@ -11,17 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from state_migration.plan_task import occasion_of
-from state_migration.planning import Occasion, default_catalog, plan_for, planned
-from state_migration.request import MigrationRequest
-from state_migration.sources import completed_at, home_folder, newest_savepoint
 
-from stateferry.errors import RefusedError, StateferryError, UsageError
-from stateferry.runs.plan import CATALOG_VARIABLE
-from stateferry.runs.plan_text import shown
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint import newest_timestamp
+from flinkstate.errors import RefusedError, StateferryError, UsageError
+from flinkstate.reading import newest_timestamp
+from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.requests.sources import completed_at, home_folder, newest_savepoint
+from stateferry.airflow.tasks.plan_task import occasion_of
+from stateferry.runs.plan.plan import CATALOG_VARIABLE
+from stateferry.runs.plan.plan_text import shown
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import AGED, write_aged, write_metadata
 

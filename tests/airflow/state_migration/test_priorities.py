@@ -20,11 +20,13 @@ from airflow.utils import session as sessions
 from sqlalchemy import create_engine, insert, select
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
-from state_migration import hold_slot, priorities, skip_notes
-from state_migration.dag_run import LEFT_OUT
-from state_migration.hold_slot import HoldSlot, wait_for_slots
-from state_migration.priorities import POOL
 
+from stateferry.airflow.dag_runs import priorities
+from stateferry.airflow.dag_runs.dag_run import LEFT_OUT
+from stateferry.airflow.dag_runs.priorities import POOL
+from stateferry.airflow.pages import skip_notes
+from stateferry.airflow.tasks import hold_slot
+from stateferry.airflow.tasks.hold_slot import HoldSlot, wait_for_slots
 from tests.airflow.state_migration.test_dags import DAGS, load
 from tests.airflow.state_migration.test_steps import TaskInstance
 

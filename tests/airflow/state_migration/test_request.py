@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
-from state_migration.form import migration_params, rollback_params
-from state_migration.jobs import configuration_of
-from state_migration.planning import Occasion, plan_for, requested_by_form
-from state_migration.request import MigrationRequest
-from state_migration.rollback_request import RollbackRequest, rollback_request
 
-from stateferry.errors import PlanError
-from stateferry.runs.options import OptionField, option_fields
-from stateferry.runs.plan import MigrationPlan, OperatorPlan, StatePlan
-from stateferry.runs.plan_options import PLAN_OPTIONS
-from stateferry.runs.state_ttls import StateTtlPlan
+from flinkstate.errors import PlanError
+from stateferry.airflow.requests.form import migration_params, rollback_params
+from stateferry.airflow.requests.jobs import configuration_of
+from stateferry.airflow.requests.planning import Occasion, plan_for, requested_by_form
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.requests.rollback_request import RollbackRequest, rollback_request
+from stateferry.runs.plan.options import OptionField, option_fields
+from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan
+from stateferry.runs.plan.plan_options import PLAN_OPTIONS
+from stateferry.runs.plan.state_ttls import StateTtlPlan
 
 STATE = {"operator": "main", "legacy_state": "old", "new_state": "new"}
 PATH = {"source": "path", "savepoint": "/in", **STATE}

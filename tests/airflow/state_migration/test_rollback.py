@@ -8,20 +8,20 @@ from typing import Any, NoReturn
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from flink_provider.errors import FlinkTimeoutError
-from flink_provider.hook import FlinkHook
-from flink_provider.identity import flink_id
-from flink_provider.jobs import Goal
-from flink_provider.task import UP_WITH_CHECKPOINT, FlinkTask
-from state_migration.flink_tasks import StartJob
-from state_migration.planning import Occasion, default_catalog, planned
-from state_migration.request import MigrationRequest
-from state_migration.rollback_request import rollback_request
-from state_migration.rollback_tasks import CancelNewJob, PlanRollback, StartOldJob
 
-from stateferry.runs.publications import Control
-from stateferry.runs.rollback import Rollback
-from stateferry.runs.runs import Run
+from stateferry.airflow.flink.errors import FlinkTimeoutError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.identity import flink_id
+from stateferry.airflow.flink.jobs import Goal
+from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
+from stateferry.airflow.requests.planning import Occasion, default_catalog, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.requests.rollback_request import rollback_request
+from stateferry.airflow.tasks.flink_tasks import StartJob
+from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, StartOldJob
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.rollback import Rollback
+from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
 from tests.support.records import record_of

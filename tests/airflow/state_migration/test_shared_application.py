@@ -21,18 +21,18 @@ from airflow.sdk.exceptions import (
     AirflowRescheduleException,
     AirflowSkipException,
 )
-from state_migration import shared_application_task
-from state_migration.planning import default_catalog
-from state_migration.shared_application_task import ShareApplication, dismiss, wait_until_ready
-from state_migration.steps import StepOperator
 
-from stateferry.errors import PassingError, StateferryError
-from stateferry.runs.facts import RescaleFacts, SnapshotFacts
-from stateferry.runs.processes import Process
-from stateferry.runs.publications import Control
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.runs.shared_application import DismissedError, Request, Said, SharedApplication
+from flinkstate.errors import PassingError, StateferryError
+from stateferry.airflow.requests.planning import default_catalog
+from stateferry.airflow.tasks import shared_application_task
+from stateferry.airflow.tasks.shared_application_task import ShareApplication, dismiss, wait_until_ready
+from stateferry.airflow.tasks.steps import StepOperator
+from stateferry.runs.catalog.processes import Process
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.shared_application import DismissedError, Request, Said, SharedApplication
+from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.test_steps import Submit, TaskInstance, execute, run, submits
 
 __all__ = ["run", "submits"]
@@ -155,7 +155,7 @@ def test_a_step_does_without_an_application_that_cant_be_asked(
 def test_a_step_waits_while_the_catalog_is_away(run: Run, submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     submits("exit 70")
     run.keep(RescaleFacts(seconds=1.0))
-    monkeypatch.setattr("stateferry.runs.shared_application._PAUSE", 0.05)
+    monkeypatch.setattr("stateferry.runs.control.shared_application._PAUSE", 0.05)
     said = SharedApplication.said
     times: list[int] = []
 
@@ -321,7 +321,7 @@ def test_an_application_that_is_killed_leaves_the_steps_to_themselves(
 def test_conclude_dismisses_an_application_that_waits_for_nothing(
     run: Run, submits: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stateferry.runs.shared_application._SECONDS_TO_END", 0.1)
+    monkeypatch.setattr("stateferry.runs.control.shared_application._SECONDS_TO_END", 0.1)
     submits(f"echo $$ > {tmp_path}/being-written; mv {tmp_path}/being-written {tmp_path}/pid; exec sleep 600")
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(share, run)

@@ -20,18 +20,18 @@ from airflow.sdk.exceptions import (
     AirflowRescheduleException,
     AirflowSkipException,
 )
-from state_migration import steps
-from state_migration.dag_run import fail_if_refused
-from state_migration.planning import Occasion, planned
-from state_migration.request import MigrationRequest
-from state_migration.steps import JobAssets, StepOperator
 
-from stateferry.errors import PassingError, UsageError
-from stateferry.runs.facts import NothingToDo, RescaleFacts, Returned, SnapshotFacts, StateSize, TablesProblem
-from stateferry.runs.publications import Control
-from stateferry.runs.rejecting import reject
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
+from flinkstate.errors import PassingError, UsageError
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused
+from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks import steps
+from stateferry.airflow.tasks.steps import JobAssets, StepOperator
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.rejecting import reject
+from stateferry.runs.record.facts import NothingToDo, RescaleFacts, Returned, SnapshotFacts, StateSize, TablesProblem
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 
 # Airflow's hook leaves it to the garbage collector to close what it has read spark-submit's output from.
 pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO.*:pytest.PytestUnraisableExceptionWarning")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from state_migration.stop_window import Window
+
+from stateferry.airflow.requests.stop_window import Window
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 

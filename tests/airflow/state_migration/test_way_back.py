@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from flink_provider.hook import FlinkHook
-from state_migration.jobs import DAG_ID
-from state_migration.planning import default_catalog
-from state_migration.request import migration_request
-from state_migration.rollback_request import rollback_request
-from state_migration.rollback_tasks import CancelNewJob, PlanRollback, RollBack
-from state_migration.way_back import ConvertBack
 
-from stateferry.errors import PlanError
-from stateferry.runs.facts import NewJob
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import Run
+from flinkstate.errors import PlanError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.requests.jobs import DAG_ID
+from stateferry.airflow.requests.planning import default_catalog
+from stateferry.airflow.requests.request import migration_request
+from stateferry.airflow.requests.rollback_request import rollback_request
+from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, RollBack
+from stateferry.airflow.tasks.way_back import ConvertBack
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.facts import NewJob
+from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.test_rollback import published
 from tests.airflow.state_migration.test_steps import TaskInstance
 

@@ -28,7 +28,7 @@ _DEMO = "stateferry demo-savepoint /data/legacy --ttl 30d"
 _MIGRATION = f"stateferry run --savepoint /data/legacy --target /data/migrated {_STATES}"
 _WIDER = "stateferry run --savepoint /data/migrated --target /data/wider --max-parallelism 256 --job wider"
 _SQL = """
-from spark_jobs.session import local_session
+from stateferry.spark_jobs.session import local_session
 spark = local_session("sql")
 state = spark.read.format("flink_savepoint").option("path", "/data/wider").option("operator", "main")
 state.option("state", "newMainState").load().createOrReplaceTempView("entry")

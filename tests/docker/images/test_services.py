@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from flinkstate.files.storage import Location
 from local_airflow.api import Api
 from local_airflow.settings import Settings
-from stateferry.runs.report import Report
-from stateferry.savepoint.storage import Location
+from stateferry.runs.report.report import Report
 from tests.docker.images.compose import DATABASE, ON_S3, Services
 from tests.docker.images.containers import Image
 from tests.docker.images.database import start_postgres

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from local_airflow.server import Server
-from stateferry.runs.publications import Control, Publication
+from stateferry.runs.catalog.publications import Control, Publication
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from local_airflow.server import Server
-from stateferry.durations import now_ms
+from stateferry.basics.durations import now_ms
 from tests.flink.cluster import FlinkCluster
 from tests.flink.proxy import Proxy
 from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry

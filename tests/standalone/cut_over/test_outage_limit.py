@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flinkstate.files.storage import Location
 from local_airflow.server import Server
-from stateferry.durations import now_ms, parse_duration
-from stateferry.runs.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
-from stateferry.runs.outage import OutageExceeded
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
+from stateferry.basics.durations import now_ms, parse_duration
+from stateferry.runs.predict.outage import OutageExceeded
+from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from tests.flink.cluster import ClusterError, FlinkCluster
 from tests.flink.remote import RemoteJob
 from tests.standalone.cut_over.ferry import DAG, Ferry

@@ -11,16 +11,16 @@ from urllib.parse import quote
 
 import pytest
 
+from flinkstate.files.storage import Location
 from local_airflow.api import ENDED
 from local_airflow.server import Server
-from stateferry.durations import now_ms
-from stateferry.runs.decision import Decision
-from stateferry.runs.differences import SourceLayout
-from stateferry.runs.estimates import Prediction
-from stateferry.runs.prediction import outage_of
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
+from stateferry.basics.durations import now_ms
+from stateferry.runs.predict.differences import SourceLayout
+from stateferry.runs.predict.estimates import Prediction
+from stateferry.runs.predict.prediction import outage_of
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.decision import Decision
 from tests.flink.cluster import ClusterError, FlinkCluster
 from tests.flink.proxy import Proxy
 from tests.flink.remote import FAILING_JOB, NEW_JOB, RemoteJob

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.runs.publications import Control
-from stateferry.runs.run_states import RunState
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
+from flinkstate.files.storage import Location
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from tests.standalone.topology import undisturbed
 from tests.standalone.topology.processes import SparkCluster, environment, submit_conf
 

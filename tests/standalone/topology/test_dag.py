@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.files.storage import Location
 from local_airflow.api import ENDED
 from local_airflow.server import Server, running
 from local_airflow.settings import Settings, free_port
-from stateferry.runs.publications import Control
-from stateferry.runs.runs import Run
-from stateferry.savepoint.storage import Location
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.runs import Run
 from tests.standalone.topology import undisturbed
 from tests.standalone.topology.processes import SparkCluster, spark_settings
 

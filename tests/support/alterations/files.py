@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import cramjam
 
-from stateferry.savepoint.metadata import (
+from flinkstate.metadata.metadata import (
     InlineBytes,
     Operator,
     RelativeFile,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from stateferry.savepoint.header import KEYED_STATE_TYPE, VALUE_SERIALIZER, KeyedHeader, StateMeta
-from stateferry.savepoint.metadata import (
+from flinkstate.keyed.header import KEYED_STATE_TYPE, VALUE_SERIALIZER, KeyedHeader, StateMeta
+from flinkstate.keyed.state import StateKind
+from flinkstate.metadata.metadata import (
     Operator,
 )
-from stateferry.savepoint.state import StateKind
-from stateferry.serializers.snapshot_classes import TTL_SNAPSHOT
-from stateferry.serializers.snapshots import map_snapshot
+from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
+from flinkstate.serializers.snapshots import map_snapshot
 from tests.support.alterations.scene import (
     NotApplicableError,
     Place,

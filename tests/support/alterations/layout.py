@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from stateferry.key_groups import KeyGroupRange
-from stateferry.savepoint.metadata import (
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.metadata.metadata import (
     InlineBytes,
     Operator,
     Subtask,

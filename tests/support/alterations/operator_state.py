@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from stateferry.operator_state import DistributionMode
-from stateferry.savepoint.header import VALUE_SERIALIZER, StateMeta
-from stateferry.savepoint.metadata import (
+from flinkstate.keyed.header import VALUE_SERIALIZER, StateMeta
+from flinkstate.metadata.metadata import (
     Operator,
     OperatorHandle,
     PartitionedState,
     Subtask,
 )
-from stateferry.savepoint.operator_file import OperatorHeader, build_operator_header, parse_operator_header
+from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.writing.operator_file import OperatorHeader, build_operator_header, parse_operator_header
 from tests.support.alterations.scene import (
     Elements,
     NotApplicableError,

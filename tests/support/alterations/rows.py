@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
-from stateferry.savepoint.state import KeyedState, StateKind
+from flinkstate.keyed.state import KeyedState, StateKind
 from tests.support.alterations.scene import (
     Place,
     Scene,

@@ -8,15 +8,15 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from stateferry.operator_state import DistributionMode
-from stateferry.savepoint.header import StateMeta
-from stateferry.savepoint.metadata import (
+from flinkstate.keyed.header import StateMeta
+from flinkstate.keyed.state import KeyedState
+from flinkstate.metadata.metadata import (
     KeyedHandle,
     Operator,
     Subtask,
 )
-from stateferry.savepoint.reader import Savepoint
-from stateferry.savepoint.state import KeyedState
+from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.reading.reader import Savepoint
 from tests.support.saboteur import Groups, Row, Saboteur
 
 T = TypeVar("T")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from flink_provider.operators import (
+
+from stateferry.airflow.flink.operators import (
     FlinkCancelJobOperator,
     FlinkRunJarOperator,
     FlinkSavepointOperator,
     FlinkStopWithSavepointOperator,
 )
-from flink_provider.sensors import FlinkJobSensor
+from stateferry.airflow.flink.sensors import FlinkJobSensor
 
 with DAG(
     dag_id="every_operator",

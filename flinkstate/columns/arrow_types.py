@@ -1,0 +1,208 @@
+"""The Arrow type of each of Flink's types, chosen so that Spark SQL shows the expected type.
+
+| Flink | Arrow |
+|---|---|
+| Boolean, Byte, Short, Integer, Long, Float, Double, and the `...Value` of each | bool, int8 to int64, float, double |
+| String, StringValue, Character, CharValue | string; a lone surrogate, which UTF-8 can't hold, becomes U+FFFD |
+| BigInteger, BigDecimal | string, exactly as Java prints it: Arrow's decimal types are too small for some |
+| Date, Instant, java.sql.Date, Time and Timestamp | timestamp[us, UTC]; nanoseconds are rounded down |
+| LocalDateTime | timestamp[us] without a zone, rounded down |
+| LocalDate | date32 |
+| LocalTime | string as `LocalTime.toString` prints it, to the nanosecond |
+| Enum | string: the constant's name |
+| byte[], Bitmap | binary |
+| List, Set, T[], long[], String[] and the like | list |
+| Map | map; a null key is refused, because Arrow can't hold it |
+| Tuple, Row | struct of f0, f1, ...; a row with a kind ends with `kind`: INSERT, UPDATE_AFTER and so on |
+| POJO | struct of its fields; if subclasses are known also of their fields (null in others' values) and `class` |
+| Either | struct of left, right, one of them null; of a Scala `Try` success, failure |
+| Option | the value's own type; null for None |
+| Traversable | list |
+| Avro record | struct of its fields |
+| Avro string, fixed; array, map | string, binary; list, map |
+| Avro union | of null and one type: that type; else a struct of all branches but null, of which at most one is set |
+| Variant | struct of value, metadata: binary, as in Spark's own variants |
+| Ttl | struct of timestamp (int64, milliseconds), value |
+| Timer | struct of timestamp (int64, milliseconds), key, namespace |
+| TimeWindow | struct of start, end: int64 milliseconds, because a window may reach beyond a timestamp's range |
+| Void, NullValue, VoidNamespace, GlobalWindow, Tuple0 | bool, always null (tables can't store Arrow's null type) |
+| Unit, Nothing, Avro null | the same |
+
+A date or time outside the range of its Arrow type is refused with its place. `raw=true` reads it as bytes.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import (
+    ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    OptionType,
+    PojoType,
+    PrimitiveArrayType,
+    RowType,
+    Scalar,
+    SetType,
+    TimerType,
+    TraversableType,
+    TtlType,
+    TupleType,
+    opaque_parts,
+    simple_name,
+)
+
+INSTANT = pa.timestamp("us", tz="UTC")
+LOCAL_DATE_TIME = pa.timestamp("us")
+TIME_WINDOW = pa.struct([("start", pa.int64()), ("end", pa.int64())])
+VARIANT = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
+ROW_KINDS = ("INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "DELETE")
+KIND = "kind"
+CLASS = "class"
+
+_SCALARS: dict[Scalar, pa.DataType] = {
+    Scalar.BOOLEAN: pa.bool_(),
+    Scalar.BYTE: pa.int8(),
+    Scalar.SHORT: pa.int16(),
+    Scalar.INTEGER: pa.int32(),
+    Scalar.LONG: pa.int64(),
+    Scalar.FLOAT: pa.float32(),
+    Scalar.DOUBLE: pa.float64(),
+    Scalar.CHARACTER: pa.string(),
+    Scalar.STRING: pa.string(),
+    Scalar.BIG_INTEGER: pa.string(),
+    Scalar.BIG_DECIMAL: pa.string(),
+    Scalar.DATE: INSTANT,
+    Scalar.SQL_DATE: INSTANT,
+    Scalar.SQL_TIME: INSTANT,
+    Scalar.SQL_TIMESTAMP: INSTANT,
+    Scalar.INSTANT: INSTANT,
+    Scalar.LOCAL_DATE: pa.date32(),
+    Scalar.LOCAL_TIME: pa.string(),
+    Scalar.LOCAL_DATE_TIME: LOCAL_DATE_TIME,
+    Scalar.VOID: pa.bool_(),
+    Scalar.TUPLE0: pa.bool_(),
+    Scalar.VARIANT: VARIANT,
+    Scalar.BITMAP: pa.binary(),
+    Scalar.BOOLEAN_VALUE: pa.bool_(),
+    Scalar.BYTE_VALUE: pa.int8(),
+    Scalar.SHORT_VALUE: pa.int16(),
+    Scalar.INT_VALUE: pa.int32(),
+    Scalar.LONG_VALUE: pa.int64(),
+    Scalar.FLOAT_VALUE: pa.float32(),
+    Scalar.DOUBLE_VALUE: pa.float64(),
+    Scalar.CHAR_VALUE: pa.string(),
+    Scalar.STRING_VALUE: pa.string(),
+    Scalar.NULL_VALUE: pa.bool_(),
+    Scalar.VOID_NAMESPACE: pa.bool_(),
+    Scalar.TIME_WINDOW: TIME_WINDOW,
+    Scalar.GLOBAL_WINDOW: pa.bool_(),
+    Scalar.UNIT: pa.bool_(),
+    Scalar.NOTHING: pa.bool_(),
+    Scalar.AVRO_NULL: pa.bool_(),
+    Scalar.AVRO_STRING: pa.string(),
+}
+
+
+def arrow_type(type_: FlinkType) -> pa.DataType:
+    """Returns the Arrow type of a type. Refuses opaque types."""
+    match type_:
+        case Scalar():
+            return _SCALARS[type_]
+        case PrimitiveArrayType(Scalar.BYTE):
+            return pa.binary()
+        case PrimitiveArrayType(element) | ListType(element) | SetType(element) | ArrayType(element):
+            return pa.list_(arrow_type(element))
+        case TraversableType(element) | AvroArrayType(element):
+            return pa.list_(arrow_type(element))
+        case MapType(key, value):
+            return pa.map_(arrow_type(key), arrow_type(value))
+        case TupleType(fields):
+            return pa.struct(_numbered(fields))
+        case RowType(fields, has_kind):
+            kind = [pa.field(KIND, pa.string())] if has_kind else []
+            return pa.struct(_numbered(fields) + kind)
+        case PojoType():
+            return pa.struct(pojo_fields(type_))
+        case NullableType(value):
+            return arrow_type(value)
+        case OptionType(value):
+            return arrow_type(value)
+        case EitherType(left, right):
+            return pa.struct(list(zip(type_.sides, map(arrow_type, (left, right)), strict=True)))
+        case EnumType():
+            return pa.string()
+        case AvroFixedType():
+            return pa.binary()
+        case AvroMapType(value):
+            return pa.map_(pa.string(), arrow_type(value))
+        case AvroUnionType():
+            return _union_type(type_)
+        case AvroRecordType(_, described):
+            return pa.struct([(field.name, arrow_type(field.type)) for field in described])
+        case TtlType(value):
+            return pa.struct([("timestamp", pa.int64()), ("value", arrow_type(value))])
+        case TimerType(key, namespace):
+            parts = [("timestamp", pa.int64()), ("key", arrow_type(key)), ("namespace", arrow_type(namespace))]
+            return pa.struct(parts)
+        case OpaqueType(class_name, reason):
+            raise RefusedError(f"{class_name} is {reason}: its values have no columns; read the state with raw=true")
+
+
+def _union_type(type_: AvroUnionType) -> pa.DataType:
+    if type_.nullable is not None:
+        return arrow_type(type_.nullable)
+    branches = list(zip(union_fields(type_), map(arrow_type, _filled(type_)), strict=True))
+    return pa.struct(branches) if branches else pa.bool_()
+
+
+def _filled(type_: AvroUnionType) -> list[FlinkType]:
+    return [branch.type for branch in type_.branches if branch.type is not Scalar.AVRO_NULL]
+
+
+def union_fields(type_: AvroUnionType) -> list[str]:
+    """Returns the names of the columns of all branches but null: without packages, unless two would be the same."""
+    names = [branch.name for branch in type_.branches if branch.type is not Scalar.AVRO_NULL]
+    simple = [simple_name(name) for name in names]
+    return simple if len(set(simple)) == len(names) else names
+
+
+def _numbered(fields: tuple[FlinkType, ...]) -> list[pa.Field]:
+    return [pa.field(f"f{number}", arrow_type(field)) for number, field in enumerate(fields)]
+
+
+def pojo_fields(type_: PojoType) -> list[pa.Field]:
+    """Returns the POJO's own fields; if subclasses are known also their further fields, and `class`."""
+    fields = {field.name: arrow_type(field.type) for field in type_.fields}
+    subclasses = known_subclasses(type_)
+    for subclass in subclasses:
+        for field in pojo_fields(subclass):
+            fields[subclass_field(subclass, field, fields.get(field.name))] = field.type
+    if subclasses:
+        # `class` comes last, even if a subclass that has subclasses itself added it before.
+        fields.pop(CLASS, None)
+        fields[CLASS] = pa.string()
+    return [pa.field(name, field_type) for name, field_type in fields.items()]
+
+
+def subclass_field(subclass: PojoType, field: pa.Field, taken: pa.DataType | None) -> str:
+    """Returns the column name of a subclass's field; `taken` is the type of the column that already has this name."""
+    return field.name if taken in (None, field.type) else f"{field.name}_{subclass.class_name}"
+
+
+def known_subclasses(type_: PojoType) -> list[PojoType]:
+    """Returns the subclasses whose values have columns. Others (Kryo's) are refused only if a value of them occurs."""
+    candidates = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
+    return [subclass for subclass in candidates if isinstance(subclass, PojoType) and not opaque_parts(subclass)]

@@ -1,0 +1,1 @@
+"""Files and folders on local disks, object stores and HDFS."""

@@ -1,0 +1,125 @@
+"""Finds the keys by which two snapshots of a RocksDB database may differ, from the SST files that only one of them has.
+
+RocksDB never changes a file. What a reader finds of a key follows from the key's entries in all files; so if no file
+with an entry of it came or went, it is as it was. A file is the same if it says the same of itself (`Table.identity`),
+whatever its name is. A change inside of a block that leaves the index as it is isn't seen here: the validation reads
+every block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flinkstate.files.storage import Location
+from flinkstate.keyed.membership import key_offset
+from flinkstate.keyed.native_file import NativeFile, stored_by_itself
+from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.table import Table
+from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.serializers.types import opaque_parts
+from flinkstate.serializers.walker import skip_runs
+
+# If a larger share of the bytes came or went, to read everything takes no longer.
+_MOST_CHANGED = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierPart:
+    """A subtask's database in an earlier snapshot; `identities` are those of its SST files when they were read."""
+
+    folder: Location
+    handle: NativeHandle
+    identities: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The files of each state (by its id) that only one of two snapshots has."""
+
+    new: NativeFile
+    old: NativeFile
+    added: Mapping[int, Sequence[Table]]
+    removed: Mapping[int, Sequence[Table]]
+
+    def changed(self, groups: Iterable[frozenset[int]]) -> dict[int, Prefixes] | None:
+        """Returns the keys of entries that came or went, by state: those of a group of states for each of the group.
+
+        A group of one state has the whole keys of its rows. None if the keys of another group can't be told.
+        """
+        found: dict[int, Prefixes] = {}
+        for group in groups:
+            changed = self._rows(*group) if len(group) == 1 else self.keys_of(group)
+            if changed is None:
+                return None
+            found |= dict.fromkeys(group, changed)
+        return found
+
+    def keys_of(self, states: Iterable[int]) -> Prefixes | None:
+        """Returns the keys of entries of these states that came or went: key group and key, without what is behind.
+
+        None if that isn't known.
+        """
+        key, prefix = self.new.header.key_serializer.type, self.new.prefix
+        if opaque_parts(key):
+            return None
+        found: set[bytes] = set()
+        for state in states:
+            if key_offset(self.new.header, state, prefix) != 4 + prefix:
+                return None
+            for file, table in self._files(state):
+                for data, starts, ends in file.entries_of(table):
+                    firsts, key_ends = skip_runs(key, data, starts + 4 + prefix, ends)
+                    pairs = zip((firsts - prefix).tolist(), key_ends.tolist(), strict=True)
+                    found |= {data[start:end].tobytes() for start, end in pairs}
+        return Prefixes.of(found)
+
+    def _rows(self, state: int) -> Prefixes:
+        return Prefixes.of(
+            data[start:end].tobytes()
+            for file, table in self._files(state)
+            for data, starts, ends in file.entries_of(table)
+            for start, end in zip((starts + 4).tolist(), ends.tolist(), strict=True)
+        )
+
+    def _files(self, state: int) -> list[tuple[NativeFile, Table]]:
+        return [(self.new, table) for table in self.added[state]] + [(self.old, table) for table in self.removed[state]]
+
+
+def difference(new: NativeFile, old: NativeFile, identities: Mapping[str, str]) -> Difference | None:
+    """Returns by which files two snapshots differ, in the key groups that both are opened for.
+
+    None if it takes everything to find that out: if the states aren't the same, if a file isn't the one that was read
+    then, if whole ranges were deleted, or if too much has changed.
+    """
+    has_heap_timers = new.handle.timers is not None or old.handle.timers is not None
+    if has_heap_timers or new.header != old.header or new.handle.range != old.handle.range:
+        return None
+    streams = {file.name: file.stream for file in old.handle.files}
+    added: dict[int, list[Table]] = {}
+    removed: dict[int, list[Table]] = {}
+    size = changed = 0
+    for state in range(new.stored_states):
+        now, before = ({_what(table): table for table in file.tables(state)} for file in (new, old))
+        for (identity, *_), table in before.items():
+            named = stored_by_itself(streams[table.live.name])
+            if named is None or identities.get(named) != identity:
+                return None
+        added[state] = [table for what, table in now.items() if what not in before]
+        removed[state] = [table for what, table in before.items() if what not in now]
+        differing = [*added[state], *removed[state]]
+        if any(table.range_deletions for table in differing):
+            return None
+        size += sum(table.live.size for table in now.values())
+        changed += sum(table.live.size for table in differing)
+    return Difference(new, old, added, removed) if changed <= _MOST_CHANGED * size else None
+
+
+def _what(table: Table) -> tuple[str, LiveFile, str]:
+    """Returns what tells a file from others.
+
+    The MANIFEST has its number, and may take some of its keys alone. A file that doesn't say which database wrote it,
+    such as one of our own, is the same only in the same place.
+    """
+    return table.identity, replace(table.live, level=0), "" if table.names_its_database else table.name

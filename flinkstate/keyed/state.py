@@ -1,0 +1,174 @@
+"""The types in a keyed state's keys and values, without the wrappers of time to live, list and map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    USER_KEY_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+)
+from flinkstate.serializers.types import (
+    FlinkType,
+    ListType,
+    MapType,
+    OpaqueType,
+    TimerType,
+    TtlType,
+    fixed_length,
+    opaque_parts,
+    type_name,
+)
+
+
+class StateKind(Enum):
+    """The kinds of keyed state, by Flink's names in headers; TIMERS is Stateferry's own name."""
+
+    VALUE = "VALUE"
+    LIST = "LIST"
+    MAP = "MAP"
+    REDUCING = "REDUCING"
+    AGGREGATING = "AGGREGATING"
+    TIMERS = "TIMERS"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedState:
+    """A keyed state of an operator.
+
+    `value` is the type of one value in the job's code: of a map's entry, a list's element or an aggregation's
+    accumulator. Timers have no value. Only maps have a `user_key`.
+    """
+
+    name: str
+    kind: StateKind
+    key: FlinkType
+    namespace: FlinkType
+    user_key: FlinkType | None
+    value: FlinkType | None
+    ttl: bool
+    asynchronous: bool
+
+    @property
+    def has_suffixes(self) -> bool:
+        """Whether key and namespace are each followed by their length, as Flink does if both vary in length."""
+        return (
+            self.kind is not StateKind.TIMERS
+            and fixed_length(self.key) is None
+            and fixed_length(self.namespace) is None
+        )
+
+    @property
+    def stored_value(self) -> FlinkType | None:
+        """The type of a value as it is stored: under time to live with its timestamp."""
+        return TtlType(self.value) if self.ttl and self.value is not None else self.value
+
+    @property
+    def type_name(self) -> str:
+        """The type of the state's values as a Java developer writes it; a timer's key and namespace."""
+        value = type_name(self.value) if self.value is not None else ""
+        match self.kind:
+            case StateKind.MAP:
+                return f"Map<{type_name(self.user_key) if self.user_key else '?'},{value}>"
+            case StateKind.LIST:
+                return f"List<{value}>"
+            case StateKind.TIMERS:
+                return f"Timer<{type_name(self.key)},{type_name(self.namespace)}>"
+            case _:
+                return value
+
+    @property
+    def why_not_migratable(self) -> str | None:
+        """The reason why it can't be migrated; None for a `ValueState<Map>` whose blobs can be split into entries."""
+        if self.asynchronous:
+            return "asynchronous (V2) state"
+        if self.kind is StateKind.MAP:
+            return "already a MapState"
+        if self.kind is StateKind.TIMERS:
+            return "timers"
+        if self.kind is not StateKind.VALUE:
+            return f"{self.kind.value} state, not a ValueState"
+        if opaque := (*opaque_parts(self.key), *opaque_parts(self.namespace)):
+            return f"its key or namespace has a part whose end can't be found: {_named(opaque)}"
+        if isinstance(self.value, OpaqueType):
+            return f"its value is {self.value.class_name}, {self.value.reason}"
+        if not isinstance(self.value, MapType):
+            return f"a ValueState<{self.type_name}>, not of a map"
+        if opaque := opaque_parts(self.value):
+            return f"its entries have a part whose end can't be found: {_named(opaque)}"
+        return None
+
+
+def _named(parts: tuple[OpaqueType, ...]) -> str:
+    return "; ".join(dict.fromkeys(f"{part.class_name} ({part.reason})" for part in parts))
+
+
+def keyed_states(header: KeyedHeader, file: str) -> tuple[KeyedState, ...]:
+    """Returns the states of a header, in the order of their ids."""
+    return tuple(_keyed_state(header, meta, file) for meta in header.states)
+
+
+def _keyed_state(header: KeyedHeader, meta: StateMeta, file: str) -> KeyedState:
+    value = _type_of(meta, VALUE_SERIALIZER, file)
+    key = header.key_serializer.type
+    if meta.kind is BackendKind.PRIORITY_QUEUE:
+        return _timers(meta, key, value, file)
+    kind = _kind(meta, file)
+    namespace = _type_of(meta, NAMESPACE_SERIALIZER, file)
+    user_key = None
+    ttl = False
+    asynchronous = meta.kind is BackendKind.KEY_VALUE_V2
+    if asynchronous:
+        # Asynchronous state describes the types of user key and value by themselves, without a map or list around them.
+        user_key = _type_of(meta, USER_KEY_SERIALIZER, file) if kind is StateKind.MAP else None
+    elif kind is StateKind.MAP:
+        if not isinstance(value, MapType):
+            raise DamagedError(f"a map serializer for MapState {meta.name}", type_name(value), file=file)
+        user_key, value = value.key, value.value
+    elif kind is StateKind.LIST:
+        if not isinstance(value, ListType):
+            raise DamagedError(f"a list serializer for ListState {meta.name}", type_name(value), file=file)
+        value = value.element
+    if isinstance(value, TtlType):
+        ttl, value = True, value.value
+    return KeyedState(meta.name, kind, key, namespace, user_key, value, ttl, asynchronous)
+
+
+def _timers(meta: StateMeta, key: FlinkType, timer: FlinkType, file: str) -> KeyedState:
+    if not isinstance(timer, TimerType):
+        # A priority queue that an operator defines itself: its elements can be copied, but not read.
+        opaque = (
+            timer if isinstance(timer, OpaqueType) else OpaqueType(type_name(timer), "not Flink's timer serializer")
+        )
+        return KeyedState(meta.name, StateKind.TIMERS, key, opaque, None, None, False, False)
+    return KeyedState(meta.name, StateKind.TIMERS, key, timer.namespace, None, None, False, False)
+
+
+def _kind(meta: StateMeta, file: str) -> StateKind:
+    if meta.kind not in (BackendKind.KEY_VALUE, BackendKind.KEY_VALUE_V2):
+        raise DamagedError("a keyed state", f"{meta.name} of kind {meta.kind.name}", file=file)
+    named = meta.option(KEYED_STATE_TYPE)
+    if named == "FOLDING":
+        raise RefusedError(
+            f"{file}: state {meta.name} is a FoldingState, which Flink has removed and Stateferry doesn't read: let "
+            "the job move it to an AggregatingState under its present Flink, and take a savepoint without it"
+        )
+    if named not in StateKind.__members__ or named == "TIMERS":
+        raise DamagedError(
+            f"the kind of state {meta.name}: VALUE, LIST, MAP, REDUCING or AGGREGATING", f"{named}", file=file
+        )
+    return StateKind(named)
+
+
+def _type_of(meta: StateMeta, serializer: str, file: str) -> FlinkType:
+    snapshot = meta.serializer(serializer)
+    if snapshot is None:
+        raise DamagedError(f"a {serializer} of state {meta.name}", "none", file=file)
+    return snapshot.type

@@ -1,0 +1,1 @@
+"""`_metadata`: what a savepoint consists of, and where the state of each subtask is."""

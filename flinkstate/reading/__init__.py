@@ -1,0 +1,1 @@
+"""Reads savepoints: operators and states, as Arrow, as single entries, or as bytes."""

@@ -1,0 +1,67 @@
+"""RocksDB's numbers and texts. Fixed numbers are little endian; a varint has 7 bits in each byte, the lowest first."""
+
+from __future__ import annotations
+
+from flinkstate.errors import DamagedError
+
+_MOST_BITS = 64
+
+
+class Coded:
+    """Reads values from `data`, which begins at `base` in `file`; every read is checked against the end."""
+
+    def __init__(self, data: bytes, file: str, base: int = 0) -> None:
+        self.data, self.file, self.base = data, file, base
+        self.position = 0
+
+    def damaged(self, expected: str, found: str, position: int | None = None) -> DamagedError:
+        """Returns a `DamagedError` for a position, by default the current one."""
+        offset = self.base + (self.position if position is None else position)
+        return DamagedError(expected, found, file=self.file, offset=offset)
+
+    def take(self, count: int, what: str) -> bytes:
+        """Reads `count` bytes."""
+        if count > len(self.data) - self.position:
+            raise self.damaged(f"{count} bytes of {what}", f"{len(self.data) - self.position} bytes until the end")
+        self.position += count
+        return self.data[self.position - count : self.position]
+
+    def fixed(self, size: int, what: str) -> int:
+        """Reads a number of `size` bytes."""
+        return int.from_bytes(self.take(size, what), "little")
+
+    def varint(self, what: str) -> int:
+        """Reads an unsigned number of at most 64 bits."""
+        start, value = self.position, 0
+        for shift in range(0, _MOST_BITS, 7):
+            byte = self.take(1, what)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> _MOST_BITS:
+                    break
+                return value
+        raise self.damaged(f"{what}: a number of at most 64 bits", "a larger one", start)
+
+    def bytes(self, what: str) -> bytes:
+        """Reads bytes with their number before them."""
+        return self.take(self.varint(f"the length of {what}"), what)
+
+    def text(self, what: str) -> str:
+        """Reads a text with the number of its bytes before it."""
+        start = self.position
+        try:
+            return self.bytes(what).decode()
+        except UnicodeDecodeError:
+            raise self.damaged(f"{what} in UTF-8", "other bytes", start) from None
+
+    def at_end(self) -> bool:
+        return self.position == len(self.data)
+
+
+def varint(value: int) -> bytes:
+    """Returns the bytes of an unsigned number."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

@@ -1,0 +1,206 @@
+"""The MANIFEST: which files a database consists of. `CURRENT` names it.
+
+It is a log of blocks of 32 KiB: u32 masked crc32c, u16 length, u8 type (1 whole, 2 first, 3 middle and 4 last part of a
+record), data. A record is a change: tags with their values. All changes together say which column families there are,
+and which files of each are live, with their level, size, first and last key, and least and largest sequence number.
+They also say the last sequence number of the database and the number of its next file (`visible.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.rocksdb import kernels
+from flinkstate.rocksdb.coding import Coded
+from flinkstate.rocksdb.files import StoredFile
+from flinkstate.rocksdb.visible import ColumnFamily, LiveFile, check_visible
+
+_LARGEST = 1 << 30
+_BLOCK = 1 << 15
+_HEADER = 7
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+COMPARATOR = "leveldb.BytewiseComparator"
+_MOST_LEVELS = 64
+# A tag with this bit can be skipped by its length.
+_IGNORABLE = 1 << 13
+_COMPARATOR, _LOG, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE = 1, 2, 3, 4, 5, 6
+# Without these RocksDB doesn't open a database. Of each number the last one counts.
+_NEEDED = {_LOG: "a log number", _NEXT_FILE: "the next file number", _LAST_SEQUENCE: "the last sequence"}
+_GROUP = 300
+_NUMBERS = {**_NEEDED, 9: "a log number", 10: "a log number", 203: "the largest column family"}
+_NUMBERS |= {_GROUP: "the rest of a group"}
+_NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
+_COLUMN_FAMILY, _ADD, _DROP = 200, 201, 202
+# Of a new file's own tags: the end, and a bit that says that it can't be ignored.
+_NO_MORE, _ESSENTIAL = 1, 1 << 6
+_BLOB_FILE, _EPOCH = 4, 13
+
+
+def manifest_name(current: StoredFile) -> str:
+    """Returns the name of the MANIFEST that `CURRENT` names."""
+    content = current.read_all(1 << 10)
+    name = content.rstrip(b"\n").decode("ascii", "replace")
+    digits = name.removeprefix("MANIFEST-")
+    if not content.endswith(b"\n") or name == digits or not digits.isascii() or not digits.isdigit():
+        raise DamagedError("the name of a MANIFEST and a line feed", repr(content), file=current.shown, offset=0)
+    return name
+
+
+def read_manifest(file: StoredFile) -> dict[str, ColumnFamily]:
+    """Returns the column families by name."""
+    families, numbers, rest = {0: ColumnFamily(0, "default")}, dict[int, int](), 0
+    for offset, record in _records(file.read_all(_LARGEST), file.shown):
+        numbers.pop(_GROUP, None)
+        _Edit(Coded(record, file.shown), families, numbers, offset).apply()
+        # RocksDB carries out the changes of a group only when all are there.
+        if rest and numbers.get(_GROUP) != rest - 1:
+            raise DamagedError(
+                f"a change that {rest - 1} of its group follow", "another", file=file.shown, offset=offset
+            )
+        rest = numbers.get(_GROUP, 0)
+    if rest:
+        raise DamagedError("all changes of a group", f"{rest} are missing", file=file.shown)
+    for number, what in _NEEDED.items():
+        if number not in numbers:
+            raise DamagedError(what, "none", file=file.shown)
+    check_visible(families.values(), numbers[_LAST_SEQUENCE], numbers[_NEXT_FILE], file.shown)
+    by_name: dict[str, ColumnFamily] = {}
+    for family in families.values():
+        if family.name in by_name:
+            raise DamagedError("each column family once", f"{family.name!r} again", file=file.shown)
+        by_name[family.name] = family
+    return by_name
+
+
+def _records(data: bytes, name: str) -> Iterator[tuple[int, bytes]]:
+    """Yields each record with its offset. The file must end behind one."""
+    bytes_ = np.frombuffer(data + bytes(kernels.SLACK), np.uint8)
+    position, parts, begun = 0, bytearray(), None
+    while position < len(data):
+        left = _BLOCK - position % _BLOCK
+        if left < _HEADER:
+            rest = data[position : position + left]
+            if any(rest) or len(rest) < left:
+                raise DamagedError("zeros until the block's end", "other bytes", file=name, offset=position)
+            position += left
+            continue
+        coded = Coded(data[position : position + _HEADER], name, position)
+        coded.take(4, "a checksum")
+        length, kind = coded.fixed(2, "a length"), coded.fixed(1, "a type")
+        if length + _HEADER > min(left, len(data) - position):
+            raise DamagedError("a record inside its block and file", f"{length} bytes", file=name, offset=position)
+        _check(bytes_, position, length, name)
+        # A record begins only when none is open, and goes on only when one is.
+        if kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST) or (begun is None) != (kind in (_WHOLE, _FIRST)):
+            raise DamagedError("the next part of a record", f"one of type {kind}", file=name, offset=position)
+        begun = position if begun is None else begun
+        parts += data[position + _HEADER : position + _HEADER + length]
+        position += _HEADER + length
+        if kind in (_WHOLE, _LAST):
+            yield begun, bytes(parts)
+            parts, begun = bytearray(), None
+    if begun is not None:
+        raise DamagedError("the rest of a record", "the end", file=name, offset=begun)
+
+
+def _check(data: np.ndarray[tuple[int], np.dtype[np.uint8]], position: int, length: int, name: str) -> None:
+    """Checks the checksum of a part of a record, which covers its type and data."""
+    if kernels.record_mismatch(data, position, length):
+        raise DamagedError("a record that its checksum fits", "another", file=name, offset=position)
+
+
+class _Edit:
+    """One change of the MANIFEST."""
+
+    def __init__(self, coded: Coded, families: dict[int, ColumnFamily], numbers: dict[int, int], offset: int) -> None:
+        self._coded, self._families, self._numbers, self._offset = coded, families, numbers, offset
+        # A record is in parts, so offsets inside it say little: errors name its beginning.
+        self._id = 0
+        self._added: list[LiveFile] = []
+        # Level and number.
+        self._deleted: list[tuple[int, int]] = []
+        self._name: str | None = None
+        self._drops = False
+
+    def apply(self) -> None:
+        coded = self._coded
+        try:
+            while not coded.at_end():
+                self._tag(coded.varint("a tag"))
+        except DamagedError as error:
+            raise error.located(offset=self._offset) from None
+        self._carry_out()
+
+    def _tag(self, tag: int) -> None:
+        coded = self._coded
+        if tag in _NUMBERS:
+            self._numbers[tag] = coded.varint(_NUMBERS[tag])
+        elif tag == _COMPARATOR:
+            if (found := coded.text("the comparator")) != COMPARATOR:
+                raise RefusedError(f"{coded.file}: its keys are ordered by {found}, not by {COMPARATOR}")
+        elif tag == _COMPACT_CURSOR:
+            coded.varint("a level")
+            coded.bytes("a key")
+        elif tag == _DELETED_FILE:
+            self._deleted.append((coded.varint("a level"), coded.varint("a file's number")))
+        elif tag in (_NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4):
+            self._added.append(self._new_file(tag))
+        elif tag == _COLUMN_FAMILY:
+            self._id = coded.varint("a column family's number")
+        elif tag == _ADD:
+            self._name = coded.text("a column family's name")
+        elif tag == _DROP:
+            self._drops = True
+        elif tag & _IGNORABLE:
+            coded.bytes("what may be ignored")
+        else:
+            raise RefusedError(f"{coded.file}: it has an entry of type {tag}, which isn't read (offset {self._offset})")
+
+    def _new_file(self, tag: int) -> LiveFile:
+        coded = self._coded
+        level, number = coded.varint("a level"), coded.varint("a file's number")
+        if level >= _MOST_LEVELS:
+            raise coded.damaged(f"a level below {_MOST_LEVELS}", f"{level}")
+        if tag == _NEW_FILE_3 and coded.varint("a path's number"):
+            raise RefusedError(f"{coded.file}: its files are in several folders")
+        size = coded.varint("a file's size")
+        smallest, largest = coded.bytes("a file's first key"), coded.bytes("a file's last key")
+        if min(len(smallest), len(largest)) < 8:
+            raise coded.damaged("keys with their tags", f"{min(len(smallest), len(largest))} bytes")
+        sequences = coded.varint("a file's least sequence"), coded.varint("a file's largest sequence")
+        epoch = 0
+        while tag == _NEW_FILE_4 and (own := coded.varint("a file's tag")) != _NO_MORE:
+            value = coded.bytes("a tag's value")
+            if own & _ESSENTIAL or (own == _BLOB_FILE and value and value != b"\0"):
+                raise RefusedError(f"{coded.file}: a file has the property {own}, which isn't read")
+            if own == _EPOCH:
+                epoch = Coded(value, coded.file).varint("a file's epoch")
+        return LiveFile(number, level, size, smallest, largest, sequences, epoch)
+
+    def _carry_out(self) -> None:
+        coded, families = self._coded, self._families
+        if self._name is not None:
+            if self._id in families and self._id != 0:
+                raise self._damaged("a new column family", f"number {self._id} again")
+            families[self._id] = ColumnFamily(self._id, self._name)
+        if self._drops:
+            families.pop(self._id, None)
+            return
+        family = families.get(self._id)
+        if family is None:
+            raise self._damaged("a column family that there is", f"number {self._id}")
+        for level, number in self._deleted:
+            gone = family.files.pop(number, None)
+            if gone is None or gone.level != level:
+                found = f"{number:06}.sst of level {level} of {family.name} in {coded.file}"
+                raise self._damaged("a live file to remove", found)
+        for file in self._added:
+            if file.number in family.files:
+                raise self._damaged("a new file", f"{file.name} again")
+            family.files[file.number] = file
+
+    def _damaged(self, expected: str, found: str) -> DamagedError:
+        return DamagedError(expected, found, file=self._coded.file, offset=self._offset)

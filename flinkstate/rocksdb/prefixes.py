@@ -1,0 +1,56 @@
+"""Prefixes of keys, by which a scan reads only the blocks and rows that it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from flinkstate.rocksdb import prefix_kernels
+from flinkstate.rocksdb.files import Bytes
+from flinkstate.rocksdb.table import Index, Positions
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """Prefixes in ascending order, none of which begins with another: number i is `keys[bounds[i] : bounds[i + 1]]`."""
+
+    keys: Bytes
+    bounds: Positions
+
+    @classmethod
+    def of(cls, prefixes: Iterable[bytes]) -> Prefixes:
+        """Makes them of byte strings in any order."""
+        ordered: list[bytes] = []
+        for prefix in sorted(prefixes):
+            if not ordered or not prefix.startswith(ordered[-1]):
+                ordered.append(prefix)
+        joined = np.frombuffer(b"".join(ordered) or b"\0", np.uint8).copy()
+        return cls(joined, np.cumsum([0, *map(len, ordered)]).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def blocks_of(self, index: Index) -> Index:
+        """Returns the blocks of an index that may have keys with one of the prefixes."""
+        chosen = np.zeros(len(index), np.bool_)
+        prefix_kernels.blocks_with(index.keys, index.bounds, index.trailer, self.keys, self.bounds, chosen)
+        blocks = np.flatnonzero(chosen)
+        starts, ends = index.bounds[:-1][blocks], index.bounds[1:][blocks]
+        sizes = ends - starts
+        bounds = np.append(0, np.cumsum(sizes))
+        keys = index.keys[np.repeat(starts - bounds[:-1], sizes) + np.arange(bounds[-1])]
+        return replace(
+            index, keys=keys, bounds=bounds, offsets=index.offsets[blocks], sizes=index.sizes[blocks],
+            begins=index.begins and bool(chosen[:1].any()), ends=index.ends and bool(chosen[-1:].any()),
+        )  # fmt: skip
+
+    def rows_of(self, data: Bytes, starts: Positions, key_ends: Positions) -> Flags:
+        """Says which rows of a scan, which are in the order of their keys, have one of the prefixes."""
+        chosen = np.zeros(len(starts), np.bool_)
+        prefix_kernels.rows_with(data, starts, key_ends, self.keys, self.bounds, chosen)
+        return chosen

@@ -1,0 +1,219 @@
+"""The serializer snapshots of Flink itself, by class: the type that each describes, and how its outer body is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flinkstate.serializers.avro import read_avro
+from flinkstate.serializers.binary import ByteReader
+from flinkstate.serializers.types import (
+    SCALA_EITHER,
+    SCALA_TRY,
+    ArrayType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    OptionType,
+    PrimitiveArrayType,
+    RowType,
+    Scalar,
+    SetType,
+    TimerType,
+    TraversableType,
+    TtlType,
+    TupleType,
+)
+
+_BASE = "org.apache.flink.api.common.typeutils.base."
+_RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
+_STATE = "org.apache.flink.runtime.state."
+_OPERATORS = "org.apache.flink.streaming.api.operators."
+_WINDOWS = "org.apache.flink.streaming.api.windowing.windows."
+_SCALA = "org.apache.flink.api.scala.typeutils."
+
+MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
+LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
+TTL_SNAPSHOT = _STATE + "ttl.TtlStateFactory$TtlSerializerSnapshot"
+TIMER_SNAPSHOT = _OPERATORS + "TimerSerializerSnapshot"
+
+
+def _own_class(base: str, name: str) -> str:
+    return f"{base}{name}${name}Snapshot"
+
+
+SIMPLE_TYPES: dict[str, FlinkType] = {
+    **{
+        _own_class(_BASE, f"{name}Serializer"): scalar
+        for name, scalar in {
+            "Boolean": Scalar.BOOLEAN,
+            "Byte": Scalar.BYTE,
+            "Short": Scalar.SHORT,
+            "Int": Scalar.INTEGER,
+            "Long": Scalar.LONG,
+            "Float": Scalar.FLOAT,
+            "Double": Scalar.DOUBLE,
+            "Char": Scalar.CHARACTER,
+            "String": Scalar.STRING,
+            "BigInt": Scalar.BIG_INTEGER,
+            "BigDec": Scalar.BIG_DECIMAL,
+            "Date": Scalar.DATE,
+            "SqlDate": Scalar.SQL_DATE,
+            "SqlTime": Scalar.SQL_TIME,
+            "SqlTimestamp": Scalar.SQL_TIMESTAMP,
+            "Instant": Scalar.INSTANT,
+            "LocalDate": Scalar.LOCAL_DATE,
+            "LocalTime": Scalar.LOCAL_TIME,
+            "LocalDateTime": Scalar.LOCAL_DATE_TIME,
+            "Void": Scalar.VOID,
+            "Variant": Scalar.VARIANT,
+            "Bitmap": Scalar.BITMAP,
+            "BooleanValue": Scalar.BOOLEAN_VALUE,
+            "ByteValue": Scalar.BYTE_VALUE,
+            "ShortValue": Scalar.SHORT_VALUE,
+            "IntValue": Scalar.INT_VALUE,
+            "LongValue": Scalar.LONG_VALUE,
+            "FloatValue": Scalar.FLOAT_VALUE,
+            "DoubleValue": Scalar.DOUBLE_VALUE,
+            "CharValue": Scalar.CHAR_VALUE,
+            "StringValue": Scalar.STRING_VALUE,
+            "NullValue": Scalar.NULL_VALUE,
+        }.items()
+    },
+    **{
+        _own_class(_BASE + "array.", f"{name}Serializer"): PrimitiveArrayType(element)
+        for name, element in {
+            "BooleanPrimitiveArray": Scalar.BOOLEAN,
+            "BytePrimitiveArray": Scalar.BYTE,
+            "ShortPrimitiveArray": Scalar.SHORT,
+            "IntPrimitiveArray": Scalar.INTEGER,
+            "LongPrimitiveArray": Scalar.LONG,
+            "FloatPrimitiveArray": Scalar.FLOAT,
+            "DoublePrimitiveArray": Scalar.DOUBLE,
+            "CharPrimitiveArray": Scalar.CHARACTER,
+            "StringArray": Scalar.STRING,
+        }.items()
+    },
+    _RUNTIME + "Tuple0SerializerSnapshot": Scalar.TUPLE0,
+    _own_class(_STATE, "VoidNamespaceSerializer"): Scalar.VOID_NAMESPACE,
+    _WINDOWS + "TimeWindow$Serializer$TimeWindowSerializerSnapshot": Scalar.TIME_WINDOW,
+    _WINDOWS + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": Scalar.GLOBAL_WINDOW,
+    _own_class(_SCALA, "UnitSerializer"): Scalar.UNIT,
+    _SCALA + "NothingSerializerSnapshot": Scalar.NOTHING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeClass:
+    """How a composite snapshot class reads its outer body, and makes its type from that and the nested types."""
+
+    outer_version: int
+    arity: int | None
+    read_outer: Callable[[ByteReader, int], Any]
+    make: Callable[[Any, tuple[FlinkType, ...]], FlinkType]
+
+
+def _nothing(reader: ByteReader, version: int) -> None:
+    return None
+
+
+def _utf_class(reader: ByteReader, version: int) -> str:
+    return reader.utf("a class name")
+
+
+def _utf_code(reader: ByteReader, version: int) -> str:
+    return reader.utf("the Scala code that builds a collection")
+
+
+def _padding(reader: ByteReader, version: int) -> int:
+    padding = reader.i32("the null padding")
+    if padding < 0:
+        raise reader.damaged("a null padding", f"{padding}", position=reader.position - 4)
+    return padding
+
+
+def _row_kind(reader: ByteReader, version: int) -> bool:
+    return version == 3 or (version > 3 and reader.boolean("supports row kind"))
+
+
+def _ttl_of(_: None, parts: tuple[FlinkType, ...]) -> FlinkType:
+    if parts[0] is not Scalar.LONG:
+        return OpaqueType(TTL_SNAPSHOT, "its timestamp is not a Long")
+    return TtlType(parts[1])
+
+
+_CASE_CLASS = CompositeClass(2, None, _utf_class, lambda outer, parts: TupleType(parts, outer))
+
+COMPOSITE_CLASSES: dict[str, CompositeClass] = {
+    MAP_SNAPSHOT: CompositeClass(1, 2, _nothing, lambda _, parts: MapType(*parts)),
+    LIST_SNAPSHOT: CompositeClass(1, 1, _nothing, lambda _, parts: ListType(*parts)),
+    _STATE + "ArrayListSerializerSnapshot": CompositeClass(1, 1, _nothing, lambda _, parts: ListType(*parts)),
+    _BASE + "SetSerializerSnapshot": CompositeClass(1, 1, _nothing, lambda _, parts: SetType(*parts)),
+    _BASE + "GenericArraySerializerSnapshot": CompositeClass(
+        1, 1, _utf_class, lambda outer, parts: ArrayType(parts[0], outer)
+    ),
+    TTL_SNAPSHOT: CompositeClass(2, 2, _nothing, _ttl_of),
+    TIMER_SNAPSHOT: CompositeClass(2, 2, _nothing, lambda _, parts: TimerType(*parts)),
+    _RUNTIME + "TupleSerializerSnapshot": CompositeClass(
+        2, None, _utf_class, lambda outer, parts: TupleType(parts, outer)
+    ),
+    _RUNTIME + "RowSerializer$RowSerializerSnapshot": CompositeClass(
+        4, None, _row_kind, lambda outer, parts: RowType(parts, outer)
+    ),
+    _RUNTIME + "NullableSerializer$NullableSerializerSnapshot": CompositeClass(
+        2, 1, _padding, lambda outer, parts: NullableType(parts[0], outer)
+    ),
+    _RUNTIME + "JavaEitherSerializerSnapshot": CompositeClass(
+        1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1])
+    ),
+    _OPERATORS + "co.IntervalJoinOperator$BufferEntrySerializer$BufferEntrySerializerSnapshot": CompositeClass(
+        2, 1, _nothing, lambda _, parts: TupleType((Scalar.BOOLEAN, *parts), "BufferEntry")
+    ),
+    _SCALA + "ScalaCaseClassSerializerSnapshot": _CASE_CLASS,
+    _SCALA + "Tuple2CaseClassSerializerSnapshot": _CASE_CLASS,
+    _SCALA + "ScalaOptionSerializerSnapshot": CompositeClass(2, 1, _nothing, lambda _, parts: OptionType(*parts)),
+    _SCALA + "ScalaEitherSerializerSnapshot": CompositeClass(
+        1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1], SCALA_EITHER)
+    ),
+    _SCALA + "ScalaTrySerializerSnapshot": CompositeClass(
+        2, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1], SCALA_TRY)
+    ),
+    _SCALA + "TraversableSerializerSnapshot": CompositeClass(
+        2, 1, _utf_code, lambda outer, parts: TraversableType(parts[0], outer)
+    ),
+}
+
+ENUM_SNAPSHOT = _own_class(_BASE, "EnumSerializer")
+POJO_SNAPSHOT = _RUNTIME + "PojoSerializerSnapshot"
+KRYO_SNAPSHOT = _RUNTIME + "kryo.KryoSerializerSnapshot"
+
+
+_MOST_CONSTANTS = 0xFFFF
+
+
+def _scala_enum(reader: ByteReader, class_name: str, version: int) -> FlinkType:
+    """Reads a Scala enumeration: each constant has a number, and the numbers may have gaps."""
+    if version != 3:
+        raise reader.damaged(f"version 3 of {class_name}", f"{version}", position=reader.position - 4)
+    enum_class = reader.utf("an enumeration")
+    constants: dict[int, str] = {}
+    count_position = reader.position
+    count = reader.count("the number of an enumeration's constants", 2 + 4)
+    if count > _MOST_CONSTANTS:
+        raise reader.damaged(f"at most {_MOST_CONSTANTS} constants", f"{count}", position=count_position)
+    for _ in range(count):
+        name = reader.utf("a constant of an enumeration")
+        constants[reader.i32("the number of a constant")] = name
+    return EnumType(enum_class, tuple(constants.values()), tuple(constants))
+
+
+# Classes whose bodies tell their own length and have no nested snapshots; each with its reader.
+PLAIN_CLASSES: dict[str, Callable[[ByteReader, str, int], FlinkType]] = {
+    _SCALA + "ScalaEnumSerializerSnapshot": _scala_enum,
+    "org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot": read_avro,
+}

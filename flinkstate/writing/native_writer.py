@@ -1,0 +1,181 @@
+"""Writes one subtask's keyed state as a RocksDB database, as a native savepoint has it.
+
+The database has a column family for each state of the header, in its order. All files are in the handle's private list.
+A job that claims a savepoint whose files are in the shared list uses them in its next incremental checkpoint, and Flink
+(seen in 1.20.0 and 2.3.0) then writes their relative addresses into the `_metadata` of that checkpoint, which lies in
+another folder: the checkpoint can't be restored.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+from flinkstate.errors import UsageError
+from flinkstate.files.digests import Digests, digest_of, new_hasher
+from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.header import KeyedHeader, build_header
+from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile
+from flinkstate.rocksdb.files import StoredFile
+from flinkstate.rocksdb.sorting import PendingRows
+from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.write_family import PORTION, FamilyWriter
+from flinkstate.rocksdb.write_manifest import CURRENT, FIRST_FILE, NAME, NewFamily, manifest_bytes
+from flinkstate.rocksdb.write_table import Buffers
+from flinkstate.writing.write_behind import WriteBehind
+
+_CURRENT = "CURRENT"
+_META = "meta"
+
+
+@dataclass(slots=True)
+class _Written:
+    """A file that was begun: where it is, and the hash of its bytes."""
+
+    location: Location
+    stream: WriteBehind
+    hasher: Any = field(repr=False)
+
+
+class NativeFileWriter:
+    """A subtask's database: key groups in ascending order, each state once in a key group, in any order."""
+
+    def __init__(
+        self,
+        folder: Location,
+        named: str,
+        header: KeyedHeader,
+        key_groups: KeyGroupRange,
+        prefix: int,
+        checkpoint_id: int,
+        digests: Digests | None = None,
+        *,
+        is_compressed: bool = True,
+    ) -> None:
+        """The names of the files in `folder` begin with `named`, which tells this subtask from others."""
+        self._folder, self._named, self._checkpoint_id = folder, named, checkpoint_id
+        self._digests = {} if digests is None else digests
+        self._header, self._range = replace(header, compressed=False), key_groups
+        self._next, self._files = FIRST_FILE, dict[str, _Written]()
+        self._pending = PendingRows()
+        self._group = key_groups.start - 1
+        self._state: int | None = None
+        self._written_states: set[int] = set()
+        buffers = Buffers()
+        self._families = [
+            FamilyWriter(
+                id_ + 1,
+                meta.name,
+                prefix,
+                self._next_file,
+                self._stored,
+                self._keep,
+                self._remove,
+                buffers,
+                is_compressed=is_compressed,
+            )
+            for id_, meta in enumerate(header.states)
+        ]
+
+    def __enter__(self) -> NativeFileWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for family in self._families:
+            family.close()
+        for written in self._files.values():
+            written.stream.close()
+
+    def _location(self, name: str) -> Location:
+        return self._folder.child(f"{self._named}-{name}")
+
+    def _create(self, name: str, *, stays_draft: bool = False) -> WriteBehind:
+        hasher = new_hasher()
+        location = self._location(name)
+        stream = WriteBehind(location, hasher=hasher, stays_draft=stays_draft)
+        self._files[name] = _Written(location, stream, hasher)
+        return stream
+
+    def _next_file(self, stays_draft: bool) -> tuple[int, WriteBehind]:
+        number, self._next = self._next, self._next + 1
+        # While a file is written, no more than one before it is on its way to disk.
+        on_their_way = [written.stream for written in self._files.values() if written.stream.is_on_its_way]
+        for stream in on_their_way[:-1]:
+            stream.finish()
+        return number, self._create(f"{number:06}.sst", stays_draft=stays_draft)
+
+    def _stored(self, file: LiveFile) -> StoredFile:
+        place = self._files[file.name].stream.place
+        return StoredFile(place.shown, file.size, place.open)
+
+    def _keep(self, file: LiveFile) -> None:
+        stream = self._files[file.name].stream
+        stream.finish()
+        stream.take_name()
+
+    def _remove(self, file: LiveFile) -> None:
+        # It is a draft, which only this attempt to write the database knows.
+        self._files.pop(file.name).stream.close()
+
+    def entries(self, key_group: int, state: int, entries: Buffer, _: int) -> None:
+        """Writes entries as they are in a section."""
+        if key_group != self._group:
+            self._flush(is_all=True)
+            if key_group not in self._range or key_group <= self._group:
+                raise UsageError(f"expected a key group of {self._range} after {self._group}, found {key_group}")
+            self._group, self._state, self._written_states = key_group, None, set()
+        if state != self._state:
+            self._flush(is_all=True)
+            if not 0 <= state < len(self._families) or state in self._written_states:
+                raise UsageError(f"state {state} is not in the header or was written before in key group {key_group}")
+            self._state = state
+            self._written_states.add(state)
+        elif self._pending.bytes + len(entries) > PORTION:
+            self._flush(is_all=False)
+        self._pending.add(entries)
+
+    def _flush(self, *, is_all: bool) -> None:
+        if self._state is not None:
+            self._families[self._state].write(self._pending, self._group, is_all=is_all)
+
+    def close(self) -> NativeHandle:
+        """Completes the files and returns their handle; they are on disk then."""
+        self._flush(is_all=True)
+        self._state = None
+        families = [NewFamily(family.id, family.name, family.finish()) for family in self._families]
+        tables = [file.name for family in families for file in family.files]
+        self._write(NAME, manifest_bytes(families, self._next))
+        self._write(_CURRENT, CURRENT)
+        self._write(_META, build_header(self._header))
+        size = sum(written.stream.position for written in self._files.values())
+        for written in self._files.values():
+            written.stream.finish()
+            self._digests[written.location.name] = written.stream.position, digest_of(written.hasher)
+        return NativeHandle(
+            self._range,
+            self._checkpoint_id,
+            self._id("backend"),
+            self._file(_META).stream,
+            (),
+            tuple(self._file(name) for name in (*tables, NAME, _CURRENT)),
+            checkpointed_size=size,
+            id=self._id("handle"),
+        )
+
+    def _write(self, name: str, data: bytes) -> None:
+        stream = self._create(name)
+        stream.write(data)
+        stream.end()
+
+    def _file(self, name: str) -> NamedFile:
+        written = self._files[name]
+        return NamedFile(name, RelativeFile(written.location.name, written.stream.position))
+
+    def _id(self, of: str) -> str:
+        """Returns an id as Flink's, which is the same each time that the file is written."""
+        text = f"{of} {self._named} {self._checkpoint_id}".encode()
+        return str(uuid.UUID(bytes=blake2b(text, digest_size=16).digest(), version=4))

@@ -1,0 +1,1 @@
+"""Stateferry in Airflow: DAGs, their tasks, and pages."""

@@ -1,0 +1,162 @@
+"""What the tasks of one DAG run share: the request, and the run's folder, which has everything else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.timezone import utcnow
+
+from flinkstate.errors import PassingError, StateferryError
+from flinkstate.files.storage import Location
+from stateferry.airflow.dag_runs.foreseen import foreseen, refusal
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.basics.printable import printable
+from stateferry.runs.catalog.lease import LeaseHeldError
+from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.control.rejecting import check_may_continue
+from stateferry.runs.record.facts import Began, Returned
+from stateferry.runs.record.runs import Run
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+_LOOK_AGAIN = timedelta(seconds=20)
+_log = logging.getLogger(__name__)
+
+# A job may stand still meanwhile: the first pause is short, and all together outlast the restart of a machine.
+RETRIES = {"retries": 5, "retry_delay": timedelta(seconds=5), "retry_exponential_backoff": True}
+PLAN_TASK = "plan"
+# What `plan` returns: the folder of the run; if the job is stopped for the run, also that of the rehearsal before it,
+# and that of another one, which is made if the first is too old when the job may be stopped.
+FOLDER, REHEARSAL, REHEARSAL_AGAIN = "folder", "rehearsal", "rehearsal_again"
+OF_EARLIER_VERSION = "an earlier version has planned this DAG run, without this task"
+"""Why a task is skipped that came with an update, in the middle of the DAG run."""
+REFUSED = "refused"
+"""An XCom of the tasks before there is a run: why there is none."""
+LEFT_OUT = "left_out"
+"""An XCom of a task that has skipped others: each with the reason."""
+
+
+def planned_by(context: Context) -> dict[str, Any] | None:
+    """What the task `plan` returned; None if it was skipped or failed."""
+    said: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+    return said
+
+
+def request_of(context: Context) -> MigrationRequest:
+    """The request of the DAG run."""
+    said = planned_by(context)
+    assert said is not None, "this task comes after plan"
+    return MigrationRequest.model_validate(said["request"])
+
+
+def run_of(context: Context, which: str = FOLDER) -> Run:
+    """One of the runs of the DAG run: the one that was asked for, or a rehearsal before it."""
+    said = planned_by(context)
+    assert said is not None, "this task comes after plan"
+    if said.get(which) is None:
+        skip(_log, OF_EARLIER_VERSION)
+    return Run.open(Location.of(said[which]))
+
+
+def rehearsal_of(context: Context) -> Run:
+    """The rehearsal on which the cut-over of this DAG run is decided."""
+    return run_of(context, REHEARSAL)
+
+
+def task_state(context: Context, task: str) -> str | None:
+    """The state of a task of the DAG run, "None" if it hasn't one yet; None if the DAG run doesn't have the task."""
+    return task_states(context, [task]).get(task)
+
+
+def task_states(context: Context, tasks: Iterable[str]) -> dict[str, str]:
+    """The states of those of the tasks that the DAG run has, "None" for a task that hasn't one yet."""
+    ti = context["ti"]
+    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(tasks), run_ids=[ti.run_id])
+    return {task: str(state) for states in by_run.values() for task, state in states.items()}
+
+
+def began(context: Context) -> Began:
+    """Which DAG run it is, and when its work began, which is later than the time that it is for."""
+    dag_run = context["dag_run"]
+    start = dag_run.start_date or utcnow()
+    return Began(int(start.timestamp() * 1000), context["ti"].dag_id, dag_run.run_id)
+
+
+def skip(log: Any, reason: str) -> NoReturn:
+    """Skips the task and logs the reason, which Airflow doesn't show by itself."""
+    log.info("skipped: %s", printable(reason))
+    raise AirflowSkipException(printable(reason))
+
+
+def leave_out(task: BaseOperator, context: Context, tasks: Mapping[str, str]) -> None:
+    """Skips those of the tasks that come later, and says why; each task has the reason as its note in the end.
+
+    They are skipped at once, because a task that starts only to skip itself takes seconds.
+    """
+    downstream = task.get_flat_relative_ids(upstream=False)
+    if here := {name: why for name, why in tasks.items() if name in downstream}:
+        for reason in dict.fromkeys(here.values()):
+            _log.info("skipped: %s: %s", ", ".join(name for name, why in here.items() if why == reason), reason)
+        context["ti"].xcom_push(key=LEFT_OUT, value=here)
+        raise DownstreamTasksSkipped(tasks=list(here))  # type: ignore[no-untyped-call]
+
+
+def check_not_returned(run: Run) -> None:
+    """Refuses to continue after the old job was started again: a person may clear a task later."""
+    with fail_if_refused():
+        returned = run.facts(Returned)
+    if returned is not None:
+        raise refusal(
+            f"run {run.plan.run_id} is over: {returned.reason}. The old job has processed input since then, so this "
+            "run's savepoint is out of date: trigger a new run"
+        )
+
+
+def check_not_rejected(run: Run) -> None:
+    """Refuses to continue after a rejection or a rollback: a person may clear a task later."""
+    with fail_if_refused(), Control(run.plan.catalog_uri) as control:
+        check_may_continue(run, control)
+
+
+def publication_of(run: Run) -> Publication:
+    """The run's publication; refuses to continue if it doesn't stand."""
+    plan = run.plan
+    with Control(plan.catalog_uri) as control:
+        standing = control.standing(plan.job)
+    if standing is None or standing.record.run_id != plan.run_id:
+        found = "none stands" if standing is None else f"the one of run {standing.record.run_id} stands"
+        raise refusal(
+            f"the publication of run {plan.run_id} doesn't stand: of job {plan.job}'s publications {found}. It was "
+            "rolled back, or a later run has replaced it"
+        )
+    return standing
+
+
+def wait_for_lease(why: str) -> NoReturn:
+    """Frees the worker and has the task start again later, which is neither a failure nor another try."""
+    _log.warning("waiting: %s", printable(why))
+    raise AirflowRescheduleException(utcnow() + _LOOK_AGAIN)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def fail_if_refused(context: Context | None = None) -> Iterator[None]:
+    """Fails the task for good after an error that a retry can't fix; with a context, the last task says why as well.
+
+    If another run has the lease, the task waits. After a passing error, the task is tried again.
+    """
+    try:
+        yield
+    except LeaseHeldError as error:
+        wait_for_lease(str(error))
+    except PassingError as error:
+        raise foreseen(error) from None
+    except StateferryError as error:
+        if context is not None:
+            context["ti"].xcom_push(key=REFUSED, value=printable(str(error)))
+        raise refusal(printable(str(error))) from None

@@ -1,0 +1,69 @@
+"""What a distribution tells Airflow about its connection types and links, before Airflow imports anything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_PACKAGE = "stateferry.airflow.flink"
+
+
+def provider_info() -> dict[str, Any]:
+    """The distribution's connection type and links, in the form that Airflow expects."""
+    return {
+        "package-name": "stateferry",
+        "name": "Stateferry",
+        "description": "Apache Flink over REST, and the migration of the state of Flink jobs.",
+        "connection-types": [
+            {
+                "connection-type": "flink",
+                "hook-class-name": f"{_PACKAGE}.hook.FlinkHook",
+                "hook-name": "Apache Flink",
+                "ui-field-behaviour": {
+                    "hidden-fields": [],
+                    "relabeling": {"schema": "http or https", "host": "JobManager's host", "port": "REST port"},
+                    "placeholders": {"schema": "http", "host": "localhost", "port": "8081"},
+                },
+                "conn-fields": _FIELDS,
+            }
+        ],
+        "extra-links": [f"{_PACKAGE}.links.FlinkJobLink"],
+    }
+
+
+_FIELDS = {
+    "token": {
+        "label": "Bearer token",
+        "description": "Used instead of login and password.",
+        "schema": {"type": ["string", "null"], "format": "password"},
+    },
+    "verify": {
+        "label": "Check the certificate",
+        "description": "For https. If it is false, every certificate is accepted.",
+        "schema": {"type": ["boolean", "null"], "default": True},
+    },
+    "ca_file": {
+        "label": "CA file",
+        "description": "A file on Airflow's machines with the certificates to trust. Empty: those of the system.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "path": {
+        "label": "Path",
+        "description": "The path that a proxy puts before Flink's own paths.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "ui_url": {
+        "label": "Web interface",
+        "description": "The address of Flink's web interface, if it is another one.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "patience": {
+        "label": "Patience (seconds)",
+        "description": "For so long a request is repeated if the JobManager doesn't answer.",
+        "schema": {"type": ["number", "null"], "default": 300},
+    },
+    "answer_timeout": {
+        "label": "Answer (seconds)",
+        "description": "The time that the JobManager may take for one answer.",
+        "schema": {"type": ["number", "null"], "default": 30},
+    },
+}

@@ -1,0 +1,1 @@
+"""Stateferry's pages in Airflow, and the notes of its DAG runs."""

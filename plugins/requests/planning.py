@@ -1,0 +1,179 @@
+"""Makes a plan from a request, before any work."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from flinkstate.files.storage import Location
+from stateferry.airflow.requests.request import MigrationRequest, migration_request
+from stateferry.airflow.requests.sources import (
+    check_operators,
+    completed_at,
+    demo_now,
+    demo_savepoint,
+    home_folder,
+    newest_checkpoint_in,
+    newest_checkpoint_of_job,
+    newest_savepoint,
+    read_metadata,
+)
+from stateferry.runs.checks.apart import check_apart, check_buckets
+from stateferry.runs.plan import plan as plans
+from stateferry.runs.plan.plan import MigrationPlan, new_plan_values, plan_of
+from stateferry.runs.record.runs import Run, folder_name, run_folder
+
+_NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
+
+
+def default_catalog() -> str:
+    """The catalog's address: from the environment, else a SQLite database in the home."""
+    return plans.default_catalog(home_folder())
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What a plan needs to know of the DAG run; the same in every try."""
+
+    run_id: str
+    as_of: datetime
+    is_backfill: bool = False
+
+    @property
+    def now(self) -> int:
+        """The time that counts as now, in milliseconds."""
+        return int(self.as_of.timestamp() * 1000)
+
+    def not_before(self, moment: datetime) -> Occasion:
+        """The occasion, moved to the moment if that is later."""
+        return replace(self, as_of=moment, is_backfill=False) if moment > self.as_of else self
+
+    def rehearsal(self, which: str = "rehearsal") -> Occasion:
+        """The occasion of a rehearsal before the cut-over."""
+        return replace(self, run_id=f"{self.run_id}.{which}")
+
+    @property
+    def short_id(self) -> str:
+        """A run id that a folder can have, since Airflow's ids contain other characters."""
+        digest = hashlib.sha256(self.run_id.encode()).hexdigest()[:6]
+        return f"{_NOT_IN_A_RUN_ID.sub('-', self.run_id)[:80]}-{digest}"
+
+
+def requested_by_form(params: Mapping[str, object], conf: Mapping[str, object]) -> MigrationRequest:
+    """The request of a form; refuses keys that the form doesn't have, because Airflow passes them on."""
+    return migration_request({**params, **conf}, "the form")
+
+
+def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
+    """The savepoint to read; None if it must still be taken."""
+    match request.source:
+        case "demo":
+            return demo_savepoint()
+        case "path":
+            return str(request.savepoint)
+        case "folder":
+            return newest_savepoint(str(request.savepoint_folder), occasion.as_of)
+        case "checkpoint":
+            return None if request.stops_job else _checkpoint(request, occasion)
+        case "flink":
+            return None
+
+
+def _checkpoint(request: MigrationRequest, occasion: Occasion) -> str:
+    """The checkpoint that the run has read before, if it exists; else the newest, or for a backfill that of its day."""
+    run = Run.if_there(run_folder(home_folder(), str(request.plan_values()["job"]), occasion.short_id))
+    if run is not None:
+        return run.plan.source
+    as_of = occasion.as_of if occasion.is_backfill else None
+    if request.checkpoint_folder is not None:
+        return newest_checkpoint_in(request.checkpoint_folder, as_of)
+    # A plan is also made where Airflow isn't installed; then it has another source.
+    from stateferry.airflow.flink.hook import FlinkHook
+
+    job = str(request.flink_job)
+    return newest_checkpoint_of_job(FlinkHook(request.flink_conn_id).completed_checkpoints(job), job, as_of)
+
+
+def plan_for(request: MigrationRequest, occasion: Occasion, source: str, *, no_timers: bool = False) -> MigrationPlan:
+    """The plan for the request and this source; raises a `PlanError` if the request can't be fulfilled.
+
+    `no_timers` says that a native source lacks no timers, as a rehearsal has shown.
+    """
+    home = home_folder()
+    asked = request.plan_values()
+    target = request.target or f"{home}/savepoints/{folder_name(asked['job'])}/{occasion.short_id}"
+    now = demo_now(source) if request.source == "demo" else None
+    values: dict[str, Any] = {
+        **asked,
+        "run_id": occasion.short_id,
+        "now": occasion.now if now is None else now,
+        "now_from": "savepoint" if now is not None else "backfill" if occasion.is_backfill else "clock",
+        "source": source,
+        "target": target,
+        "home": home,
+    }
+    if no_timers:
+        values["no_timers"] = True
+    return plan_of(new_plan_values(values), "the plan")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOfSavepoint:
+    """A look into a savepoint.
+
+    `wanted` is the plan that the savepoint is held against, as JSON without the catalog's address; empty without one.
+    The answer goes to the file `report`.
+    """
+
+    job: str | None
+    savepoint: str
+    report: str
+    wanted: str
+
+
+def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
+    """The savepoint that the request wants to be looked into, and the plan to hold it against, if it has names."""
+    source = source_of(request, occasion)
+    assert source is not None, "a check takes no savepoint"
+    metadata = read_metadata(source)
+    named = request.plan_values()["job"] if request.names_states else request.given_options().get("job")
+    report = Location.of(home_folder()).child("checks").child(f"{occasion.short_id}.json")
+    if not request.names_states:
+        return CheckOfSavepoint(named, source, report.shown, "")
+    plan = plan_for(request, occasion, source)
+    check_operators(metadata, plan.operator_names, source)
+    # The address of a catalog may hold a password.
+    return CheckOfSavepoint(named, source, report.shown, plan.model_dump_json(exclude={"catalog_uri"}))
+
+
+def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPlan, Run | None]:
+    """The plan, and its run, which is None if the savepoint must still be taken.
+
+    In that case the plan's source is only a preliminary folder.
+    """
+    source = source_of(request, occasion)
+    if source is None:
+        plan = plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}")
+        check_buckets(plan)
+        return plan, None
+    if request.source == "checkpoint" and not occasion.is_backfill:
+        # The checkpoint may be newer than the DAG run.
+        occasion = occasion.not_before(completed_at(source))
+    plan = plan_for(request, occasion, source)
+    check_apart(plan)
+    check_buckets(plan)
+    check_operators(read_metadata(source), plan.operator_names, source)
+    return plan, Run.create(_as_begun(plan), occasion.now)
+
+
+def _as_begun(plan: MigrationPlan) -> MigrationPlan:
+    """The plan, with the `now` of the run if it exists already; an earlier version may have chosen another `now`."""
+    run = Run.if_there(run_folder(plan.home, plan.job, plan.run_id))
+    if run is None:
+        return plan
+    is_same = plan.like(run.plan).model_copy(update={"now": run.plan.now, "now_from": run.plan.now_from}) == run.plan
+    return run.plan if is_same else plan

@@ -1,0 +1,378 @@
+"""The request for a migration or a rollback, from the form or the nightly configuration.
+
+Its fields are the fields of the form. Those that are options of a plan come from the plan; the others bear their own
+`Option`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, StrictBool, StrictStr, create_model
+
+from stateferry.airflow.requests.request_parts import (
+    SOURCE,
+    START,
+    Approval,
+    Arguments,
+    Duration,
+    Number,
+    OldJob,
+    OptionalDuration,
+    ParallelismOfOperators,
+    Program,
+    Share,
+    Text,
+    checked,
+    list_or_none,
+)
+from stateferry.airflow.requests.request_stop import WhenToStop
+from stateferry.runs.plan.options import RUN, STATES, Kind, Option, OptionField
+from stateferry.runs.plan.plan_options import NAMES_OF_A_STATE, PLAN_OPTIONS, STATE_OPTIONS, plan_values_of
+
+DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
+DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
+
+
+# The fields that each source has, and those that it needs.
+SOURCE_FIELDS = {
+    "demo": (),
+    "path": ("savepoint",),
+    "folder": ("savepoint_folder",),
+    "flink": ("flink_job", "savepoint_directory"),
+    "checkpoint": ("flink_job", "checkpoint_folder", "savepoint_directory"),
+}
+_NEEDED = SOURCE_FIELDS | {"checkpoint": ()}
+# Options that mean nothing if no state is migrated.
+_OF_A_MIGRATION = {
+    *("keep_expired", "keep_legacy", "nulls", "on_contradiction", "accept_expired"),
+    *("lazy", "share", "budget", "largest_first"),
+}
+
+
+def _request_field(one: OptionField) -> Any:
+    """The type and the default of a plan's option in a request."""
+    types = {
+        Kind.TEXT: Text,
+        Kind.LINES: Text,
+        Kind.NUMBER: Number,
+        Kind.PARALLELISM: ParallelismOfOperators,
+        Kind.SWITCH: StrictBool,
+        Kind.CHOICE: Literal[one.choices],
+        Kind.DURATION: OptionalDuration if one.default is None else Duration,
+        Kind.SHARE: Share,
+    }
+    return Annotated[types[one.option.kind], one.option], one.default_shown
+
+
+_OPTIONS = tuple(one for one in PLAN_OPTIONS if one.option.in_form)
+
+if TYPE_CHECKING:
+
+    class _PlanOptions(Approval, WhenToStop, OldJob): ...
+else:
+    _PlanOptions = create_model(
+        "_PlanOptions", __base__=(Approval, WhenToStop, OldJob), **{one.name: _request_field(one) for one in _OPTIONS}
+    )
+
+
+def with_ttl(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The operators as a plan has them: people write `ttl`, as in the form, and a plan has `ttl_ms`."""
+
+    def of_plan(state: object) -> object:
+        if not isinstance(state, dict) or "ttl" not in state or "ttl_ms" in state:
+            return state
+        return {"ttl_ms" if name == "ttl" else name: value for name, value in state.items()}
+
+    return [
+        {**one, "states": [of_plan(state) for state in one["states"]]} if isinstance(one.get("states"), list) else one
+        for one in operators
+    ]
+
+
+class MigrationRequest(_PlanOptions):
+    """The request for a migration, or for a run that only rescales."""
+
+    work: Annotated[
+        Literal["migrate", "rescale only"],
+        Option(
+            Kind.CHOICE,
+            "What to do",
+            "`migrate`: make each map of a ValueState rows of a MapState. `rescale only`: write the whole savepoint in "
+            "another parallelism or max parallelism, or in another format; no state is migrated, and there are no "
+            "tables",
+            section=STATES,
+        ),
+    ] = "migrate"
+    source: Annotated[
+        Literal["demo", "path", "folder", "flink", "checkpoint"],
+        Option(
+            Kind.CHOICE,
+            "Where from",
+            "`demo`: the demo savepoint, whose operator and states are known. `path`: a savepoint or checkpoint that "
+            "you name. `folder`: the newest one in a folder. `flink`: one that Flink takes now; a cut-over stops the "
+            "job with it, in a rehearsal the job continues. `checkpoint`: in a rehearsal the newest checkpoint of a "
+            "job, which costs the job nothing; a cut-over stops the job with a savepoint and reads that",
+            section=SOURCE,
+        ),
+    ] = "demo"
+    savepoint: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Savepoint",
+            "for `path`: the folder of a savepoint, canonical or native, or of a checkpoint of RocksDB",
+            section=SOURCE,
+        ),
+    ] = None
+    savepoint_folder: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Folder of savepoints",
+            "for `folder`: the folder that has one folder for each savepoint",
+            section=SOURCE,
+        ),
+    ] = None
+    flink_job: Annotated[
+        Text, Option(Kind.TEXT, "Running job", "for `flink` and `checkpoint`: the job's name or id", section=SOURCE)
+    ] = None
+    checkpoint_folder: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Folder of checkpoints",
+            "for `checkpoint`, instead of a running job: the folder that has the job's checkpoints (`chk-N`)",
+            section=SOURCE,
+        ),
+    ] = None
+    job_stopped: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "The job is stopped",
+            "for a cut-over from a folder of checkpoints: the job has stopped, and processes nothing after its last "
+            "checkpoint",
+            section=SOURCE,
+        ),
+    ] = False
+    savepoint_directory: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Savepoint directory",
+            "for `flink`, and for a cut-over with `checkpoint`: the directory into which Flink writes the savepoint. "
+            "Spark must be able to read it",
+            section=SOURCE,
+        ),
+    ] = None
+    flink_conn_id: Annotated[
+        StrictStr,
+        Option(Kind.TEXT, "Flink connection", "Airflow's connection of type Flink", section=SOURCE),
+    ] = "flink_default"
+
+    operators: Annotated[
+        list[dict[str, Any]] | None,
+        BeforeValidator(list_or_none),
+        Option(
+            Kind.LIST,
+            "Several at once",
+            "for several operators or states, instead of the fields above: "
+            '`[{"operator": "main", "states": [{"legacy": "a", "new": "b", "ttl": "30d"}]}]`',
+            row=65,
+            section=STATES,
+        ),
+    ] = None
+    target: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Target",
+            "the folder that becomes the new savepoint",
+            row=160,
+            section=RUN,
+            if_empty="a new folder in Stateferry's home",
+        ),
+    ] = None
+    mode: Annotated[
+        Literal["cut over", "rehearse", "check only"],
+        Option(
+            Kind.CHOICE,
+            "Mode",
+            "`rehearse` does everything but ask for approval, publish and start the new job. `check only` looks into "
+            "the savepoint and says what is in it, what can be migrated, and how long that would take; it needs no "
+            "names of operator and states",
+            section=RUN,
+        ),
+    ] = "cut over"
+
+    start_job: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Start the new job",
+            "start the new job from the new savepoint when it is published",
+            section=START,
+        ),
+    ] = False
+    jar: Annotated[
+        Text, Option(Kind.TEXT, "Jar", "file name or id of the jar that was uploaded to Flink", section=START)
+    ] = None
+    entry_class: Annotated[
+        Text, Option(Kind.TEXT, "Entry class", "the class to start", section=START, if_empty="the jar's own")
+    ] = None
+    program_args: Annotated[
+        Arguments, Option(Kind.TEXT, "Arguments", "the program's arguments, as on a command line", section=START)
+    ] = ""
+    job_parallelism: Annotated[
+        Number,
+        Option(
+            Kind.NUMBER,
+            "Parallelism of the job",
+            "the parallelism with which the new job is started",
+            section=START,
+            if_empty="as the job or Flink says",
+        ),
+    ] = None
+    start_timeout: Annotated[
+        Duration,
+        Option(
+            Kind.DURATION,
+            "Time to its first checkpoint",
+            "a new job that has completed no checkpoint by then counts as failed, and the old job is started again",
+            section=START,
+        ),
+    ] = "10m"
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether nothing is published."""
+        return self.mode != "cut over"
+
+    @property
+    def checks_only(self) -> bool:
+        """Whether the savepoint is only looked into."""
+        return self.mode == "check only"
+
+    @property
+    def names_states(self) -> bool:
+        """Whether the request says what is to be done, which a check alone need not know."""
+        return self.work == "rescale only" or self.source == "demo" or bool(self.plan_values()["operators"])
+
+    @property
+    def stops_job(self) -> bool:
+        """Whether the job is stopped with the savepoint."""
+        of_running_job = self.source == "flink" or (self.source == "checkpoint" and self.has("flink_job"))
+        return of_running_job and not self.rehearses
+
+    @property
+    def takes_savepoint(self) -> bool:
+        """Whether Flink takes a savepoint for the run."""
+        return self.source == "flink" or self.stops_job
+
+    def rehearsal(self) -> MigrationRequest:
+        """The same request as a rehearsal, without approval and without a job to start."""
+        nobody = {"approval": False, "approvers": None, "four_eyes": False, "window": None, "on_sign": False}
+        nothing = {"start_job": False, "jar": None, "outage_limit": None}
+        return self.model_copy(update={"mode": "rehearse", **nothing, **nobody})
+
+    def new_program(self) -> Program:
+        """The program of the new job."""
+        return Program(str(self.jar), self.entry_class, shlex.split(self.program_args), self.job_parallelism)
+
+    def given_options(self) -> dict[str, Any]:
+        """The options of a plan, by name, that have another value than their default."""
+        values = {one.name: (getattr(self, one.name), one.default_shown) for one in _OPTIONS}
+        return {name: value for name, (value, default) in values.items() if value != default}
+
+    def plan_values(self) -> dict[str, Any]:
+        """What the request says of the plan, by the names of the plan's fields."""
+        values = plan_values_of(self.given_options())
+        if self.work == "rescale only":
+            return {"job": "demo", **values, "rehearse": self.rehearses}
+        of_demo = DEMO_OPERATORS if self.source == "demo" else []
+        operators = with_ttl(self.operators) if self.operators else values.get("operators") or of_demo
+        job = "demo" if self.source == "demo" or not operators else str(operators[0].get("operator"))
+        return {"job": job, **values, "operators": operators, "rehearse": self.rehearses}
+
+    def problems(self) -> Iterator[str]:
+        yield from self._source_problems()
+        yield from self.approval_problems()
+        yield from self.stop_problems(stops_job=self.stops_job)
+        yield from self._state_problems() if self.work == "migrate" else self._rescale_problems()
+        if self.start_job and self.rehearses:
+            yield "start_job: a rehearsal starts no job: choose mode 'cut over', or leave start_job off"
+        if self.checks_only and self.source == "flink":
+            yield "source: 'flink' takes a savepoint, and mode 'check only' takes none: choose 'checkpoint' or 'path'"
+        if self.start_job and self.jar is None:
+            yield "jar: missing, and start_job needs it: name the jar that was uploaded to Flink"
+        if not self.start_job and self.jar is not None:
+            yield "jar: given, but start_job is off: turn it on, or leave jar empty"
+
+        if self.outage_limit is not None and self.stops_job:
+            if not self.start_job:
+                yield (
+                    "outage_limit: given, but start_job is off, and the outage ends with the first checkpoint of the "
+                    "job that this run starts: turn it on, or leave outage_limit empty"
+                )
+            if self.old_jar is None:
+                yield "old_jar: missing, and outage_limit needs it: name the jar by which the old job is started again"
+
+    def _source_problems(self) -> Iterator[str]:
+        for name in _NEEDED[self.source]:
+            if not self.has(name):
+                yield f"{name}: missing, and source '{self.source}' needs it"
+        of_others = {name: source for source, names in reversed(SOURCE_FIELDS.items()) for name in names}
+        for name, source in of_others.items():
+            if name not in SOURCE_FIELDS[self.source] and self.has(name):
+                yield f"{name}: given, but source is '{self.source}': choose '{source}', or leave {name} empty"
+        if self.job_stopped and (self.source != "checkpoint" or not self.has("checkpoint_folder")):
+            yield "job_stopped: on, and only checkpoint_folder needs it: turn it off"
+        if self.source == "checkpoint":
+            yield from self._checkpoint_problems()
+
+    def _checkpoint_problems(self) -> Iterator[str]:
+        in_folder, of_job = self.has("checkpoint_folder"), self.has("flink_job")
+        if in_folder == of_job:
+            found = "both given" if of_job else "both missing"
+            yield f"flink_job, checkpoint_folder: {found}, and source 'checkpoint' needs one of them"
+        elif self.stops_job and not self.has("savepoint_directory"):
+            yield "savepoint_directory: missing: a cut-over stops the job with a savepoint, which Flink writes there"
+        elif in_folder and not self.rehearses and not self.job_stopped:
+            yield (
+                "job_stopped: off, and a cut-over from checkpoint_folder loses what the job processes after its last "
+                "checkpoint: stop the job and turn this on, or give flink_job instead of the folder"
+            )
+
+    def _rescale_problems(self) -> Iterator[str]:
+        given = self.given_options()
+        of_a_migration = {one.name for one in STATE_OPTIONS} | _OF_A_MIGRATION
+        named = [name for name in given if name in of_a_migration]
+        named += ["operators"] if self.operators is not None else []
+        for name in named:
+            yield f"{name}: given, but work is 'rescale only': choose 'migrate', or leave {name} empty"
+        if not {"parallelism", "max_parallelism", "format", "state_ttl"} & given.keys():
+            yield (
+                "parallelism: missing: work 'rescale only' needs parallelism or max_parallelism (or format 'native', "
+                "or state_ttl to drop what has expired): give one of them"
+            )
+        if "job" not in given and self.source != "demo":
+            yield "job: missing: without an operator to migrate, nothing names the job: give it a name"
+
+    def _state_problems(self) -> Iterator[str]:
+        given = self.given_options()
+        named = [one.name for one in STATE_OPTIONS if one.name in given]
+        if {"flag_state", "no_flag_state"} <= given.keys():
+            yield "no_flag_state: on, but flag_state is given: turn it off, or leave flag_state empty"
+        if self.operators is not None:
+            yield from (f"{name}: given beside operators: give it in operators, or leave it empty" for name in named)
+        elif named or not (self.checks_only or self.source == "demo"):
+            together = f"{', '.join(NAMES_OF_A_STATE[:-1])} and {NAMES_OF_A_STATE[-1]} are named together"
+            yield from (f"{name}: missing: {together}" for name in NAMES_OF_A_STATE if name not in given)
+
+
+def migration_request(values: Mapping[str, object], origin: str) -> MigrationRequest:
+    """The request with these values; raises a `PlanError` with a line for each problem, which names `origin`."""
+    return checked(MigrationRequest, values, origin)

@@ -1,0 +1,92 @@
+"""The request for a rollback, from the form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import StrictBool, StrictStr
+
+from stateferry.airflow.requests.request_parts import BACK, JOB, Approval, OldJob, Text, checked
+from stateferry.runs.plan.options import Kind, Option
+
+
+class RollbackRequest(Approval, OldJob):
+    """The request for a rollback."""
+
+    job: Annotated[Text, Option(Kind.TEXT, "Job", "the name under which the migration was run", section=JOB)] = None
+    way_back: Annotated[
+        Literal["old savepoint", "convert"],
+        Option(
+            Kind.CHOICE,
+            "Way back",
+            "`old savepoint`: the old job starts where it was stopped; what the new job has learnt since is lost, and "
+            "its input is read again. `convert`: the new job is stopped with a savepoint, from which the DAG "
+            "`state_migration` makes the old job's state; nothing is lost, and it takes as long as the migration",
+            section=JOB,
+            row=10,
+        ),
+    ] = "old savepoint"
+    savepoint_directory: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Savepoint directory",
+            "for `convert`: the directory into which Flink writes the savepoint of the new job; Spark must read it",
+            section=JOB,
+            row=20,
+        ),
+    ] = None
+    restart_job: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Start the old job",
+            "start the old job from the savepoint that is valid after the rollback",
+            row=-30,
+            section=BACK,
+        ),
+    ] = False
+    flink_job: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Job to cancel first",
+            "name or id of the new job; with `convert` it is stopped with a savepoint",
+            row=-20,
+            section=BACK,
+            if_empty="no job is cancelled",
+        ),
+    ] = None
+    flink_conn_id: Annotated[
+        StrictStr,
+        Option(Kind.TEXT, "Flink connection", "Airflow's connection of type Flink", row=-10, section=BACK),
+    ] = "flink_default"
+
+    def problems(self) -> Iterator[str]:
+        yield from self.approval_problems()
+        if self.job is None:
+            yield "job: missing: name the job whose publication is rolled back"
+        if self.restart_job and self.old_jar is None:
+            yield "old_jar: missing, and restart_job needs it: name the jar that was uploaded to Flink"
+        yield from self._way_back_problems()
+        for name in ("old_jar",) if self.converts else ("flink_job", "old_jar"):
+            if not self.restart_job and self.has(name):
+                yield f"{name}: given, but restart_job is off: turn it on, or leave {name} empty"
+
+    @property
+    def converts(self) -> bool:
+        """Whether the new job's state is converted back."""
+        return self.way_back == "convert"
+
+    def _way_back_problems(self) -> Iterator[str]:
+        for name in ("flink_job", "savepoint_directory") if self.converts else ():
+            if not self.has(name):
+                yield f"{name}: missing, and way_back 'convert' needs it: the new job is stopped with a savepoint"
+        if not self.converts and self.has("savepoint_directory"):
+            yield "savepoint_directory: given, but way_back is 'old savepoint': choose 'convert', or leave it empty"
+
+
+def rollback_request(values: Mapping[str, object], origin: str) -> RollbackRequest:
+    """The request with these values; raises a `PlanError` with a line for each problem, which names `origin`."""
+    return checked(RollbackRequest, values, origin)

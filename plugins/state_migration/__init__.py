@@ -1,1 +1,0 @@
-"""The parts of the DAGs that migrate state."""

@@ -1,0 +1,192 @@
+"""The last task: says how the run ended, and fails if it didn't end as requested."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from flinkstate.errors import PassingError, StateferryError
+from flinkstate.files.storage import Location
+from stateferry.airflow.dag_runs.dag_run import (
+    PLAN_TASK,
+    REFUSED,
+    REHEARSAL,
+    fail_if_refused,
+    planned_by,
+    skip,
+    task_state,
+)
+from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.page_links import NOTE
+from stateferry.airflow.dag_runs.task_names import CHECK, task_of_run
+from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED
+from stateferry.airflow.requests.jobs import Event
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks.shared_application_task import dismiss
+from stateferry.basics.printable import printable
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.predict.estimates import Prediction, estimate_text
+from stateferry.runs.predict.outage import OutageExceeded
+from stateferry.runs.predict.prediction import outage_of, part_times, predicted
+from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, Step, TablesProblem
+from stateferry.runs.record.run_states import ENDED, RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.decision import Answer, Decision
+from stateferry.runs.report.report import Report
+from stateferry.runs.report.report_text import show_report, show_tables, time_line
+from stateferry.show.outcome import outcome_line
+from stateferry.show.run_view import RunView
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+# Airflow's page shows so many columns of a log beside the list of tasks, on a usual screen.
+_LOG_WIDTH = 100
+
+
+class Conclude(BaseOperator):
+    """Runs in any case, and decides whether the DAG run counts as successful."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        dismiss(context)
+        try:
+            return self._conclude(context)
+        except AirflowFailException as error:
+            said = planned_by(context) or {}
+            run = Run.if_there(Location.of(said["folder"])) if "folder" in said else None
+            event: Event = "rejected" if _was_rejected(run, said) else "red"
+            tell(context, event, str(said.get("job", "")), str(error))
+            raise
+
+    def _conclude(self, context: Context) -> dict[str, Any]:
+        planned = planned_by(context)
+        if planned is None:
+            self._without_plan(context)
+        if MigrationRequest.model_validate(planned["request"]).checks_only:
+            return self._checked(context)
+        try:
+            run = Run.open(Location.of(planned["folder"]))
+        except PassingError:
+            raise
+        except StateferryError:
+            why = _why_no_run(context, planned)
+            context["ti"].xcom_push(key=NOTE, value=why)
+            raise refusal(why) from None
+        context["ti"].xcom_push(key=NOTE, value=outcome_line(RunView.of(run)))
+        self._show_report(run)
+        last = run.changes()[-1]
+        snapshot = task_of_run(run.plan.rehearse, Step.SNAPSHOT.value)
+        if run.state is RunState.PLANNED and task_state(context, snapshot) == "skipped":
+            why = f"the run had nothing to do: see the log of the task {snapshot}"
+            tell(context, "nothing", run.plan.job, f"{outcome_line(RunView.of(run))}: {why}")
+            skip(self.log, why)
+        times, outage = part_times(run), outage_of(run)
+        self.log.info("%s", time_line(times))
+        foreseen = predicted(run)
+        if outage is not None:
+            self.log.info("the job stood still for %.0f s%s", outage, _foreseen(foreseen))
+        with fail_if_refused():
+            problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
+        if problem:
+            raise refusal(printable(problem))
+        done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
+        self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
+        tell(context, "done", run.plan.job, outcome_line(RunView.of(run)))
+        said: dict[str, Any] = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
+        said |= {} if outage is None else {"outage": outage}
+        return {**said, "times": {time.part: {"seconds": time.seconds, "predicted": time.predicted} for time in times}}
+
+    def _checked(self, context: Context) -> dict[str, Any]:
+        """The answer of a look into a savepoint; there is no run."""
+        found = context["ti"].xcom_pull(task_ids=CHECK)
+        if found is None:
+            raise refusal(f"the savepoint was not checked{_why(context, CHECK)}")
+        for line in found["answer"]:
+            self.log.info("%s", line)
+        return {name: value for name, value in found.items() if name != "answer"}
+
+    def _without_plan(self, context: Context) -> NoReturn:
+        if task_state(context, PLAN_TASK) == "skipped":
+            skip(self.log, "this DAG run was skipped: see the log of the task plan")
+        raise refusal(f"this DAG run was refused{_why(context, PLAN_TASK)}")
+
+    def _show_report(self, run: Run) -> None:
+        if run.report.exists():
+            text = StringIO()
+            show_report(Report.read(run.report), text, width=_LOG_WIDTH, is_over=run.state in ENDED)
+            if run.state is RunState.PUBLISHED:
+                show_tables(Report.read(run.report), text, width=_LOG_WIDTH)
+            for line in text.getvalue().splitlines():
+                self.log.info("%s", line)
+
+
+def _foreseen(foreseen: Prediction) -> str:
+    return "" if foreseen.outage is None else f"; predicted were {estimate_text(foreseen.outage)}"
+
+
+def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
+    """Why the run was never begun: what became of the rehearsal before it, during which the job runs on."""
+    folder = planned.get(REHEARSAL)
+    rehearsal = None if folder is None else Run.if_there(Location.of(folder))
+    if rehearsal is None:
+        task = task_of_run(folder is not None, SavepointTaken.name)
+        return f"this DAG run has no run, because no savepoint was taken{_why(context, task)}"
+    decision = rehearsal.facts_if_sound(Decision)
+    name, last = f"rehearsal {rehearsal.plan.run_id}", rehearsal.changes()[-1]
+    if decision is not None and decision.answer is not Answer.ASKED:
+        said = f"the cut-over was {decision.said}"
+        after = "" if decision.answer is Answer.REJECTED else ": see the logs of wait_to_stop and take_savepoint"
+    elif rehearsal.state is RunState.VERIFIED:
+        said, after = f"{name} is green, and the cut-over was not decided", ": see the log of the task decide"
+    else:
+        said, after = f"{name} is {last.state.value}", f": {last.reason}" if last.reason else ""
+    return printable(f"{said}, and no savepoint of the cut-over is known{after}. {NOT_STOPPED}")
+
+
+def _was_rejected(run: Run | None, planned: dict[str, Any]) -> bool:
+    """Whether a person has said no, to the run or after the rehearsal before it."""
+    if run is not None:
+        return run.state is RunState.REJECTED
+    rehearsal = Run.if_there(Location.of(planned[REHEARSAL])) if planned.get(REHEARSAL) else None
+    decision = None if rehearsal is None else rehearsal.facts_if_sound(Decision)
+    return decision is not None and decision.answer is Answer.REJECTED
+
+
+def _why(context: Context, task: str) -> str:
+    said = context["ti"].xcom_pull(task_ids=task, key=REFUSED)
+    return f": {said}" if said else f": see the log of the task {task}"
+
+
+def _problem(run: Run, request: MigrationRequest) -> str:
+    last = run.changes()[-1]
+    returned = run.facts(Returned)
+    name = f"run {run.plan.run_id} of job {run.plan.job}"
+    back = f". The old job was started again from {returned.savepoint}" if returned else ""
+    wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
+    if run.state is not wanted:
+        exceeded = run.facts(OutageExceeded)
+        why = last.reason or (exceeded.reason if exceeded else "")
+        reason = f": {why}" if why else ""
+        return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
+    if request.start_job and run.facts(JobStarted) is None:
+        return (
+            f"{name} is published, but the new job doesn't run: see the logs of start_job and return_to_old_job{back}"
+        )
+    return _pending_tables(run, name)
+
+
+def _pending_tables(run: Run, name: str) -> str:
+    with Control(run.plan.catalog_uri) as control:
+        if not control.are_tables_pending(run.plan.job, run.plan.run_id):
+            return ""
+    problem = run.facts(TablesProblem)
+    why = problem.reason if problem else "the task tables has not ended"
+    return (
+        f"{name} is published, and a job that runs from it is not affected; but its tables are pending: {why}. When "
+        "the cause is removed, clear the task tables"
+    )

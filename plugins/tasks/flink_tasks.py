@@ -1,0 +1,244 @@
+"""The tasks that use Flink: taking the savepoint at the start of a cut-over, starting the new job at its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from stateferry.airflow.dag_runs.dag_run import (
+    FOLDER,
+    OF_EARLIER_VERSION,
+    REHEARSAL_AGAIN,
+    began,
+    check_not_returned,
+    fail_if_refused,
+    planned_by,
+    publication_of,
+    rehearsal_of,
+    request_of,
+    run_of,
+    skip,
+    wait_for_lease,
+)
+from stateferry.airflow.dag_runs.decided import begin_as_decided
+from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.when_to_stop import approved_decision, wait_until_the_job_may_stop
+from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.jobs import TERMINAL, JarRun
+from stateferry.airflow.flink.links import FlinkJobLink
+from stateferry.airflow.flink.savepoints import Savepoint, SavepointOrder, find
+from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, task_key
+from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.requests.request_parts import Program
+from stateferry.airflow.requests.sources import check_operators, completed_at, home_folder, read_metadata
+from stateferry.airflow.tasks.hold_slot import wait_for_slots
+from stateferry.airflow.tasks.outage_task import end_if_exceeded, ends_by
+from stateferry.airflow.tasks.plan_task import occasion_of
+from stateferry.airflow.tasks.shared_application_task import wait_until_ready
+from stateferry.basics.durations import now_ms, parse_duration
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.guards.timers import are_in_native_savepoints
+from stateferry.runs.predict.outage import StopAsked, record_start
+from stateferry.runs.record.facts import Began, JobStarted, NewJob, SavepointTaken
+from stateferry.runs.record.runs import Run
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+STOPPED = "stopped"
+"""An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
+
+# The job stands still while Flink is asked.
+POLL_SECONDS = 0.5
+# A key in the task's own store, which outlives a try.
+_ASKED_AT = "savepoint_asked_for_at"
+# As many tries of a savepoint are looked for; a person may have cleared the task.
+_MOST_RETRIES = 9
+# If Flink restarts the job without limit, the job never gets the state FAILED.
+_FAILURES = 3
+
+
+class TaskWithFlink(BaseOperator):
+    """A task that uses Flink as a request says; it shows a link to its job."""
+
+    operator_extra_links = (FlinkJobLink(),)
+    ui_color = "#fbe1e8"
+
+
+class TakeSavepoint(TaskWithFlink):
+    """Takes the savepoint and creates the run that reads it; for a cut-over, stops the job with the savepoint.
+
+    `rehearsal` names the rehearsal before a cut-over, in which the job runs on, if the task is of one. The job is
+    stopped only if the cut-over was decided on that rehearsal, and only at a time at which it may be stopped: this is
+    checked anew by each try that would be the first to stop it.
+    """
+
+    def __init__(self, *, rehearsal: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rehearsal = rehearsal
+
+    def _of_checkpoint(self, context: Context, request: MigrationRequest, occasion: Occasion) -> dict[str, Any]:
+        """Creates the run that reads the newest checkpoint: only now it is known that there is another rehearsal."""
+        with fail_if_refused():
+            plan, run = planned(request, occasion)
+            assert run is not None, "a checkpoint is there already"
+            if run.stored(Began) is None:
+                run.keep(replace(began(context), at=now_ms()))
+        return {"savepoint": plan.source}
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        if self.rehearsal is not None and (planned_by(context) or {}).get(self.rehearsal) is None:
+            skip(self.log, OF_EARLIER_VERSION)
+        request, occasion = request_of(context), occasion_of(context)
+        if self.rehearsal is not None and not request.rehearses:
+            request, occasion = request.rehearsal(), occasion.rehearsal(self.rehearsal)
+        if self.rehearsal == REHEARSAL_AGAIN and not request.takes_savepoint:
+            return self._of_checkpoint(context, request, occasion)
+        if not request.takes_savepoint:
+            skip(self.log, "the savepoint exists already, so Flink takes none")
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        # A native savepoint takes less time, but lacks timers that the job keeps on the heap.
+        native = request.source == "checkpoint" and _holds_timers(request)
+        kind = "NATIVE" if native else "CANONICAL"
+        self.log.info("the savepoint is %s", kind.lower())
+        directory = str(request.savepoint_directory)
+        order = flink.savepoint_order(str(request.flink_job), directory, stop=request.stops_job, savepoint_format=kind)
+        decision = None
+        if request.stops_job:
+            decision = approved_decision(rehearsal_of(context))
+            if flink.hook.run(lambda rest: find(rest, order)) is None:
+                _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
+                wait_for_slots(context, self.log)
+                wait_until_ready(context, FOLDER, self.log)
+                wait_until_the_job_may_stop(context, self.log)
+        else:
+            # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
+            wait_until_ready(context, self.rehearsal or FOLDER, self.log)
+        requested_at = _first_asked(context)
+        if request.stops_job:
+            limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
+            rehearsal_of(context).keep(StopAsked(requested_at, limit, request.has("old_jar")))
+        asked_at = now_ms()
+        savepoint = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+        ended_at = now_ms()
+        self.log.info("savepoint: %s", savepoint.location)
+        if request.stops_job:
+            context["ti"].xcom_push(key=STOPPED, value=savepoint.location)
+        with fail_if_refused(context):
+            # The savepoint's timestamps may be later than the DAG run's time. So `now` is at least the time when the
+            # savepoint was completed, which is the same in every try.
+            occasion = occasion.not_before(completed_at(savepoint.location))
+            plan = plan_for(request, occasion, savepoint.location, no_timers=native)
+            metadata = read_metadata(plan.source)
+            check_operators(metadata, plan.operator_names, plan.source)
+            run = Run.create(plan, occasion.now)
+            fresh = decision is None and self.rehearsal != REHEARSAL_AGAIN
+            run.keep(began(context) if fresh else replace(began(context), at=requested_at))
+            taken = SavepointTaken(
+                seconds=(ended_at - asked_at) / 1000,
+                ended_at=ended_at,
+                savepoint=savepoint.location,
+                job_id=savepoint.job_id,
+                checkpoint_id=metadata.checkpoint_id,
+                requested_at=requested_at,
+                checkpoint_interval=self._checkpoint_interval(flink, savepoint) if decision is None else None,
+            )
+            run.keep(taken)
+            if decision is not None:
+                begin_as_decided(run, decision)
+        if request.stops_job:
+            end_if_exceeded(context, request, run, self.log)
+        return taken.to_json()
+
+    def _checkpoint_interval(self, flink: FlinkTask, savepoint: Savepoint) -> int | None:
+        """The job's interval, for the prediction; the task does without it if Flink doesn't say it."""
+        try:
+            return None if savepoint.job_id is None else flink.hook.checkpoint_interval(savepoint.job_id)
+        except FlinkError as error:
+            self.log.info("the job's checkpoint interval isn't known: %s", error)
+            return None
+
+
+def stop_order(flink: FlinkTask, request: MigrationRequest) -> SavepointOrder:
+    """The order with which the task `take_savepoint` of this DAG run stops the job, as another task finds it."""
+    dag_id, _, _, run_id = task_key(flink.context)
+    key = (dag_id, SavepointTaken.name, "-1", run_id)
+    tries = 1 + _MOST_RETRIES
+    return SavepointOrder(key, str(request.flink_job), str(request.savepoint_directory), stop=True, tries=tries)
+
+
+def _wait_for_lease(job: str, run_id: str) -> None:
+    """Waits, while the job runs, until no other run works on it: the steps of a stopped job would wait for that run."""
+    with fail_if_refused(), Control(default_catalog()) as control:
+        reason = control.why_not_free(job, run_id)
+    if reason:
+        wait_for_lease(reason)
+
+
+def _first_asked(context: Context) -> int:
+    """When the first try of the task asked for the savepoint, in milliseconds."""
+    store, now = context.get("task_state_store"), now_ms()
+    if store is None:
+        return now
+    if (before := store.get(_ASKED_AT)) is not None:
+        return int(str(before))
+    store.set(_ASKED_AT, str(now))
+    return now
+
+
+def _holds_timers(request: MigrationRequest) -> bool:
+    """Whether a rehearsal has shown that a native savepoint of the job holds all its timers."""
+    return are_in_native_savepoints(home_folder(), str(request.plan_values()["job"]))
+
+
+class StartJob(TaskWithFlink):
+    """Starts the new job from the published savepoint, and waits until the job has completed a checkpoint."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        request, run = request_of(context), run_of(context)
+        if not request.start_job:
+            skip(self.log, f"start_job is off: start the new job from {run.plan.target}")
+        check_not_returned(run)
+        publication_of(run)
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        # Recorded before the start: a job that isn't up in time may still run, and a rollback must know it.
+        program = (request.jar, request.entry_class, request.program_args, request.job_parallelism)
+        timeout, by = parse_duration(request.start_timeout) / 1000, ends_by(request, run)
+        if by is not None:
+            timeout = min(timeout, max((by - now_ms()) / 1000, 0))
+            # If an earlier try has started the job, it may have completed a checkpoint meanwhile.
+            if timeout == 0 and flink.hook.job_state(flink.job_id) is None:
+                end_if_exceeded(context, request, run, self.log)
+        with fail_if_refused():
+            record_start(run, NewJob(flink.job_id, *program))
+        jar_run = jar_run_of(flink, request.new_program(), run.plan.target)
+        goal = replace(UP_WITH_CHECKPOINT, max_failures=_FAILURES)
+        try:
+            started = flink.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
+        except FlinkTimeoutError as error:
+            end_if_exceeded(context, request, run, self.log)
+            raise refusal(str(error)) from None
+        run.keep(JobStarted.of_json(started | {"ended_at": now_ms()}, "the answer of Flink"))
+        return started
+
+
+def start_old_program(flink: FlinkTask, jar_run: JarRun, log: Any) -> dict[str, Any]:
+    """Starts the old job, and waits until it has completed a checkpoint, if it takes any: only then it surely runs."""
+    started = flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+    if started["state"] in TERMINAL or flink.hook.checkpoint_interval(jar_run.job_id) is None:
+        log.info("job %s takes no checkpoints by itself, so none is waited for", jar_run.job_id)
+        return started
+    log.info("job %s is %s: its first checkpoint is waited for", jar_run.job_id, started["state"])
+    flink.wait_for(jar_run.job_id, UP_WITH_CHECKPOINT, timeout=HOUR, poll_interval=POLL_SECONDS)
+    return started
+
+
+def jar_run_of(flink: FlinkTask, program: Program, savepoint: str) -> JarRun:
+    """The start of the program from the savepoint, as the job of this task instance."""
+    return JarRun(
+        flink.job_id, program.jar, program.entry_class, tuple(program.arguments), program.parallelism, savepoint
+    )

@@ -1,0 +1,190 @@
+"""Starts the old job again if a cut-over fails before the new job has completed a checkpoint.
+
+After a checkpoint, the old job would read again what the new job has processed, so a person must decide.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from flinkstate.files.storage import Location
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused, planned_by, request_of, skip, task_state
+from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.when_to_stop import is_approved
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.jobs import TERMINAL
+from stateferry.airflow.flink.savepoints import found_in_the_end
+from stateferry.airflow.flink.task import HOUR, JOB_ID, FlinkTask, for_good
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks.flink_tasks import (
+    POLL_SECONDS,
+    STOPPED,
+    TaskWithFlink,
+    jar_run_of,
+    start_old_program,
+    stop_order,
+)
+from stateferry.basics.durations import now_ms
+from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.control.rollback import Rollback
+from stateferry.runs.predict.outage import OutageExceeded
+from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
+from stateferry.runs.record.runs import Run
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_CANCELLED_WITHIN = 300.0
+_STARTED_WITHIN = 30.0
+
+
+class ReturnToOldJob(TaskWithFlink):
+    """Makes sure that the new job has ended, rolls the publication back, and starts the old job again."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        try:
+            started = self._return(context)
+        except AirflowFailException as error:
+            tell(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed: {error}")
+            raise
+        text = f"the cut-over of job {_job(context)} has failed{_why(context)}, and the old job runs again from "
+        text += str(started["savepoint"])
+        tell(context, "returned", _job(context), text)
+        return started
+
+    def _return(self, context: Context) -> dict[str, Any]:
+        if planned_by(context) is None:
+            skip(self.log, "the task plan has made no plan, so nothing has to be rolled back")
+        request, ti = request_of(context), context["ti"]
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        stopped_with = ti.xcom_pull(task_ids=SavepointTaken.name, key=STOPPED)
+        if stopped_with is None and request.stops_job and is_approved(context):
+            stopped_with = self._stopped_unheard(flink, request)
+        run = _run(context)
+        published = _publication(run) if run is not None else None
+        if stopped_with is None and (published is None or not request.start_job):
+            skip(self.log, _nothing_happened(request))
+        new_job = self._new_job(context, flink.hook, run)
+        if new_job is not None:
+            self._end(flink.hook, new_job)
+        with fail_if_refused():
+            if run is not None and published is not None:
+                _roll_back(run, published)
+        savepoint = stopped_with if run is None else stopped_with or run.plan.source
+        if request.old_jar is None:
+            raise refusal(
+                "the old job doesn't run, and this task can't start it, because the request has no old_jar: start the "
+                f"old job from {savepoint}"
+            )
+        returned = Returned("the old job was started again", savepoint)
+        if run is not None:
+            run.keep(returned)
+        started = start_old_program(flink, jar_run_of(flink, request.old_program(), savepoint), self.log)
+        if run is not None:
+            run.keep(replace(returned, ended_at=now_ms()))
+        self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)
+        return started | {"savepoint": savepoint}
+
+    def _new_job(self, context: Context, hook: FlinkHook, run: Run | None) -> str | None:
+        """The id of the new job, if there may be one."""
+        said: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=JOB_ID)
+        recorded = None if run is None else run.facts_if_sound(NewJob)
+        if recorded is None or recorded.job_id is None:
+            return said
+        # When the outage has exceeded its limit, start_job may be about to start it. If the task's worker is lost,
+        # Airflow takes it for running for a while.
+        end = time.monotonic() + _STARTED_WITHIN
+        while (known := hook.job_state(recorded.job_id) is not None) is False and time.monotonic() < end:
+            if task_state(context, JobStarted.name) != "running":
+                break
+            time.sleep(POLL_SECONDS)
+        # A later try of start_job has forgotten what an earlier one has started.
+        return recorded.job_id if known else said
+
+    def _stopped_unheard(self, flink: FlinkTask, request: MigrationRequest) -> str | None:
+        """The savepoint with which `take_savepoint` has stopped the job, if its last try was lost before it said so."""
+        order = stop_order(flink, request)
+        with for_good():
+            found = flink.hook.run(lambda rest: found_in_the_end(rest, order, timeout=HOUR, poll_interval=POLL_SECONDS))
+        if found is None:
+            return None
+        self.log.warning("take_savepoint was lost after it had stopped the job with %s", found.location)
+        return found.location
+
+    def _end(self, hook: FlinkHook, new_job: str) -> None:
+        """Makes sure that the new job has ended and has never completed a checkpoint."""
+        state = _state(hook, new_job)
+        if state not in TERMINAL:
+            _check_no_checkpoint(hook, new_job, state)
+            self.log.info("job %s is %s without a completed checkpoint: cancelling it", new_job, state)
+            state = hook.cancel(new_job, timeout=_CANCELLED_WITHIN)
+        # The job may have completed a checkpoint before it ended.
+        _check_no_checkpoint(hook, new_job, state)
+        self.log.info("job %s is %s", new_job, state)
+
+
+def _check_no_checkpoint(hook: FlinkHook, new_job: str, state: str) -> None:
+    if hook.has_checkpointed(new_job):
+        raise refusal(
+            f"the new job {new_job}, which is {state}, has completed a checkpoint, so it has processed input that the "
+            "old job would read again. This task has started no job and rolled nothing back. Repair the new job, or "
+            "trigger the DAG state_rollback to return to the old job"
+        )
+
+
+def _state(hook: FlinkHook, job: str) -> str:
+    state = hook.job_state(job)
+    if state is None:
+        raise refusal(
+            f"Flink doesn't know the new job {job}, so this task can't find out whether the job has completed a "
+            "checkpoint. It has changed nothing. Look whether the job runs. If it has never run, trigger the DAG "
+            "state_rollback"
+        )
+    return state
+
+
+def _job(context: Context) -> str:
+    return str((planned_by(context) or {}).get("job", ""))
+
+
+def _why(context: Context) -> str:
+    """That the outage took too long, if it did; else the logs of the tasks that have failed say more."""
+    run = _run(context)
+    exceeded = None if run is None else run.facts_if_sound(OutageExceeded)
+    return "" if exceeded is None else f" ({exceeded.reason})"
+
+
+def _run(context: Context) -> Run | None:
+    said = planned_by(context)
+    assert said is not None, "this task comes after plan"
+    return Run.if_there(Location.of(said["folder"]))
+
+
+def _publication(run: Run) -> Publication | None:
+    """The run's publication, if it stands, or if an earlier try has rolled it back."""
+    plan = run.plan
+    with Control(plan.catalog_uri) as control:
+        own = [one for one in control.history(plan.job) if one.record.run_id == plan.run_id]
+        standing = control.standing(plan.job)
+    return own[-1] if own and (own[-1] == standing or own[-1].rolled_back_at is not None) else None
+
+
+def _roll_back(run: Run, published: Publication) -> None:
+    with Control(run.plan.catalog_uri) as control:
+        # A driver that was killed in the cut-over keeps nobody waiting.
+        control.release_between_steps(run.plan.job, run.plan.run_id)
+        Rollback(run.plan.home, control, run.plan.job).carry_out(published)
+
+
+def _nothing_happened(request: MigrationRequest) -> str:
+    if request.stops_job:
+        return (
+            f"no savepoint was taken, so job {request.flink_job} was not stopped and should still run. Look at it in "
+            "Flink: if an answer of Flink was lost, the job may have been stopped all the same"
+        )
+    return "this run has stopped no job and has started none, so no job has to be started again"

@@ -1,0 +1,186 @@
+"""The tasks of a rollback: back to the previous publication, and to the job that belongs to it, after approval."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA
+from stateferry.airflow.dag_runs.dag_run import PLAN_TASK, fail_if_refused, skip
+from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.jobs import TERMINAL
+from stateferry.airflow.flink.task import HOUR, FlinkTask
+from stateferry.airflow.requests.planning import default_catalog
+from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF, Approval
+from stateferry.airflow.requests.rollback_request import RollbackRequest, rollback_request
+from stateferry.airflow.requests.sources import home_folder, read_metadata
+from stateferry.airflow.tasks.approval import AskForApproval
+from stateferry.airflow.tasks.flink_tasks import POLL_SECONDS, TaskWithFlink, jar_run_of, start_old_program
+from stateferry.airflow.tasks.plan_task import check_somebody_may_approve
+from stateferry.airflow.tasks.way_back import consequences_of, conversion_of
+from stateferry.basics.durations import moment, now_ms, rough_duration
+from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.control.rollback import Rollback, nothing_to_roll_back
+from stateferry.runs.control.target_metadata import published_run
+from stateferry.runs.record.facts import NewJob
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class PlanRollback(BaseOperator):
+    """Finds the publication to roll back, the savepoint for the old job, and the consequences of the rollback."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with fail_if_refused():
+            request = rollback_request({**context["params"], **(context["dag_run"].conf or {})}, "the form")
+            check_somebody_may_approve(request, context["dag_run"].triggering_user_name)
+            job = str(request.job)
+            with _control() as control:
+                undo = Rollback(home_folder(), control, job).publication()
+                if undo is None:
+                    raise nothing_to_roll_back(job)
+                before = next((one for one in control.history(job) if one.sequence == undo.previous), None)
+            savepoint = before.record.target if before is not None else undo.record.source
+            conversion = conversion_of(request, undo) if request.converts else None
+            new_job = _new_job(undo)
+            consequences = _consequences(undo, savepoint)
+            if conversion is not None:
+                consequences = consequences_of(request, conversion)
+        for line in consequences:
+            self.log.warning("%s", line)
+        return {
+            "request": request.model_dump(),
+            "undo": undo.sequence,
+            "new_job": new_job,
+            "savepoint": savepoint,
+            "consequences": consequences,
+            "conversion": conversion,
+        }
+
+
+class ApproveRollback(AskForApproval):
+    """Asks whether to roll back."""
+
+    def execute(self, context: Context) -> Any:
+        request = _request(context)
+        if not request.approval:
+            skip(self.log, APPROVAL_IS_OFF)
+        body = "\n".join(f"- {line}" for line in _planned(context)["consequences"])
+        self.ask(context, str(request.job), f"Roll back job {request.job}?", body, request)
+
+    def how(self, context: Context) -> Approval:
+        return _request(context)
+
+    def job(self, context: Context) -> str:
+        return str(_request(context).job)
+
+    def subject(self, context: Context) -> str:
+        return f"Roll back job {self.job(context)}?"
+
+    def rejected(self, context: Context, reason: str) -> None:
+        tell(context, "rejected", self.job(context), f"job {self.job(context)} is not rolled back: {reason}")
+
+
+class CancelNewJob(TaskWithFlink):
+    """Cancels the new job, if the request names it, and makes sure that it has ended before the old job starts."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        request, new_job = _request(context), _planned(context)["new_job"]
+        _skip_if_converted(self.log, request)
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        cancelled = None
+        if request.flink_job is not None:
+            cancelled = flink.cancel(request.flink_job, timeout=HOUR, poll_interval=POLL_SECONDS)
+        if request.restart_job and new_job is not None:
+            _check_over(flink.hook, new_job)
+        if cancelled is None:
+            skip(self.log, "flink_job is empty, so no job is cancelled")
+        return cancelled
+
+
+def _check_over(hook: FlinkHook, new_job: str) -> None:
+    state = hook.job_state(new_job)
+    if state is not None and state not in TERMINAL:
+        raise refusal(
+            f"the new job {new_job} is {state}. If the old job started now, both would read the same input. Nothing "
+            "has been rolled back. Name the new job in flink_job, or cancel it and clear this task"
+        )
+
+
+class RollBack(BaseOperator):
+    """Rolls the publication back."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        request, planned = _request(context), _planned(context)
+        _skip_if_converted(self.log, request)
+        with fail_if_refused(), _control() as control:
+            undo = next(one for one in control.history(str(request.job)) if one.sequence == planned["undo"])
+            rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
+        self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
+        self.log.info("restore the job from %s", rolled_back.restore_from)
+        if not request.restart_job:
+            text = f"publication {undo.sequence} of job {undo.job} is rolled back: restore the job from "
+            tell(context, "done", undo.job, text + rolled_back.restore_from)
+        return {"undone": undo.sequence, "savepoint": rolled_back.restore_from}
+
+
+class StartOldJob(TaskWithFlink):
+    """Starts the old job from the savepoint that is valid after the rollback, if the request asks for that."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        request, savepoint = _request(context), _planned(context)["savepoint"]
+        if not request.restart_job:
+            skip(self.log, f"restart_job is off: restore the job from {savepoint}")
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        started = start_old_program(flink, jar_run_of(flink, request.old_program(), savepoint), self.log)
+        job = str(request.job)
+        tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
+        return started
+
+
+def _skip_if_converted(log: Any, request: RollbackRequest) -> None:
+    if request.converts:
+        skip(log, "way_back is 'convert': the DAG run that convert_back triggers stops the job and publishes")
+
+
+def _planned(context: Context) -> dict[str, Any]:
+    said: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+    if said is None:
+        raise refusal("this task comes after plan")
+    return said
+
+
+def _request(context: Context) -> RollbackRequest:
+    return RollbackRequest.model_validate(_planned(context)["request"])
+
+
+def _new_job(undo: Publication) -> str | None:
+    """The id of the job that was, or was to be, started from the publication."""
+    run = published_run(home_folder(), undo)
+    new_job = run.facts(NewJob) if run is not None else None
+    return new_job.job_id if new_job is not None else None
+
+
+def _control() -> Control:
+    return Control(default_catalog())
+
+
+def _consequences(undo: Publication, savepoint: str) -> list[str]:
+    metadata = Location.of(savepoint).child(METADATA)
+    checkpoint = read_metadata(savepoint).checkpoint_id
+    written = metadata.modified_at()
+    since = f"{moment(written)}, {rough_duration(max(now_ms() - written, 0))} ago"
+    withdrawn = f"publication {undo.sequence} of {moment(undo.published_at)} (run {undo.record.run_id})"
+    return [
+        f"the rollback withdraws {withdrawn}; it removes no file",
+        f"the job starts again from {savepoint} (checkpoint {checkpoint})",
+        f"the job reads input since checkpoint {checkpoint} again; that savepoint was written at {since}",
+        "the job writes all output since then again, unless the sink recognizes duplicates",
+        "state that only the new job has built up is lost",
+        "if the new job can still be stopped with a savepoint, way_back 'convert' loses nothing",
+    ]

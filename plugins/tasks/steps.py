@@ -1,0 +1,260 @@
+"""Runs a step of the run as a Spark application, and turns the result into the state of an Airflow task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowException
+
+from flinkstate.errors import PassingError, StateferryError
+from stateferry.airflow.dag_runs.application_ends import (
+    application_file,
+    ended_text,
+    exit_code,
+    in_form_of_hook,
+    own_refusal,
+    what_is_next,
+)
+from stateferry.airflow.dag_runs.dag_run import (
+    FOLDER,
+    PLAN_TASK,
+    check_not_rejected,
+    check_not_returned,
+    fail_if_refused,
+    publication_of,
+    request_of,
+    run_of,
+    skip,
+    wait_for_lease,
+)
+from stateferry.airflow.dag_runs.decided import approve_if_nobody_is_asked, check_like_rehearsal
+from stateferry.airflow.dag_runs.foreseen import foreseen, refusal
+from stateferry.airflow.tasks.shared_application_task import Asking, application_of
+from stateferry.basics.printable import printable
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.shared_application import SharedApplication
+from stateferry.runs.record.facts import (
+    FACTS_OF,
+    OF_TABLES,
+    Advance,
+    NothingToDo,
+    SnapshotFacts,
+    Step,
+    TablesFacts,
+    TablesProblem,
+    TimedFacts,
+)
+from stateferry.runs.record.run_states import RunState
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from pydantic import JsonValue
+
+    from stateferry.runs.record.runs import Run
+
+
+# A lost or dismissed application takes so long to end.
+_SECONDS_TO_END = 10.0
+
+
+class JobAssets:
+    """Assets that other DAGs may follow: those of one job, or of all jobs that have no DAG of their own.
+
+    Each event has job, run and publication.
+    """
+
+    def __init__(self, job: str | None = None) -> None:
+        in_name, in_uri = (f"_{job}", f"/{quote(job, safe='')}") if job is not None else ("", "")
+        uri = f"stateferry://published/savepoint{in_uri}"
+        self.published = Asset(name=f"stateferry_published_savepoint{in_name}", uri=uri)
+        self.tables = Asset(name=f"stateferry_state_tables{in_name}", uri=f"stateferry://tables{in_uri}")
+        # A rehearsal moves the tables only if its savepoint is the newest.
+        self.tables_if_moved = AssetAlias(f"stateferry_tables_if_moved{in_name}")
+
+    def outlets(self, step: str) -> list[Asset | AssetAlias]:
+        """What the step may have events of."""
+        of_step: dict[str, Asset | AssetAlias] = {
+            Step.VALIDATE.value: self.tables_if_moved,
+            Step.CUT_OVER.value: self.published,
+            Step.TABLES.value: self.tables,
+        }
+        return [of_step[step]] if step in of_step else []
+
+
+class StepOperator(SparkSubmitOperator):
+    """Has one step of the run that `plan` has created carried out; returns its rows, bytes, seconds and rate.
+
+    `of_run` says of which: the run itself, or the rehearsal before it. The application that the run's steps share does
+    it; if there is none, the step is submitted as an application of its own.
+
+    A step that was refused isn't tried again: its run has failed, with the reason, or spark-submit passes on an exit
+    code that means a refusal. After any other end of the application, the task is tried again and the step continues.
+    While another run has the job's lease, the task waits.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "step")
+
+    def __init__(self, *, step: str, of_run: str = FOLDER, assets: JobAssets | None = None, **kwargs: Any) -> None:
+        self.assets = assets or JobAssets()
+        super().__init__(
+            name=f"stateferry-{step}",
+            application="{{ task.application_file() }}",
+            application_args=["--run", f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK}').get('{of_run}') }}}}"],
+            outlets=self.assets.outlets(step),
+            **kwargs,
+        )
+        self.step, self.of_run = step, of_run
+        self._asking: Asking | None = None
+
+    @classmethod
+    def of(cls, step: Step, assets: JobAssets, **kwargs: Any) -> StepOperator:
+        """The operator of the step, as a task that has the step's name."""
+        return cls(task_id=step.value, step=step.value, assets=assets, **kwargs)
+
+    def application_file(self) -> str:
+        """The file of the step's own application, as the driver sees it."""
+        return application_file(self.step)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its facts become an XCom
+        run = run_of(context, self.of_run)
+        self._skip_what_the_run_leaves_out(run)
+        check_not_returned(run)
+        check_not_rejected(run)
+        # Between two steps, the application that they share keeps the lease.
+        self._wait_for_lease(run, of_other_run=True)
+        before = run.changes()
+        try:
+            if not self._is_done_by_shared_application(context, run):
+                # The application may have been ended because the run was rejected.
+                check_not_rejected(run)
+                self._wait_for_lease(run, patience=_SECONDS_TO_END)
+                super().execute(context)
+        except Exception as error:
+            self._wait_for_lease(run)
+            last = run.changes()[-1]
+            if last.state in (RunState.FAILED, RunState.REJECTED) and run.changes() != before:
+                raise refusal(f"{self.step} of run {run.plan.run_id}: {printable(last.reason)}") from None
+            problem = run.facts(TablesProblem) if self.step == Step.TABLES else None
+            refused = own_refusal(str(error)) or (problem.reason if problem else "")
+            if refused:
+                raise refusal(f"{self.step} of run {run.plan.run_id}: {printable(refused)}") from None
+            if (code := exit_code(str(error))) is not None:
+                self.log.error("%s. %s", ended_text(self.step, code), what_is_next(context["ti"]))
+                foreseen(error)
+            if isinstance(error, PassingError):
+                foreseen(error)
+            raise
+        return self._done(context, run)
+
+    def on_kill(self) -> None:
+        # In the middle of a question to the catalog, no other one can be asked.
+        if self._asking is not None:
+            self._asking.is_withdrawn = True
+        else:
+            super().on_kill()
+
+    def _is_done_by_shared_application(self, context: Context, run: Run) -> bool:
+        """Whether it has done the step; raises its failure."""
+        task = application_of(self.of_run)
+        with SharedApplication(run.plan.catalog_uri, run.folder.shown) as shared:
+            asking = self._asking = Asking(shared, self.step, self.log)
+            try:
+                ended = asking.answer(context, task)
+            except PassingError:
+                raise
+            except StateferryError as error:
+                self.log.warning("the run's application can't be asked: %s", printable(str(error)))
+                ended = None
+            finally:
+                self._asking = None
+        if asking.is_withdrawn:
+            raise AirflowException(f"{self.step} was ended, and the application with it")
+        if ended is not None and ended[0] != 0:
+            raise AirflowException(in_form_of_hook(*ended))
+        return ended is not None
+
+    def _skip_what_the_run_leaves_out(self, run: Run) -> None:
+        if run.plan.rescales_only and self.step in OF_TABLES:
+            skip(self.log, "the run migrates no state, so it has no tables")
+        if run.plan.rehearse and self.step == Step.CUT_OVER:
+            skip(self.log, "a rehearsal publishes nothing")
+        if run.plan.rehearse and self.step == Step.TABLES:
+            skip(self.log, "a rehearsal writes its tables in the task migrate, and checks them in the task validate")
+        if not run.plan.rehearse and self.step == Step.MIGRATE:
+            skip(self.log, "a cut-over writes its tables after the publication, in the task tables")
+
+    def _wait_for_lease(self, run: Run, *, of_other_run: bool = False, patience: float = 0) -> None:
+        """Has the task start again later if another process has the lease, and keeps it for the seconds of patience."""
+        end = time.monotonic() + patience
+        with Control(run.plan.catalog_uri) as control:
+            held = control.lease_of(run.plan.job)
+            if of_other_run and held is not None and held.run_id == run.plan.run_id:
+                return
+            while reason := control.why_not_free(run.plan.job, run.plan.run_id):
+                if time.monotonic() >= end:
+                    wait_for_lease(reason)
+                time.sleep(0.2)
+
+    def _done(self, context: Context, run: Run) -> dict[str, Any]:
+        if self.step == Step.CUT_OVER:
+            return self._published(context, run)
+        with fail_if_refused():
+            facts = run.facts(FACTS_OF[Step(self.step)])
+            advance = run.facts(Advance) if self.step == Step.VALIDATE else None
+        if facts is None and self.step == Step.TABLES:
+            # An earlier version brought them before the publication, or the step was killed before it kept its facts.
+            facts = TablesFacts()
+        if facts is None:
+            self._nothing_to_do(context, run)
+        assert facts is not None
+        said = _figures(facts)
+        for note in facts.notes if isinstance(facts, SnapshotFacts) else ():
+            self.log.warning("note: %s", note)
+        if self.step == Step.TABLES:
+            context["outlet_events"][self.assets.tables].extra = _publication(run)
+        # A person may reject a run while its validation is at work.
+        if advance is not None and advance.moved and run.state is not RunState.REJECTED:
+            told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
+            context["outlet_events"][self.assets.tables_if_moved].add(self.assets.tables, extra=told)
+        self.log.info("%s", ", ".join(f"{name} {value}" for name, value in said.items()))
+        if self.step == Step.SNAPSHOT:
+            check_like_rehearsal(run)
+        if self.step == Step.VALIDATE:
+            approve_if_nobody_is_asked(run, request_of(context))
+        return said
+
+    def _published(self, context: Context, run: Run) -> dict[str, Any]:
+        said = _publication(run)
+        context["outlet_events"][self.assets.published].extra = said
+        self.log.info("published: restore the new job from %s", run.plan.target)
+        return said
+
+    def _nothing_to_do(self, context: Context, run: Run) -> None:
+        kept = run.facts(NothingToDo)
+        migrated = "" if run.plan.rescales_only else "migrated already, and "
+        why = printable(kept.reason) if kept else f"nothing to do: the savepoint is {migrated}in the wanted layout"
+        if request_of(context).stops_job:
+            # If the job was stopped for this run, a failure makes a later task start it again.
+            raise refusal(why)
+        skip(self.log, why)
+
+
+def _publication(run: Run) -> dict[str, Any]:
+    standing = publication_of(run)
+    return {"job": run.plan.job, "publication": standing.sequence, **standing.record.model_dump()}
+
+
+def _figures(facts: TimedFacts) -> dict[str, Any]:
+    """The step's figures; `rate` is in bytes per second if the step counts bytes, else in rows per second."""
+    seconds = facts.seconds or 0.0
+    found: dict[str, Any] = {"step": facts.name, "seconds": seconds}
+    found |= {name: amount for name, amount in (("rows", facts.rows), ("bytes", facts.size)) if amount}
+    amount = facts.size or facts.rows
+    if amount and seconds:
+        found["rate"] = round(amount / seconds)
+    return found

@@ -1,1 +1,0 @@
-"""How old the entries of each state with time to live are, and what will go when."""

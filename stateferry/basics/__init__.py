@@ -1,0 +1,1 @@
+"""What every part uses and what knows nothing of Flink's state: durations, text, exit codes, databases."""

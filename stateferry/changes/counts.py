@@ -1,0 +1,85 @@
+"""What the migration counts in a legacy state, its flags and the rows of its new state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stateferry.basics.counts import Counts
+
+
+@dataclass(slots=True)
+class StateCounts(Counts):
+    """What was met, and what was decided, in the blobs and rows of one state.
+
+    `empty_maps` are blobs that are alive and have no entries. `blobs_left` are those that a lazy run doesn't move.
+    """
+
+    blobs: int = 0
+    blobs_expired: int = 0
+    blobs_left: int = 0
+    blob_entries: int = 0
+    blob_entries_left: int = 0
+    blob_entries_expired: int = 0
+    blob_entries_superseded: int = 0
+    blob_entries_dropped_for_rows: int = 0
+    empty_maps: int = 0
+    contradictions: int = 0
+    rows_read: int = 0
+    rows_expired: int = 0
+    rows_replaced_by_a_blob: int = 0
+    rows_kept: int = 0
+    timestamps_in_the_future: int = 0
+
+
+@dataclass(slots=True)
+class InventoryCounts(StateCounts):
+    """The counts of a state before anything is written.
+
+    `flagged` keys are those whose flag is set and alive. Of these, some have rows in the new state, expired or not, and
+    some have none, nor a blob that becomes rows. These may be `flagged_for_another` state that shares the flag, and has
+    rows of them. `rows_without_flag` are keys with rows and with neither flag nor blob. All of these are counted only
+    if the savepoint has the flag state. `flags_not_set` are false or have expired.
+
+    `unwritable_nulls` are null values that the value's serializer can't write, of entries that would become rows.
+    """
+
+    unwritable_nulls: int = 0
+    flagged: int = 0
+    flagged_with_rows: int = 0
+    flagged_without_rows: int = 0
+    flagged_for_another: int = 0
+    rows_without_flag: int = 0
+    flags_not_set: int = 0
+
+
+@dataclass(slots=True)
+class ConversionCounts(StateCounts):
+    """The counts of a state whose blobs were written as rows, or in reverse whose rows were written as blobs.
+
+    `entries_that_live_longer` are those that are older than the newest entry of their blob, whose timestamp the blob
+    has; `milliseconds_longer` is the sum of the times by which they are older.
+    """
+
+    rows_written: int = 0
+    flags_written: int = 0
+    nulls_dropped: int = 0
+    blobs_written: int = 0
+    entries_written: int = 0
+    entries_that_live_longer: int = 0
+    milliseconds_longer: int = 0
+
+
+@dataclass(slots=True)
+class StateSigns(Counts):
+    """The living keys of a state, and how it would fit in the place of a state that the plan names.
+
+    `moved` keys are as if the job had moved them, `not_moved` as if it had not. `flagged` are the keys with a flag.
+    `lacking` are, of a map state, those of them that have no rows in the plan's new state; of a Boolean state, the keys
+    with rows and a blob that have no flag.
+    """
+
+    keys: int = 0
+    moved: int = 0
+    not_moved: int = 0
+    flagged: int = 0
+    lacking: int = 0

@@ -1,0 +1,119 @@
+"""How a legacy state is migrated: the rules that a plan gives, and the errors if it lacks one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from flinkstate.errors import RefusedError, RejectedError, StateferryError
+from flinkstate.keyed.state import KeyedState
+from flinkstate.serializers.types import FlinkType, MapType
+from flinkstate.ttl import StateTtlConfig
+from flinkstate.values.values import encode
+from stateferry.changes.chosen import Chosen
+
+
+class Contradiction(Enum):
+    """What to do with a key that is flagged as migrated and still has a blob."""
+
+    STOP = "stop"
+    BLOB = "blob"
+    ROWS = "rows"
+
+
+class Nulls(Enum):
+    """What becomes of null values that the value's serializer can't write; with `STOP` the snapshot may refuse them."""
+
+    STOP = "stop"
+    KEEP = "keep"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan.
+
+    `chosen` are the keys that a lazy run moves; without it all keys are moved.
+
+    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes. `told` are all
+    settings of its time to live, if the plan has them.
+    """
+
+    legacy: KeyedState
+    new_name: str
+    flag_name: str | None
+    ttl: int | None
+    now: int
+    keep_expired: bool = False
+    nulls: Nulls = Nulls.STOP
+    on_contradiction: Contradiction = Contradiction.STOP
+    no_flag: bool = False
+    chosen: Chosen | None = None
+    # The rows of the new state become blobs of the legacy state again.
+    reverse: bool = False
+    drop_legacy_blobs: bool = False
+    told: StateTtlConfig | None = None
+
+    @property
+    def made_name(self) -> str:
+        """The name of the state that is made: the new state or, in reverse, the legacy state."""
+        return self.legacy.name if self.reverse else self.new_name
+
+    @property
+    def map_type(self) -> MapType:
+        """The type of the legacy state's map."""
+        if not isinstance(self.legacy.value, MapType):
+            raise RefusedError(f"state {self.legacy.name} can't be migrated: {self.legacy.why_not_migratable}")
+        return self.legacy.value
+
+    @property
+    def drops_expired(self) -> bool:
+        """Whether expired entries are left out."""
+        return self.ttl is not None and not self.keep_expired
+
+    @property
+    def writes_nulls(self) -> bool:
+        """Whether the value's serializer can write null."""
+        return null_under_ttl(self.map_type.value) is not None
+
+    @property
+    def leaves_out_nulls(self) -> bool:
+        """Whether entries with a null that the value's serializer can't write become no rows.
+
+        Without time to live the flag before the value says that it is null. With it the serializer must.
+        """
+        return (self.legacy.ttl or self.nulls is Nulls.DROP) and not self.writes_nulls
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTtl:
+    """The time to live that a plan tells of a state that isn't migrated; with `drops` what has expired is left out."""
+
+    state: KeyedState
+    config: StateTtlConfig
+    now: int
+    drops: bool = False
+
+
+class ContradictionsError(RejectedError):
+    """Keys are flagged as migrated and still have a blob, and the plan has no rule for them."""
+
+
+class LeftoverBlobsError(RejectedError):
+    """The new job's savepoint still has blobs, and the plan has no rule for them."""
+
+
+class NullsCannotBeKeptError(RejectedError):
+    """Entries have a null that the new state can't hold."""
+
+
+class NullsNeedAWordError(RejectedError):
+    """Entries have a null with which the new job can do less than the old one, and the plan has no rule for them."""
+
+
+def null_under_ttl(value: FlinkType) -> bytes | None:
+    """Returns what the value's serializer writes for null, or None if it can't: a MapState under TTL needs this."""
+    try:
+        return encode(value, None)
+    except (StateferryError, TypeError, AttributeError, ValueError):
+        return None

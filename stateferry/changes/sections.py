@@ -1,0 +1,190 @@
+"""Parses sections of a legacy state (blobs), of a new state (rows) and of a flag state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from flinkstate.errors import DamagedError
+from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState
+from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.walker import Flags, Positions, split_keys, walk_entries
+from flinkstate.ttl import expired_array
+from stateferry.changes import kernels
+from stateferry.changes.key_hashes import Hashes, as_keys, hash_each, hashed_keys, key_lanes
+from stateferry.changes.rules import Rules
+
+STAMP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Blobs:
+    """A parsed section of the legacy state: keys without their key group, timestamps if it has any, entries."""
+
+    section: Section
+    key_starts: Positions
+    key_ends: Positions
+    stamps: Positions
+    timestamps: Positions
+    counts: Positions
+    firsts: Positions
+    entries: Positions
+    flags: Positions
+    ends: Positions
+
+    def per_entry(self, of_blobs: Flags) -> Flags:
+        """Returns for each entry the value that its blob has in `of_blobs`."""
+        return np.repeat(of_blobs, self.counts)
+
+    def keys(self) -> pa.Array:
+        return hashed_keys(self.section.data, self.key_starts, self.key_ends)
+
+    def pairs(self) -> pa.Array:
+        """Returns 16 bytes for key and user key of each entry."""
+        first, second = key_lanes(self.section.data, self.key_starts, self.key_ends)
+        return as_keys((self._spread(first), self._spread(second)))
+
+    def _spread(self, seeds: Hashes) -> Hashes:
+        out = np.empty(len(self.entries), np.uint64)
+        kernels.spread_hash(self.section.data, self.entries, self.flags, self.counts, seeds, out)
+        return out
+
+    def nulls(self) -> Flags:
+        """Whether each entry's value is null."""
+        found: Flags = self.section.data[self.flags] == 1
+        return found
+
+
+def parse_blobs(section: Section, rules: Rules) -> Blobs:
+    """Parses a section of the legacy state."""
+    data, starts = section.data, section.value_starts
+    stamped = rules.legacy.ttl
+    with section.locating():
+        timestamps = read_timestamps(data, starts, section.ends) if stamped else np.empty(0, np.int64)
+        found = walk_entries(rules.map_type, data, starts + (STAMP if stamped else 0), section.ends)
+        for position in np.flatnonzero(found.stops != section.ends)[:1]:
+            raise DamagedError(
+                "the end of the map",
+                f"{section.ends[position] - found.stops[position]} more bytes",
+                offset=int(found.stops[position]),
+            )
+    firsts = np.cumsum(found.counts) - found.counts
+    return Blobs(
+        section,
+        section.key_starts + section.file.prefix,
+        section.key_ends,
+        starts,
+        timestamps,
+        found.counts,
+        firsts,
+        found.starts,
+        found.key_ends,
+        found.ends,
+    )
+
+
+def live_blobs(section: Section, rules: Rules) -> Flags:
+    """Whether each blob hasn't expired."""
+    if not rules.legacy.ttl:
+        return np.ones(len(section), np.bool_)
+    with section.locating():
+        return is_live(read_timestamps(section.data, section.value_starts, section.ends), rules, len(section))
+
+
+def live_blob_keys(section: Section, rules: Rules) -> pa.Array:
+    """Returns the keys of the blobs that haven't expired."""
+    return keys_of(section, live_blobs(section, rules))
+
+
+def keys_of(section: Section, chosen: Flags) -> pa.Array:
+    """Returns the keys of the chosen entries of a section without user keys."""
+    starts = section.key_starts + section.file.prefix
+    return hashed_keys(section.data, starts[chosen], section.key_ends[chosen])
+
+
+def chosen_blobs(section: Section, rules: Rules) -> Flags:
+    """Whether each blob is of a key that the run moves."""
+    if rules.chosen is None:
+        return np.ones(len(section), np.bool_)
+    starts = section.key_starts + section.file.prefix
+    return rules.chosen.among(section.data, starts, section.key_ends, section.ends - section.value_starts)
+
+
+@dataclass(frozen=True, slots=True)
+class MapRows:
+    """A parsed section of the new state: where each row's key and namespace are, its timestamp, whether it is alive."""
+
+    section: Section
+    key_starts: Positions
+    key_ends: Positions
+    timestamps: Positions
+    live: Flags
+
+    def keys(self) -> pa.Array:
+        return hashed_keys(self.section.data, self.key_starts, self.key_ends)
+
+    def live_keys(self) -> pa.Array:
+        """Returns the keys that have a living row, each once. A key's rows are neighbours, so few are hashed."""
+        starts, ends = self.key_starts[self.live], self.key_ends[self.live]
+        firsts = np.empty(len(starts), np.int64)
+        firsts = firsts[: kernels.find_first_of_each(self.section.data, starts, ends, firsts)]
+        return hashed_keys(self.section.data, starts[firsts], ends[firsts]).unique()
+
+    def pairs(self) -> pa.Array:
+        """Returns 16 bytes for key and user key of each row, as `Blobs.pairs` does."""
+        first, second = key_lanes(self.section.data, self.key_starts, self.key_ends)
+        data, starts, ends = self.section.data, self.key_ends, self.section.key_ends
+        return as_keys((hash_each(data, starts, ends, first), hash_each(data, starts, ends, second)))
+
+
+def parse_rows(section: Section, rules: Rules) -> MapRows:
+    """Parses a section of the new state."""
+    legacy, data = rules.legacy, section.data
+    starts = section.key_starts + section.file.prefix
+    with section.locating():
+        split = split_keys(legacy.key, legacy.namespace, legacy.has_suffixes, data, starts, section.key_ends)
+        if legacy.ttl:
+            # A null flag comes first. Under time to live Flink never sets it; a row with it set has no timestamp.
+            timestamps = read_timestamps(data, section.value_starts + 1, section.ends)
+        else:
+            timestamps = np.empty(0, np.int64)
+    return MapRows(section, starts, split.rests, timestamps, is_live(timestamps, rules, len(section)))
+
+
+def set_flag_keys(section: Section, flag: KeyedState, rules: Rules) -> pa.Array:
+    """Returns the keys whose flag is set and hasn't expired."""
+    return keys_of(section, set_flags(section, flag, rules))
+
+
+def set_flags(section: Section, flag: KeyedState, rules: Rules) -> Flags:
+    """Whether each flag is set and hasn't expired."""
+    data, values = section.data, section.value_starts
+    live = np.ones(len(section), np.bool_)
+    if flag.ttl:
+        with section.locating():
+            live = is_live(read_timestamps(data, values, section.ends), rules, len(section))
+        values = values + STAMP
+    if flag.value is Scalar.BOOLEAN:
+        live &= data[np.minimum(values, len(data) - 1)] == 1
+    return live
+
+
+def read_timestamps(data: Buffer, starts: Positions, ends: Positions) -> Positions:
+    """Reads the timestamp at each start."""
+    for short in np.flatnonzero(ends - starts < STAMP)[:1]:
+        raise DamagedError("a timestamp of 8 bytes", f"{ends[short] - starts[short]} bytes", offset=int(starts[short]))
+    out = np.empty(len(starts), np.int64)
+    kernels.read_i64(data, starts, out)
+    return out
+
+
+def is_live(timestamps: Positions, rules: Rules, count: int) -> Flags:
+    """Whether each timestamp hasn't expired, or expired entries are kept."""
+    if rules.ttl is None or not rules.drops_expired:
+        return np.ones(count, np.bool_)
+    live: Flags = ~expired_array(timestamps, rules.ttl, rules.now)
+    return live

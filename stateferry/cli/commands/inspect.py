@@ -1,0 +1,127 @@
+"""`stateferry inspect`: shows what a savepoint holds and which states can be migrated, as tables or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from stateferry.cli import files_from
+from stateferry.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from flinkstate.reading.reader import Savepoint
+    from stateferry.look.blob_sizes import BlobSizes, Spread
+    from stateferry.look.survey import OperatorSurvey, StateSurvey
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "inspect",
+        help="say what a savepoint holds",
+        description="Say what a savepoint holds: operators, states, their types and sizes, which states are a "
+        "ValueState of a map that can be migrated, and whether that is worth it. All keyed state is read once, so "
+        "damage is found as well.",
+    )
+    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    files_from.add_to(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    from flinkstate.reading.reader import Savepoint
+    from stateferry.look.survey import bytes_to_read, survey
+
+    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
+        operators = survey(savepoint, bytes_read)
+    if options.json:
+        sys.stdout.write(json.dumps(facts_of(savepoint, operators), indent=2) + "\n")
+    else:
+        from stateferry.cli.inspect_text import show
+
+        show(savepoint, operators, files_from.roots_of(options))
+    return 0
+
+
+def facts_of(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...]) -> dict[str, Any]:
+    """What the survey of the savepoint's operators has found, as JSON."""
+    return {
+        "path": savepoint.folder.shown,
+        "version": savepoint.metadata.version,
+        "format": savepoint.format,
+        "checkpoint_id": savepoint.metadata.checkpoint_id,
+        "operators": [_operator_facts(operator) for operator in operators],
+    }
+
+
+def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
+    from flinkstate.hashing.key_groups import default_max_parallelism
+    from flinkstate.reading.reader import has_native_state
+    from flinkstate.serializers.types import type_name
+
+    operator = survey.operator
+    keyed = survey.keyed and {
+        "key_type": type_name(survey.keyed.key),
+        "compression": None if has_native_state(operator) else sorted(survey.keyed.compressions),
+        "states": [_state_facts(state) for state in survey.keyed.states],
+    }
+    return {
+        "id": operator.hex_id,
+        "uid": operator.uid,
+        "name": operator.name,
+        "parallelism": operator.parallelism,
+        "max_parallelism": operator.max_parallelism,
+        "default_max_parallelism": default_max_parallelism(operator.parallelism),
+        "finished_subtasks": survey.finished_subtasks,
+        "keyed": keyed,
+        "operator_states": [
+            {"name": state.name, "mode": state.mode.label, "elements": state.elements}
+            for state in survey.operator_states
+        ],
+        "coordinator_bytes": survey.coordinator_bytes,
+        "raw_bytes": survey.raw_bytes,
+    }
+
+
+def _state_facts(survey: StateSurvey) -> dict[str, Any]:
+    from flinkstate.serializers.types import type_name
+
+    state, largest = survey.state, survey.largest_key_group
+    return {
+        "name": state.name,
+        "kind": state.kind.value,
+        "type": state.type_name,
+        "namespace_type": type_name(state.namespace),
+        "ttl": state.ttl,
+        "entries": survey.entries,
+        "bytes": survey.bytes,
+        "key_groups": {
+            "empty": survey.empty_key_groups,
+            "largest": largest and {"key_group": largest.key_group, "entries": largest.entries, "bytes": largest.bytes},
+        },
+        "migratable": state.why_not_migratable is None,
+        "reason": state.why_not_migratable,
+        "worth": survey.blobs and worth_facts(survey.blobs),
+    }
+
+
+def worth_facts(blobs: BlobSizes) -> dict[str, Any]:
+    """What the sizes of a state's maps say, as JSON."""
+
+    def spread(of: Spread) -> dict[str, int]:
+        return {"median": of.median, "p90": of.ninety, "p99": of.ninety_nine, "largest": of.largest}
+
+    return {
+        "blobs": blobs.blobs,
+        "entries": spread(blobs.entries),
+        "bytes": spread(blobs.bytes),
+        "backend": blobs.backend.value,
+        "bytes_per_access_before": blobs.access_before,
+        "bytes_per_access_after": blobs.access_after,
+        "extra_key_bytes": blobs.extra_key_bytes,
+        "worth_it": blobs.why_not_worth_it is None,
+        "reason": blobs.why_not_worth_it,
+    }

@@ -1,0 +1,324 @@
+"""`stateferry run`: does all steps of a migration, in one session of the engine on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from flinkstate.errors import PassingError, UsageError
+from stateferry.basics.durations import parse_duration
+from stateferry.basics.printable import say
+from stateferry.cli import files_from
+from stateferry.cli.options import add_plan_options, named_by_options, plan_of_options, plan_values_of_options
+from stateferry.cli.parser import checked
+
+if TYPE_CHECKING:
+    from stateferry.cli.lent_workers import OpenWorkers
+    from stateferry.runs.catalog.publications import Control
+    from stateferry.runs.checks.plan_check import ResolvedPlan
+    from stateferry.runs.plan.plan import MigrationPlan
+    from stateferry.runs.record.runs import Run
+    from stateferry.steps.pipeline import Pipeline
+
+_THE_SAME = "when the same command is given again"
+_DESCRIPTION = """\
+Migrate a legacy ValueState<Map> into a MapState, in this order:
+
+  snapshot   read the savepoint once, count its entries, and refuse what a later step could not handle
+  rescale    build the new savepoint: each map becomes rows, all other state is carried over
+  validate   read both savepoints, and compare every entry
+  cut over   publish the new savepoint, if the validation is green: the new job may start
+  tables     bring the Iceberg tables to what was published
+
+With --rehearse nothing is published, and the tables are written after the snapshot (migrate). If a run was stopped, the
+same command continues it. After success, the same command does nothing. Runs, catalog and tables are kept in the home,
+unless $STATEFERRY_WAREHOUSE and $STATEFERRY_CATALOG name other places for tables and catalog.
+
+Without --operator, --legacy-state and --new-state no state is migrated: the whole savepoint is written with another
+--parallelism or --max-parallelism, by the same steps, and there are no tables.
+"""
+_EPILOG = """\
+examples:
+  stateferry run --savepoint /tmp/legacy --target /tmp/migrated --operator main \\
+      --legacy-state mainState --new-state newMainState --flag-state isMigratedState --ttl 30d
+  stateferry run --savepoint /tmp/legacy --target /tmp/larger --job orders --parallelism 8 --max-parallelism 512
+
+`stateferry inspect SAVEPOINT` prints the command for a savepoint.
+"""
+_USAGE = "stateferry run --savepoint SRC --target DST --operator NAME --legacy-state NAME --new-state NAME [OPTION ...]"
+
+
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "run",
+        help="migrate a savepoint's legacy maps into a new savepoint, or only rescale it, and validate it",
+        usage=_USAGE,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_options=_add_options,
+    )
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    places = parser.add_argument_group("from where to where")
+    places.add_argument(
+        "--savepoint",
+        dest="source",
+        metavar="SRC",
+        help="the savepoint, or checkpoint of RocksDB, to read",
+    )
+    places.add_argument("--target", metavar="DST", help="the folder that becomes the new savepoint")
+    places.add_argument("--rehearse", action="store_true", default=None, help="do everything but publish")
+    places.add_argument(
+        "--next-in",
+        metavar="FOLDER",
+        help="instead of --savepoint: the savepoint with which the job is stopped next, in this folder. Give this "
+        "command first, and stop the job when it says so: then Spark's start is no part of the outage",
+    )
+    places.add_argument(
+        "--wait",
+        metavar="DURATION",
+        default="10m",
+        type=checked(parse_duration),
+        help="how long --next-in waits for it (default: %(default)s)",
+    )
+    files_from.add_to(places)
+    add_plan_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from stateferry.cli import engine
+
+    options.files_from = files_from.roots_of(options) or None
+    with named_by_options(options):
+        return _run(options, engine.local_workers) if options.next_in is None else _run_on_next(options)
+
+
+def _run_on_next(options: argparse.Namespace) -> int:
+    """Runs on the savepoint that Flink completes next in a folder, and does first what needs no savepoint."""
+    from flinkstate.files.storage import Location
+    from stateferry.basics.exit_codes import if_interrupted
+    from stateferry.cli import engine
+    from stateferry.cli.lent_workers import opened_before
+    from stateferry.cli.next_savepoint import NextSavepoint, check_none_has_begun
+    from stateferry.runs.catalog.lease import LeaseHeldError
+    from stateferry.runs.catalog.publications import Control
+    from stateferry.runs.checks.apart import check_apart, check_buckets
+
+    if options.source is not None:
+        raise UsageError("--next-in takes the place of --savepoint: give one of them")
+    folder = Location.of(options.next_in)
+    # Its path isn't known before it is there; everything else about the plan is checked now.
+    options.source = folder.child("next").shown
+    if plan_values_of_options(options).get("job") is None:
+        raise UsageError("--next-in needs --job: there is no savepoint yet after which the job could be named")
+    plan = plan_of_options(options)
+    if plan.rescales_only:
+        raise UsageError("--next-in needs --operator: by it a savepoint of the job is told from those of others")
+    check_apart(plan)
+    check_buckets(plan)
+    check_none_has_begun(plan)
+    coming = NextSavepoint(folder, plan, options.wait)
+    coming.check_plan()
+    _check_target(None, plan)
+    with Control(plan.catalog_uri) as control:
+        if why := control.why_not_free(plan.job, ""):
+            raise LeaseHeldError(why)
+    with if_interrupted("no run has begun"), opened_before(engine.local_workers) as lent:
+        _import_ahead()
+        act = "take a savepoint of the job" if plan.rehearse else "stop the job with a savepoint"
+        say(f"Spark has started: now {act} in {folder.shown}")
+        options.source = coming.wait()
+        check_none_has_begun(plan, options.source)
+        again = f"with --savepoint {options.source} instead of --next-in"
+        return _run(options, lent, again)
+
+
+def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _THE_SAME) -> int:
+    from stateferry.basics.durations import now_ms
+    from stateferry.runs.catalog.publications import Control
+    from stateferry.runs.checks.apart import check_apart, check_buckets
+    from stateferry.runs.checks.plan_check import open_source, resolve
+    from stateferry.runs.control.rejecting import check_may_continue
+    from stateferry.runs.guards.option_notes import nothing_to_do_lines
+    from stateferry.runs.record.run_states import RunState
+    from stateferry.runs.record.runs import Run, asked_for_before
+
+    plan = plan_of_options(options)
+    check_apart(plan)
+    before = asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED})
+    with Control((before.plan if before else plan).catalog_uri) as control:
+        if before is not None:
+            check_may_continue(before, control)
+        if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
+            if control.are_tables_pending(before.plan.job, before.plan.run_id):
+                return _carry_out(before, None, control, open_workers, again)
+            say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
+            return 0
+        if before is not None and before.state is RunState.PUBLISHED:
+            before = None
+        if before is not None and _only_publishes(before):
+            _check_target(before, before.plan)
+            return _carry_out(before, None, control, open_workers, again)
+        resolved = resolve(before.plan if before else plan, open_source(plan))
+        if resolved.nothing_to_do:
+            for line in nothing_to_do_lines(resolved):
+                say(line)
+            return 0
+        try:
+            _check_target(before, resolved.plan)
+        except UsageError:
+            # The target may hold the result of the same work, which was published and then rolled back: then the error
+            # says so.
+            if before is None and (undone := asked_for_before(plan, {RunState.ROLLED_BACK})) is not None:
+                check_may_continue(undone, control)
+            raise
+        _check_age(resolved, control)
+        check_buckets(resolved.plan)
+        run = before or Run.create(plan, now_ms())
+        check_may_continue(run, control)
+        return _carry_out(run, resolved, control, open_workers, again, is_new=before is None)
+
+
+def _stands(run: Run, control: Control) -> bool:
+    """Whether the run's publication stands; completes it in the target if a kill left that undone."""
+    from stateferry.runs.control.target_metadata import TargetMetadata
+
+    standing = control.standing(run.plan.job)
+    if standing is None or standing.record.run_id != run.plan.run_id:
+        return False
+    TargetMetadata(run).roll_forward(standing.record.metadata_digest)
+    return True
+
+
+def _only_publishes(run: Run) -> bool:
+    """Whether the publication is what is left to do, which doesn't need the source."""
+    from stateferry.runs.record.facts import Step
+
+    return not run.plan.rehearse and run.has_done(Step.VALIDATE)
+
+
+def _check_target(before: Run | None, plan: MigrationPlan) -> None:
+    from stateferry.runs.checks.plan_check import target_content
+    from stateferry.runs.control.target_metadata import TargetMetadata
+    from stateferry.runs.record.facts import Claim
+
+    if plan.rehearse:
+        return
+    claimed = before is not None and before.stored(Claim) is not None
+    kept = TargetMetadata(before) if before is not None else None
+    metadata = kept.read() if kept is not None and kept.is_kept() else None
+    target_content(plan.target, claimed=claimed, published_metadata=metadata)
+
+
+def _check_age(resolved: ResolvedPlan, control: Control) -> None:
+    """Refuses work that couldn't be published in the end; a rehearsal may be of an older savepoint."""
+    from stateferry.runs.catalog.publications import check_age
+
+    standing = control.standing(resolved.plan.job)
+    if not resolved.plan.rehearse and standing is not None:
+        check_age(resolved.plan.job, resolved.plan.source, resolved.source.metadata.checkpoint_id, standing)
+
+
+def _carry_out(
+    run: Run,
+    resolved: ResolvedPlan | None,
+    control: Control,
+    open_workers: OpenWorkers,
+    again: str,
+    *,
+    is_new: bool = False,
+) -> int:
+    from stateferry.basics.exit_codes import if_interrupted
+    from stateferry.cli.progress import KeptProgress
+    from stateferry.runs.catalog.lease import LeaseHeldError
+    from stateferry.runs.record.facts import Step
+    from stateferry.runs.record.temporary_folders import TemporaryFolders
+
+    goes_on = f"run {run.plan.run_id} continues where it stopped {again}"
+    try:
+        # The run is there before: if the answer is lost, the same command finds the run that has the lease.
+        lease = control.acquire(run.plan.job, run.plan.run_id)
+    except LeaseHeldError:
+        # The same command given twice at once leaves nothing of the second one.
+        if is_new:
+            run.folder.remove()
+        raise
+    try:
+        only = ", without a migration" if run.plan.rescales_only else ""
+        say(f"run {run.plan.run_id} of job {run.plan.job}{only}: {run.plan.source} -> {run.plan.target}")
+        comes_first = None if run.has_done(Step.SNAPSHOT) else resolved
+        opened = open_workers(f"stateferry {run.plan.run_id}", KeptProgress(run, sys.stderr), comes_first)
+        _import_ahead()
+        TemporaryFolders(run.temporary_folders).take_over()
+        with if_interrupted(goes_on), opened as workers:
+            from stateferry.steps.pipeline import Pipeline
+
+            pipeline = Pipeline(workers, run, resolved, control, lease, say)
+            _do_steps(pipeline)
+    finally:
+        with suppress(PassingError):  # If this fails, the lease expires.
+            control.release(lease)
+    _say_times(run)
+    return 0
+
+
+def _import_ahead() -> None:
+    """Imports while the engine starts; the second module is for the tables."""
+    modules = ("stateferry.steps.pipeline", "stateferry.steps.migrate")
+    threading.Thread(target=lambda: list(map(importlib.import_module, modules)), daemon=True).start()
+
+
+def _do_steps(pipeline: Pipeline) -> None:
+    """Does the steps. As soon as the new job may start, it says so; the tables follow after that."""
+    from stateferry.runs.record.run_states import ENDED, RunState
+    from stateferry.runs.report.report import Report
+    from stateferry.runs.report.report_text import show_report, show_tables
+
+    run = pipeline.run
+    if run.state is not RunState.PUBLISHED:
+        try:
+            report = pipeline.carry_out()
+        finally:
+            _show_failed_report(run)
+        show_report(report, sys.stdout, is_over=run.state in ENDED)
+        _say_result(run)
+    if pipeline.control.are_tables_pending(run.plan.job, run.plan.run_id):
+        try:
+            pipeline.bring_tables()
+        finally:
+            show_tables(Report.read(run.report), sys.stdout)
+
+
+def _show_failed_report(run: Run) -> None:
+    from stateferry.runs.report.report import Report
+    from stateferry.runs.report.report_text import show_report
+
+    content = run.report.read_if_there()
+    if content is not None:
+        report = Report.of_json(content, run.report.shown)
+        if not report.is_green:
+            show_report(report, sys.stdout)
+
+
+def _say_result(run: Run) -> None:
+    if run.plan.rehearse:
+        say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
+    else:
+        job = "job" if run.plan.rescales_only else "new job"
+        say(f"published: restore the {job} from {run.plan.target}")
+        say(f"to go back: stateferry rollback --job {run.plan.job}")
+    say(f"report: {run.report.shown}")
+
+
+def _say_times(run: Run) -> None:
+    from stateferry.runs.predict.prediction import part_times
+    from stateferry.runs.report.report_text import time_line
+
+    say(time_line(part_times(run.looked_at())))

@@ -1,0 +1,1 @@
+"""What a savepoint holds, counted before anything is written."""

@@ -1,0 +1,70 @@
+"""Counts the ages in states with time to live that aren't migrated, while the inventory reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState
+from flinkstate.ttl import MAX_LONG
+from stateferry.changes.rules import Rules, ToldTtl
+from stateferry.changes.stamps import read_stamps, why_no_stamps
+from stateferry.inventory.ages import Ages
+
+
+class FoundAges(Protocol):
+    """Where ages are collected: see `Inventory`."""
+
+    ages: dict[tuple[str, str, str], Ages]
+    promised: dict[tuple[str, str], int]
+    unread: set[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class AgingState:
+    """A state with time to live that isn't migrated; `told` is the time to live if the plan tells it."""
+
+    state: KeyedState
+    now: int
+    told: ToldTtl | None
+
+    def count(self, section: Section, operator: str, found: FoundAges) -> None:
+        """Counts the ages of a section. What can't be read is refused only if the plan tells a time to live of it."""
+        try:
+            stamps = read_stamps(section, self.state)
+        except (DamagedError, RefusedError):
+            if self.told is not None:
+                raise
+            found.unread.add((operator, self.state.name))
+            return
+        ttl = MAX_LONG if self.told is None else self.told.config.time_to_live
+        ages = found.ages.setdefault((operator, self.state.name, self.state.name), Ages())
+        ages.count(stamps.timestamps, np.ones_like(stamps.timestamps), ttl, self.now)
+        if self.told is None or not self.told.config.cleanup_full_snapshot:
+            return
+        covered = stamps.timestamps
+        if stamps.elements is not None:
+            # Flink looks at the elements of a list only up to the first one that is alive.
+            counts = stamps.elements.counts
+            covered = covered[(np.cumsum(counts) - counts)[counts > 0]]
+        if len(covered):
+            key, oldest = (operator, self.state.name), self.now - int(covered.min())
+            found.promised[key] = max(oldest, found.promised.get(key, oldest))
+
+
+def aging_states(
+    states: Mapping[str, KeyedState], rules: Iterable[Rules], told: Sequence[ToldTtl], now: int
+) -> dict[str, AgingState]:
+    """The states with time to live that aren't migrated, if their timestamps can be read."""
+    migrated = {name for one in rules for name in (one.legacy.name, one.new_name, one.flag_name)}
+    by_name = {one.state.name: one for one in told}
+    return {
+        name: AgingState(state, now, by_name.get(name))
+        for name, state in states.items()
+        if state.ttl and name not in migrated and why_no_stamps(state) is None
+    }

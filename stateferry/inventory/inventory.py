@@ -1,0 +1,302 @@
+"""The inventory of a savepoint: what it holds, counted chunk by chunk before anything is written.
+
+To count it, every byte is read and parsed. A chunk's inventory has the numbers of entries and bytes of each state and
+key group. For each legacy state it has what the migration would meet (expired blobs, contradictions, nulls that can't
+be kept, signs of states that the plan doesn't name), and how old the entries are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from flinkstate.files.digests import hasher_of
+from flinkstate.files.storage import Location
+from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
+from flinkstate.keyed.keyed_files import open_keyed
+from flinkstate.keyed.state import KeyedState, keyed_states
+from flinkstate.metadata.bytes_read import WHOLE, BytesRead
+from flinkstate.metadata.chunks import Chunk, plan_chunks
+from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle
+from flinkstate.metadata.streams import open_stream
+from flinkstate.reading.group_sections import GroupSections
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.chosen import Order, RankCounts
+from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.changes.key_hashes import members
+from stateferry.changes.rules import Contradiction, Rules, ToldTtl
+from stateferry.changes.sections import Blobs, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
+from stateferry.changes.who_wins import NO_KEYS, KeySets, kept_entries, kept_rows, key_sets_of
+from stateferry.inventory.ages import Ages, Integers
+from stateferry.inventory.aging_states import AgingState, aging_states
+from stateferry.inventory.blob_times import BlobTimes
+from stateferry.inventory.heavy_key import HeavyKey, heavier
+from stateferry.inventory.heavy_keys import KeysOfGroup, heavy_groups
+from stateferry.inventory.state_signs import MOST_NAMED, SignsOfGroup
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What was found, in one chunk or in all.
+
+    `entries` and `sizes` (in bytes) are by operator id, state and key group. `met` counts by operator and legacy state
+    what a migration meets; `signs` are by operator, legacy state and state, whose place may be another than the plan
+    says. `named` are the texts of some keys by operator, legacy state and what they are named for. `ages` are by
+    operator, legacy state and state (the legacy state itself, the new state, the flag) under time to live; a state that
+    isn't migrated is in the place of its legacy state. `blob_times` are by operator and legacy state. `promised` are
+    the greatest ages of entries that a cleanup in full snapshots would have left out, had they expired; `unread` are
+    states whose timestamps couldn't be read. `ranks` count the keys by operator and legacy state for a lazy run.
+    `heavy_keys` are by operator id. `read` has the digests of the bytes.
+    """
+
+    entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    met: dict[tuple[str, str], InventoryCounts] = field(default_factory=dict)
+    signs: dict[tuple[str, str, str], StateSigns] = field(default_factory=dict)
+    named: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
+    ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
+    ranks: dict[tuple[str, str], RankCounts] = field(default_factory=dict)
+    blob_times: dict[tuple[str, str], BlobTimes] = field(default_factory=dict)
+    promised: dict[tuple[str, str], int] = field(default_factory=dict)
+    unread: set[tuple[str, str]] = field(default_factory=set)
+    heavy_keys: dict[str, HeavyKey | None] = field(default_factory=dict)
+    read: BytesRead = field(default_factory=BytesRead)
+
+    def add(self, other: Inventory) -> None:
+        """Adds what was found elsewhere."""
+        self.entries.update(other.entries)
+        self.sizes.update(other.sizes)
+        for state, counts in other.met.items():
+            self.met.setdefault(state, InventoryCounts()).add(counts)
+        for place, signs in other.signs.items():
+            self.signs.setdefault(place, StateSigns()).add(signs)
+        for what, texts in other.named.items():
+            self.named[what] = [*self.named.get(what, ()), *texts][:MOST_NAMED]
+        for aged, ages in other.ages.items():
+            self.ages.setdefault(aged, Ages()).add(ages)
+        for state, ranks in other.ranks.items():
+            self.ranks.setdefault(state, RankCounts()).add(ranks)
+        for state, times in other.blob_times.items():
+            self.blob_times.setdefault(state, BlobTimes()).add(times)
+        for state, oldest in other.promised.items():
+            self.promised[state] = max(oldest, self.promised.get(state, oldest))
+        self.unread |= other.unread
+        for operator, key in other.heavy_keys.items():
+            self.heavy_keys[operator] = heavier(self.heavy_keys.get(operator), key)
+        self.read.take(other.read)
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryTask:
+    """The inventory of one chunk of one operator.
+
+    `states` are all states of the operator by name. With an `order`, keys are counted by their ranks in it. `aging` are
+    the states with time to live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for. With
+    `keeps_times` the timestamps of blobs are kept.
+    """
+
+    folder: Location
+    operator: str
+    chunk: Chunk
+    rules: Sequence[Rules]
+    states: dict[str, KeyedState]
+    order: Order | None = None
+    aging: Mapping[str, AgingState] = field(default_factory=dict)
+    heavy_groups: frozenset[int] = frozenset()
+    keeps_times: bool = False
+
+    def take(self) -> Inventory:
+        """Reads the chunk and counts."""
+        inventory = Inventory()
+        for part in self.chunk.parts:
+            width = self.chunk.max_parallelism
+            with open_keyed(self.folder, part.handle, width, part.subtask, inventory.read, part.key_groups) as file:
+                self.count(file, part.key_groups, inventory)
+        return inventory
+
+    def count(self, file: KeyedFile, key_groups: Iterable[int], inventory: Inventory) -> None:
+        """Counts what these key groups of a file have."""
+        window = np.empty(WINDOW, np.uint8)
+        states = keyed_states(file.header, file.name)
+        for key_group in key_groups:
+            self._count(GroupSections(file, key_group, states, window), inventory)
+
+    def _count(self, group: GroupSections, inventory: Inventory) -> None:
+        sets = {
+            # In reverse no blob counts.
+            rules.legacy.name: NO_KEYS if rules.reverse else key_sets_of(group, rules, self.states)
+            for rules in self.rules
+        }
+        signs = SignsOfGroup.all_of(self.rules, self.states)
+        keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
+        for state, section in group:
+            if keys is not None:
+                keys.meet(section)
+            key = (self.operator, state.name, group.key_group)
+            inventory.entries[key] += len(section)
+            inventory.sizes[key] += int((section.ends - section.starts).sum())
+            for rules in self.rules:
+                met = inventory.met.setdefault((self.operator, rules.legacy.name), InventoryCounts())
+                aged = partial(self._count_ages, inventory, rules, state.name)
+                if state.name == rules.legacy.name:
+                    blobs = _examine(section, rules, sets[rules.legacy.name], met, aged)
+                    if self.keeps_times and rules.ttl is not None:
+                        times = inventory.blob_times.setdefault((self.operator, rules.legacy.name), BlobTimes())
+                        _note_times(blobs, rules, times)
+                    if self.order is not None:
+                        _rank(section, rules, sets[rules.legacy.name], self.order, self._ranks(inventory, rules))
+                elif state.name == rules.new_name:
+                    rows = parse_rows(section, rules)
+                    if self.order is not None:
+                        self._ranks(inventory, rules).migrated += len(rows.live_keys())
+                    aged(rows.timestamps)
+                    kept_rows(rows, rules, sets[rules.legacy.name], met)
+                elif state.name == rules.flag_name and state.ttl:
+                    with section.locating():
+                        aged(read_timestamps(section.data, section.value_starts, section.ends))
+            for one in signs:
+                one.meet(state, section)
+            if state.name in self.aging:
+                self.aging[state.name].count(section, self.operator, inventory)
+        if keys is not None:
+            heaviest = keys.heaviest(group.key_group)
+            inventory.heavy_keys[self.operator] = heavier(inventory.heavy_keys.get(self.operator), heaviest)
+        if self.order is not None:
+            for rules in self.rules:
+                self._ranks(inventory, rules).migrated -= len(sets[rules.legacy.name].both)
+        for one in signs:
+            self._settle(one, group, inventory)
+
+    def _settle(self, signs: SignsOfGroup, group: GroupSections, inventory: Inventory) -> None:
+        of = (self.operator, signs.rules.legacy.name)
+        found, of_interest = signs.settle(inventory.met.setdefault(of, InventoryCounts()))
+        for state, counts in found.items():
+            inventory.signs.setdefault((*of, state), StateSigns()).add(counts)
+        wanted = {
+            what: keys
+            for what, keys in of_interest.items()
+            if len(keys) and len(inventory.named.get((*of, what), ())) < MOST_NAMED
+        }
+        if wanted:
+            named = signs.named(group, wanted)
+            inventory.add(Inventory(named={(*of, what): texts for what, texts in named.items()}))
+
+    def _ranks(self, inventory: Inventory, rules: Rules) -> RankCounts:
+        return inventory.ranks.setdefault((self.operator, rules.legacy.name), RankCounts())
+
+    def _count_ages(
+        self, inventory: Inventory, rules: Rules, state: str, timestamps: Integers, counts: Integers | None = None
+    ) -> None:
+        """Counts ages; `counts` are the entries of each timestamp, by default one."""
+        if rules.ttl is not None and len(timestamps):
+            ages = inventory.ages.setdefault((self.operator, rules.legacy.name, state), Ages())
+            ages.count(timestamps, np.ones_like(timestamps) if counts is None else counts, rules.ttl, rules.now)
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFilesTask:
+    """Digests of one operator's files that are copied: all but managed keyed state."""
+
+    folder: Location
+    streams: tuple[StreamHandle, ...]
+
+    def take(self) -> Inventory:
+        """Reads the files and notes their digests."""
+        inventory = Inventory()
+        for stream in self.streams:
+            file, _, _ = open_stream(self.folder, stream)
+            with file:
+                inventory.read.note(stream, WHOLE, hasher_of(file))
+        return inventory
+
+
+def take(task: InventoryTask | CopiedFilesTask) -> Inventory:
+    """Does a task."""
+    return task.take()
+
+
+def copied_files_tasks(source: Savepoint) -> list[CopiedFilesTask]:
+    """Returns a task for each operator that has files to be copied."""
+    carried = (tuple(_carried(operator)) for operator in source.metadata.operators)
+    return [CopiedFilesTask(source.folder, streams) for streams in carried if streams]
+
+
+def _carried(operator: Operator) -> Iterator[StreamHandle]:
+    for subtask in operator.subtasks:
+        for handle in (subtask.managed_operator, subtask.raw_operator, subtask.raw_keyed):
+            if handle is not None and not isinstance(handle.stream, InlineBytes):
+                yield handle.stream
+
+
+def _examine(
+    section: Section, rules: Rules, sets: KeySets, met: InventoryCounts, aged: Callable[[Integers, Integers], None]
+) -> Blobs:
+    """Counts what the conversion would meet, and where that would refuse something counts it instead."""
+    blobs = parse_blobs(section, rules)
+    aged(blobs.timestamps, blobs.counts)
+    stops = rules.on_contradiction is Contradiction.STOP
+    keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
+    if not rules.writes_nulls:
+        met.unwritable_nulls += int((keep & blobs.nulls()).sum())
+    return blobs
+
+
+def _note_times(blobs: Blobs, rules: Rules, times: BlobTimes) -> None:
+    """Keeps the blobs' timestamps, unless a null that can't be kept counts only as long as its blob is alive."""
+    if not rules.writes_nulls and blobs.nulls().any():
+        times.give_up()
+    else:
+        times.note(blobs.timestamps, blobs.counts)
+
+
+def _rank(section: Section, rules: Rules, sets: KeySets, order: Order, ranks: RankCounts) -> None:
+    """Counts the keys that a lazy run may move: those with a living blob, and no contradiction."""
+    left = live_blobs(section, rules)
+    if len(sets.contradictory):
+        left &= ~members(keys_of(section, np.ones(len(section), np.bool_)), sets.contradictory)
+    starts, ends = (section.key_starts + section.file.prefix)[left], section.key_ends[left]
+    sizes = (section.ends - section.value_starts)[left]
+    ranks.count(order, order.ranks(section.data, starts, ends, sizes), sizes)
+
+
+def inventory_tasks(
+    source: Savepoint,
+    operator: Operator,
+    rules: Sequence[Rules],
+    *,
+    target_bytes: int,
+    at_least: int = 1,
+    order: Order | None = None,
+    told: Sequence[ToldTtl] = (),
+    now: int = 0,
+    parallelism: int = 1,
+) -> list[InventoryTask]:
+    """Returns the tasks for the keyed state of one operator; `told` are times to live of states without rules.
+
+    Keys of more than a fair share of a subtask are looked for, at the operator's parallelism or this one if it is
+    higher.
+    """
+    states = {state.name: state for state in source.keyed_states(operator)}
+    placed = source.placed(operator)
+    chunks = plan_chunks(operator, placed, target_bytes=target_bytes, at_least=at_least)
+    aging = aging_states(states, rules, told, now)
+    heavy = heavy_groups(placed, max(parallelism, operator.parallelism))
+    return [
+        InventoryTask(
+            source.folder, operator.hex_id, chunk, rules, states, order, aging,
+            heavy.intersection(chunk.key_groups),
+        )
+        for chunk in chunks
+    ]  # fmt: skip
+
+
+def total(inventories: Iterable[Inventory]) -> Inventory:
+    """Returns the sum of several inventories."""
+    summed = Inventory()
+    for inventory in inventories:
+        summed.add(inventory)
+    return summed

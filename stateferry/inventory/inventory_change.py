@@ -1,0 +1,190 @@
+"""The inventory of a native snapshot by what has changed since an earlier one: only rows of changed keys are read.
+
+They are read in both snapshots: what the new one has of them is added to the earlier inventory, what the earlier one
+had is taken off. The digest of a key group follows in the same way (`RowSum`), so that the validation, which reads all
+rows, compares the result with what is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flinkstate.errors import StateferryError
+from flinkstate.keyed.native_difference import EarlierPart, difference
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.row_sum import RowSum
+from flinkstate.metadata.chunks import FilePart
+from flinkstate.metadata.metadata import NativeHandle
+from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.changes.rules import Rules
+from stateferry.inventory.ages import Ages
+from stateferry.inventory.blob_times import BlobTimes
+from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask
+from stateferry.inventory.state_signs import watched
+
+
+@dataclass(slots=True)
+class InventoryChange:
+    """What a snapshot has of the changed keys, and what the earlier one had of them.
+
+    `sums` are the digests of the rows that came, without those of the rows that went, by file and key group.
+    """
+
+    found: Inventory = field(default_factory=Inventory)
+    gone: Inventory = field(default_factory=Inventory)
+    sums: dict[tuple[str, int], RowSum] = field(default_factory=dict)
+
+    def add(self, other: InventoryChange) -> None:
+        """Adds what was found elsewhere."""
+        self.found.add(other.found)
+        self.gone.add(other.gone)
+        self.sums |= other.sums
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKeysTask:
+    """The changes in one chunk, whose subtasks had the `earlier` parts."""
+
+    all: InventoryTask
+    earlier: Mapping[int, EarlierPart]
+
+    def take(self) -> InventoryChange | None:
+        """Reads the changed keys; returns None if that isn't possible, or would take no less than to read all."""
+        change = InventoryChange()
+        try:
+            done = all(self._take(part, change) for part in self.all.chunk.parts)
+        except StateferryError:
+            # The earlier snapshot may be gone. What is wrong with the later one is said by whoever reads all of it.
+            return None
+        return change if done else None
+
+    def _take(self, part: FilePart, change: InventoryChange) -> bool:
+        earlier, groups, width = self.earlier.get(part.subtask), part.key_groups, self.all.chunk.max_parallelism
+        if earlier is None or not isinstance(part.handle, NativeHandle):
+            return False
+        with (
+            NativeFile(self.all.folder, part.handle, width, part.subtask, change.found.read, groups) as new,
+            NativeFile(earlier.folder, earlier.handle, width, part.subtask, None, groups) as old,
+        ):
+            differing = difference(new, old, earlier.identities)
+            if differing is None or (changed := differing.changed(self._groups(new))) is None:
+                return False
+            new.only = old.only = changed
+            self.all.count(new, groups, change.found)
+            self.all.count(old, groups, change.gone)
+            for key_group in groups:
+                change.sums[part.handle.meta.name, key_group] = new.sums[key_group] - old.sums[key_group]
+        return True
+
+    def _groups(self, file: NativeFile) -> list[frozenset[int]]:
+        """Returns the states whose rows of one key count together, and each other state by itself."""
+        ids = {state.name: number for number, state in enumerate(file.header.states)}
+        groups: list[frozenset[int]] = []
+        for rules in self.all.rules:
+            named = {rules.legacy.name, *watched(rules, self.all.states)}
+            together = {ids[name] for name in named if name in ids}
+            # Two legacy states may share a flag, or a rival.
+            for other in [group for group in groups if group & together]:
+                groups.remove(other)
+                together |= other
+            groups.append(frozenset(together))
+        taken = frozenset().union(*groups)
+        return groups + [frozenset([state]) for state in ids.values() if state not in taken]
+
+
+def take_changes(task: ChangedKeysTask | CopiedFilesTask) -> InventoryChange | None:
+    """Does a task. Files that are copied are read as a whole."""
+    return InventoryChange(task.take()) if isinstance(task, CopiedFilesTask) else task.take()
+
+
+def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> bool:
+    """Whether all that depends on the time follows from the timestamps of the blobs, which the inventory has.
+
+    It doesn't if another state has entries with timestamps, or if the flag has any entry, or a state that could be
+    meant. So it doesn't as soon as the job has begun to move keys: then who wins between blob, flag and rows depends on
+    the time, too.
+    """
+    entries: Counter[tuple[str, str]] = Counter()
+    for (operator, state, _), count in inventory.entries.items():
+        entries[operator, state] += count
+    aging = {(task.operator, name) for task in tasks for name, state in task.states.items() if state.ttl}
+    for task in tasks:
+        for rules in task.rules:
+            if rules.legacy.ttl and any(entries[task.operator, name] for name in watched(rules, task.states)):
+                return False
+    found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
+    return all(times.complete and len(times) == entries[state] for state, times in found.items())
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierInventory:
+    """An earlier inventory, as far as it can be brought forward: see `Inventory`."""
+
+    entries: Mapping[tuple[str, str, int], int]
+    sizes: Mapping[tuple[str, str, int], int]
+    met: Mapping[tuple[str, str], InventoryCounts]
+    signs: Mapping[tuple[str, str, str], StateSigns]
+    sums: Mapping[tuple[str, int], RowSum]
+    blob_times: Mapping[tuple[str, str], BlobTimes]
+
+    def with_changes(
+        self, change: InventoryChange, files: Mapping[str, str], tasks: Sequence[InventoryTask]
+    ) -> Inventory | None:
+        """Returns the inventory of the later snapshot; None if the two don't fit, or if it doesn't follow.
+
+        `files` are the names that its databases had in the earlier snapshot, `tasks` are those that would read all.
+        """
+        made = Inventory(read=change.found.read, named=change.found.named)
+        for counts, before, found, gone in (
+            (made.entries, self.entries, change.found.entries, change.gone.entries),
+            (made.sizes, self.sizes, change.found.sizes, change.gone.sizes),
+        ):
+            counts.update(before)
+            counts.update(found)
+            counts.subtract(gone)
+            if min(counts.values(), default=0) < 0:
+                return None
+        made.entries, made.sizes = +made.entries, +made.sizes
+        for state, counted in self.met.items():
+            met = made.met.setdefault(state, InventoryCounts())
+            met.add(counted)
+            met.add(change.found.met.get(state, InventoryCounts()))
+            met.take_off(change.gone.met.get(state, InventoryCounts()))
+        for place in self.signs.keys() | change.found.signs.keys():
+            signs = made.signs.setdefault(place, StateSigns())
+            signs.add(self.signs.get(place, StateSigns()))
+            signs.add(change.found.signs.get(place, StateSigns()))
+            signs.take_off(change.gone.signs.get(place, StateSigns()))
+        rules = {(task.operator, rules.legacy.name): rules for task in tasks for rules in task.rules}
+        aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
+        if not all(self._count_times(made, change, state, of_state) for state, of_state in aging.items()):
+            return None
+        if not follows_from_times(made, tasks):
+            return None
+        # Each key group that was read then must have been looked at now.
+        if {(files[file], key_group) for file, key_group in change.sums} != self.sums.keys():
+            return None
+        for (file, key_group), sum_ in change.sums.items():
+            made.read.add(file, key_group, (self.sums[files[file], key_group] + sum_).text)
+        return made
+
+    def _count_times(self, made: Inventory, change: InventoryChange, state: tuple[str, str], rules: Rules) -> bool:
+        """Counts the blobs of a state with time to live anew, by their timestamps; says whether that is possible."""
+        found, gone = (one.blob_times.get(state, BlobTimes()) for one in (change.found, change.gone))
+        if not (found.complete and gone.complete):
+            return False
+        times = self.blob_times.get(state, BlobTimes()).without(gone)
+        if times is None:
+            return False
+        times.add(found)
+        made.blob_times[state], met, ages = times, InventoryCounts(), Ages()
+        times.count(rules, met, ages)
+        made.ages[*state, state[1]] = ages
+        if len(times) or state in made.met:
+            made.met[state] = met
+        if (place := (*state, state[1])) in made.signs:
+            # All other states in which the signs look have no entry, or the caller reads everything.
+            made.signs[place] = StateSigns(met.blobs - met.blobs_expired)
+        return True

@@ -1,0 +1,60 @@
+"""Finds Boolean states that look like the flag of a migration that the job itself has begun, if the plan names none.
+
+Without the flag, a map that the job has moved and not cleared would be merged into the key's rows. A flag is recognized
+by the keys for which it is true: they have rows in the new state and no blob. A key that has neither (its map was
+empty, or its rows have expired) doesn't count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flinkstate.errors import RejectedError
+from stateferry.changes.counts import StateSigns
+from stateferry.changes.rules import Rules
+
+
+class UnnamedFlagError(RejectedError):
+    """A state looks like the flag, and the plan doesn't say whether it is."""
+
+
+def looks_like_flag(counts: StateSigns) -> bool:
+    """Whether more of the flag's keys look moved than not."""
+    return counts.moved > counts.not_moved
+
+
+def unnamed_flag(
+    rules: Rules, operator: str, signs: Mapping[str, StateSigns], *, is_there: bool = False
+) -> UnnamedFlagError | None:
+    """Returns the error that asks about states that look like a flag, or None if there are none.
+
+    `signs` are those of the whole savepoint by possible flag; `operator` is the operator's name in messages. `is_there`
+    says that the savepoint has the plan's flag state, which is set for no key with rows.
+    """
+    alike = {name: counts for name, counts in signs.items() if looks_like_flag(counts)}
+    if not alike:
+        return None
+    named = "the plan names no flag state"
+    if rules.flag_name is not None:
+        named = f"the savepoint has no flag state {rules.flag_name}"
+    if is_there:
+        named = f"{rules.flag_name} is set for no key with rows in {rules.new_name}"
+    found = ". ".join(_found(name, counts, rules) for name, counts in alike.items())
+    answers = " or ".join(f"--flag-state {name}" for name in alike)
+    why = "Without the flag, a blob that the job left behind when it moved a key would be merged into the key's rows"
+    if rules.reverse:
+        why = "The flag would stay, and say of keys that have a blob again that they are moved"
+    return UnnamedFlagError(
+        f"state {rules.legacy.name} of operator {operator}: {named}, but the job seems to mark the keys that it has "
+        f"moved to {rules.new_name}. {found}. {why}. Plan again with {answers} if this state marks the moved keys, or "
+        "with --no-flag-state if no state does"
+    )
+
+
+def _found(name: str, counts: StateSigns, rules: Rules) -> str:
+    neither = counts.keys - counts.moved - counts.not_moved
+    return (
+        f"{name} (ValueState<Boolean>) is true for {counts.keys:,} keys: {counts.moved:,} have rows in "
+        f"{rules.new_name} and no blob in {rules.legacy.name}, {counts.not_moved:,} have a blob, {neither:,} have "
+        "neither"
+    )

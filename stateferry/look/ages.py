@@ -1,0 +1,128 @@
+"""Measures the ages in all states of a savepoint that have time to live, in one pass or two, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flinkstate.errors import RefusedError
+from flinkstate.keyed.keyed_file import WINDOW, Section
+from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from flinkstate.ttl import MAX_LONG, StateTtlConfig
+from stateferry.basics.durations import MILLISECONDS_PER_UNIT
+from stateferry.changes.stamps import entries_of_maps, read_stamps, why_no_stamps
+from stateferry.inventory.ages import Ages
+
+# A savepoint whose youngest timestamp is older than this was not taken just now.
+_STALE = MILLISECONDS_PER_UNIT["h"]
+
+# By operator id and state.
+Told = Mapping[tuple[str, str], StateTtlConfig]
+
+
+@dataclass(slots=True)
+class MeasuredState:
+    """The ages in one state. `told` are the settings that somebody gave; `why_not` says why there are no ages."""
+
+    operator: Operator
+    state: KeyedState
+    told: StateTtlConfig | None
+    ages: Ages = field(default_factory=Ages)
+    why_not: str | None = None
+
+    @property
+    def counted(self) -> str:
+        """What ages by itself in this state."""
+        match self.state.kind:
+            case StateKind.LIST:
+                return "list elements"
+            case StateKind.MAP:
+                return "map entries"
+            case StateKind.VALUE if self.state.why_not_migratable is None:
+                return "entries of blobs"
+            case StateKind.VALUE:
+                return "values"
+            case _:
+                return "accumulators"
+
+    @property
+    def ttl(self) -> int | None:
+        """The time to live that was told, or else the one that the ages suggest."""
+        return self.told.time_to_live if self.told is not None else self.ages.suggested_ttl()
+
+    def add(self, section: Section, now: int) -> None:
+        """Counts a section."""
+        if self.why_not is not None:
+            return
+        try:
+            stamps = read_stamps(section, self.state).timestamps
+            weights = entries_of_maps(section, self.state)
+        except RefusedError as error:
+            self.ages, self.why_not = Ages(), f"{error}"
+            return
+        ttl = MAX_LONG if self.told is None else self.told.time_to_live
+        self.ages.count(stamps, np.ones_like(stamps) if weights is None else weights, ttl, now)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAges:
+    """The ages of all states with time to live, at `now`; `is_youngest` says that this is the youngest timestamp."""
+
+    now: int
+    is_youngest: bool
+    states: tuple[MeasuredState, ...]
+
+
+def measure_ages(
+    savepoint: Savepoint,
+    told: Told,
+    clock: int,
+    now: int | None = None,
+    bytes_read: Callable[[int], None] = lambda count: None,
+) -> MeasuredAges:
+    """Measures the ages at `now`.
+
+    Without it they count from the clock, or if the savepoint is older than an hour, from its youngest timestamp. To
+    find that, all is read once before.
+    """
+    states = _measured(savepoint, told, clock if now is None else now, bytes_read)
+    youngest = min((one.ages.youngest for one in states if one.ages.entries), default=0)
+    if now is not None or youngest <= _STALE:
+        return MeasuredAges(clock if now is None else now, False, states)
+    written = clock - youngest
+    return MeasuredAges(written, True, _measured(savepoint, told, written, lambda count: None))
+
+
+def _measured(
+    savepoint: Savepoint, told: Told, now: int, bytes_read: Callable[[int], None]
+) -> tuple[MeasuredState, ...]:
+    return tuple(
+        one
+        for operator in savepoint.keyed_operators()
+        for one in _of_operator(savepoint, operator, told, now, bytes_read)
+    )
+
+
+def _of_operator(
+    savepoint: Savepoint, operator: Operator, told: Told, now: int, bytes_read: Callable[[int], None]
+) -> Iterator[MeasuredState]:
+    found = {
+        state.name: MeasuredState(
+            operator, state, told.get((operator.hex_id, state.name)), why_not=why_no_stamps(state)
+        )
+        for state in savepoint.keyed_states(operator)
+        if state.ttl
+    }
+    window = np.empty(WINDOW, np.uint8)
+    for file in savepoint.open_files(operator) if found else ():
+        states = keyed_states(file.header, file.name)
+        aging = {number for number, state in enumerate(states) if state.name in found}
+        for key_group, extent in file.extents.items():
+            for section in file.sections_of(key_group, aging, window):
+                found[states[section.state].name].add(section, now)
+            bytes_read(extent.end - extent.start)
+    yield from found.values()

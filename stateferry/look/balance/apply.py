@@ -1,0 +1,67 @@
+"""Says how a proposed layout is applied: the command, and what stands in the way."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from flinkstate.hashing.java_hash import unstable_reason
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from stateferry.look.balance.layouts import Layout
+
+
+def how_to_apply(savepoint: Savepoint, operator: Operator, layout: Layout) -> Iterator[str]:
+    """Yields lines for people; one that begins with `stateferry` is a command, with capital letters to fill in."""
+    if layout.max_parallelism == operator.max_parallelism:
+        if layout.parallelism != operator.parallelism:
+            yield (
+                f"Start the job from the savepoint with parallelism {layout.parallelism} for this operator: Flink "
+                "moves whole key groups then, and needs nothing else."
+            )
+        return
+    blocked = list(_fixed_operators(savepoint))
+    if blocked:
+        yield f"A run can't change the max parallelism of this savepoint: {'; '.join(blocked)}."
+        return
+    job = () if len(savepoint.keyed_operators()) == 1 else ("--job", "JOB")
+    name = savepoint.shortest_name(operator)
+    parts = [
+        *("stateferry", "run", "--savepoint", savepoint.folder.shown, "--target", "NEW_FOLDER", *job),
+        *(("--parallelism", f"{name}={layout.parallelism}") if _scales(operator, layout) else ()),
+        *("--max-parallelism", str(layout.max_parallelism)),
+    ]
+    yield shlex.join(parts)
+    yield from _with_a_migration(savepoint, operator)
+    others = len(savepoint.metadata.operators) - 1
+    if others:
+        yield (
+            "The max parallelism becomes that of every operator in the savepoint "
+            f"({others} {'other' if others == 1 else 'others'})."
+        )
+    yield f"A job that sets a max parallelism has to set {layout.max_parallelism}; one that sets none adopts it."
+
+
+def _scales(operator: Operator, layout: Layout) -> bool:
+    return layout.parallelism != operator.parallelism
+
+
+def _with_a_migration(savepoint: Savepoint, operator: Operator) -> Iterator[str]:
+    """Yields what to add to the command, if there is a state that the same run can migrate."""
+    for owner in sorted(savepoint.keyed_operators(), key=lambda one: one is not operator):
+        for state in savepoint.keyed_states(owner):
+            if state.why_not_migratable is None:
+                names = ["--operator", savepoint.shortest_name(owner), "--legacy-state", state.name, "--new-state"]
+                added = shlex.join([*names, "NEW_STATE", *(("--ttl", "DURATION") if state.ttl else ())])
+                yield f"To migrate {state.name} to a MapState in the same run, add: {added}"
+                return
+
+
+def _fixed_operators(savepoint: Savepoint) -> Iterator[str]:
+    """Yields why keyed operators have keys whose key group at another max parallelism isn't known."""
+    for operator in savepoint.keyed_operators():
+        for file in savepoint.open_files(operator):
+            reason = unstable_reason(file.header.key_serializer.type)
+            if reason is not None:
+                yield f"operator {operator.label}: {reason}"
+            break

@@ -1,0 +1,204 @@
+"""How large the maps of a legacy state are, and whether it is worth migrating them.
+
+Where state is serialized at each access (RocksDB), a job reads and writes the whole blob of a key for one entry. As
+a `MapState` it reads and writes the entry, and each entry has the key in front. So what an access handles falls by the
+number of entries, and what the state takes grows by the keys that are repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState
+from flinkstate.serializers.walker import Positions, read_counts
+
+_TIMESTAMP, _COUNT, _NULL_FLAG = 8, 4, 1
+# A histogram has a bucket for each number below _EXACT, and _STEPS buckets for each doubling from there on.
+_EXACT, _STEPS, _BITS = 128, 64, 6
+_BUCKETS = _EXACT + _STEPS * 57
+# So many neighbours are compared to tell by the order of the keys which backend wrote them.
+_MOST_PAIRS, _PAIRS_OF_SECTION, _ENOUGH_PAIRS = 4096, 64, 16
+_ROWS_AT_ONCE = 1 << 14
+# What counts as small maps, and as a gain.
+_FEW_ENTRIES, _FEW_OF_MOST, _LEAST_GAIN = 4, 32, 2
+
+
+class Backend(Enum):
+    """The state backend of the job, by the order of the keys: RocksDB's are sorted."""
+
+    ROCKSDB = "RocksDB"
+    HASHMAP = "HashMap"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The distribution of a size. Percentiles above 128 are exact to 1.6 %; the largest is exact."""
+
+    median: int
+    ninety: int
+    ninety_nine: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlobSizes:
+    """The sizes of a state's maps. Bytes of a blob are those of its value, with a timestamp if there is one.
+
+    `key_bytes` are those of all keys (with key group and namespace), `entry_key_bytes` the same once for each entry.
+    """
+
+    backend: Backend
+    ttl: bool
+    blobs: int
+    total_entries: int
+    total_bytes: int
+    entries: Spread
+    bytes: Spread
+    key_bytes: int
+    entry_key_bytes: int
+
+    @property
+    def access_before(self) -> float:
+        """The bytes of the key and the blob that an access (de)serializes now, on average."""
+        return (self.total_bytes + self.key_bytes) / self.blobs
+
+    @property
+    def entry_bytes(self) -> float:
+        """The bytes of an entry without its key: user key, null flag and value, and the timestamp."""
+        stamp = _TIMESTAMP if self.ttl else 0
+        entries = self.total_bytes - self.blobs * (_COUNT + stamp)
+        return entries / self.total_entries + stamp if self.total_entries else 0.0
+
+    @property
+    def access_after(self) -> float:
+        """The bytes of the key and one entry that an access (de)serializes as a MapState, on average."""
+        return self.entry_bytes + self.entry_key_bytes / self.total_entries if self.total_entries else 0.0
+
+    @property
+    def extra_key_bytes(self) -> int:
+        """The bytes of keys that the new state has more."""
+        return max(self.entry_key_bytes - self.key_bytes, 0)
+
+    @property
+    def why_not_worth_it(self) -> str | None:
+        """The reason why a migration gains little, or None."""
+        mean = self.total_entries / self.blobs
+        if self.backend is Backend.HASHMAP:
+            return "the order of the keys is that of the HashMap backend, where an access (de)serializes nothing"
+        if mean < _FEW_ENTRIES and self.entries.ninety_nine < _FEW_OF_MOST:
+            return f"small maps: {mean:.1f} entries on average"
+        if self.access_before < _LEAST_GAIN * self.access_after:
+            return f"little gain: {self.access_before:,.0f} bytes an access now, {self.access_after:,.0f} after"
+        return None
+
+
+@dataclass(slots=True)
+class BlobCount:
+    """Counts the blobs of a legacy state, section by section."""
+
+    state: KeyedState
+    is_native: bool
+    blobs: int = 0
+    entries: int = 0
+    bytes: int = 0
+    key_bytes: int = 0
+    entry_key_bytes: int = 0
+    most_entries: int = 0
+    most_bytes: int = 0
+    pairs: int = 0
+    sorted_pairs: int = 0
+    by_entries: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BUCKETS, np.int64))
+    by_bytes: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BUCKETS, np.int64))
+    # Entries, bytes and key bytes of the rows of sections that aren't counted yet.
+    _waiting: list[tuple[Positions, Positions, Positions]] = field(default_factory=list)
+    _rows: int = 0
+
+    def add(self, section: Section) -> None:
+        starts = section.value_starts + (_TIMESTAMP if self.state.ttl else 0)
+        with section.locating():
+            entries = read_counts(section.data, starts, section.ends, _NULL_FLAG)
+        self._waiting.append((entries, section.ends - section.value_starts, section.key_ends - section.key_starts))
+        self._rows += len(section)
+        if self._rows >= _ROWS_AT_ONCE:
+            self._count()
+        if not self.is_native and self.pairs < _MOST_PAIRS:
+            self._compare(section)
+
+    def _count(self) -> None:
+        """Counts the sections that wait: at a large max parallelism they are small, and a call costs more than rows."""
+        if not self._waiting:
+            return
+        entries, sizes, keys = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
+        self.blobs += len(entries)
+        self.entries += int(entries.sum())
+        self.bytes += int(sizes.sum())
+        self.key_bytes += int(keys.sum())
+        self.entry_key_bytes += int((keys * entries).sum())
+        self.most_entries = max(self.most_entries, int(entries.max()))
+        self.most_bytes = max(self.most_bytes, int(sizes.max()))
+        self.by_entries += np.bincount(_buckets(entries), minlength=_BUCKETS)
+        self.by_bytes += np.bincount(_buckets(sizes), minlength=_BUCKETS)
+        self._waiting, self._rows = [], 0
+
+    def _compare(self, section: Section) -> None:
+        bounds = zip(section.key_starts[:_PAIRS_OF_SECTION].tolist(), section.key_ends.tolist(), strict=False)
+        keys = [section.data[start:end].tobytes() for start, end in bounds]
+        self.pairs += len(keys) - 1
+        self.sorted_pairs += sum(one < other for one, other in pairwise(keys))
+
+    def sizes(self) -> BlobSizes | None:
+        """Returns the sizes, or None if there are no blobs."""
+        self._count()
+        if not self.blobs:
+            return None
+        return BlobSizes(
+            self._backend(),
+            self.state.ttl,
+            self.blobs,
+            self.entries,
+            self.bytes,
+            _spread(self.by_entries, self.most_entries),
+            _spread(self.by_bytes, self.most_bytes),
+            self.key_bytes,
+            self.entry_key_bytes,
+        )
+
+    def _backend(self) -> Backend:
+        if self.is_native:
+            return Backend.ROCKSDB
+        if self.sorted_pairs < self.pairs:
+            return Backend.HASHMAP
+        return Backend.ROCKSDB if self.pairs >= _ENOUGH_PAIRS else Backend.UNKNOWN
+
+
+def _buckets(sizes: Positions) -> Positions:
+    """Returns the bucket of each size."""
+    # The exponent is the number of bits; of the bits behind the highest one, the first ones say the step.
+    _, bits = np.frexp(sizes.astype(np.float64))
+    steps = (sizes >> np.maximum(bits - 1 - _BITS, 0)) & (_STEPS - 1)
+    large = _EXACT + (bits.astype(np.int64) - _BITS - 2) * _STEPS + steps
+    return np.where(sizes < _EXACT, sizes, large)
+
+
+def _spread(histogram: npt.NDArray[np.int64], largest: int) -> Spread:
+    sums = np.cumsum(histogram)
+
+    def percentile(percent: int) -> int:
+        rank = -(-int(sums[-1]) * percent // 100)
+        return min(_least_of(int(np.searchsorted(sums, max(rank, 1)))), largest)
+
+    return Spread(percentile(50), percentile(90), percentile(99), largest)
+
+
+def _least_of(bucket: int) -> int:
+    if bucket < _EXACT:
+        return bucket
+    doubling, step = divmod(bucket - _EXACT, _STEPS)
+    return (_STEPS + step) << doubling + 1

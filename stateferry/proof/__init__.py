@@ -1,0 +1,1 @@
+"""Compares a staged savepoint with its source, from the bytes of both and nothing else."""

@@ -1,0 +1,351 @@
+"""The validation: compares a staged savepoint with its source, from the bytes of both and nothing else.
+
+Tasks (`plan_checks`, `do_check`) may run anywhere and return small results. `validate` adds up the results and judges
+them. Only where they differ, the savepoints are read twice more: first to find the slices that differ, then to find the
+entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.files.storage import Location
+from flinkstate.keyed.header import KeyedHeader
+from flinkstate.metadata.chunks import TARGET_BYTES, plan_chunks
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import Operator, parse_metadata
+from flinkstate.metadata.moved_files import check_stores
+from flinkstate.reading.reader import Savepoint, has_keyed_state
+from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.content import Account
+from stateferry.proof.expected.conversion import Conversion
+from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, compare
+from stateferry.proof.expected.sampling import SampleSpec, seed_of
+from stateferry.proof.judgement import Derived, OperatorJudge, Samples, TableAccount, Tally
+from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
+from stateferry.proof.metadata_check import (
+    Difference,
+    compare_headers,
+    compare_metadata,
+    expected_header,
+    moving,
+)
+
+CheckTask = KeyedTask | CarriedTask
+CheckResult = KeyedResult | CarriedResult
+# The accounts of the staged savepoint by operator and new state.
+StagedStates = dict[tuple[str, str], Account]
+DoTasks = Callable[[Sequence[CheckTask]], Iterable[CheckResult]]
+
+_MOST_GROUPS_PROBED = 32
+_MOST_BITS = 16
+_ENTRIES_OF_A_SLICE = 64
+_MOST_PROBED = 20_000
+
+
+def do_check(task: CheckTask) -> CheckResult:
+    """Does one task."""
+    return task.do()
+
+
+def do_here(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
+    """Does tasks in this process."""
+    return map(do_check, tasks)
+
+
+def open_staged(name: str, places: Sequence[str] = ()) -> Savepoint | Check:
+    """The staged savepoint, or a failed check if it can't be read; its files may be in `places`."""
+    try:
+        try:
+            return Savepoint.open(name, places=places)
+        except DamagedError:
+            # Contradictions inside `_metadata` are found by later checks, which name them.
+            folder = Location.of(name)
+            file = folder.child(METADATA)
+            metadata = parse_metadata(file.read(), file.shown)
+            check_stores(metadata, file.shown, (folder.shown, *places))
+            return Savepoint(folder, metadata)
+    except (DamagedError, RefusedError) as error:
+        return Check("readable", Outcome.FAILED, "a savepoint", f"{error}")
+
+
+def plan_checks(
+    source: Savepoint, staged: Savepoint, conversion: Conversion, *, target_bytes: int = TARGET_BYTES
+) -> list[CheckTask]:
+    """All tasks.
+
+    Keyed state of the staged savepoint that can't be cut into chunks gets none; `tally_up` records it as damage.
+    """
+    tasks: list[CheckTask] = []
+    seed = seed_of(source)
+    for pair in _pairs(source, staged):
+        tasks += pair.keyed(conversion, target_bytes, seed=seed)
+        if has_carried_state(pair.old) or has_carried_state(pair.new):
+            tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new))
+    return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """An operator in the source and in the staged savepoint."""
+
+    source: Savepoint
+    staged: Savepoint
+    old: Operator
+    new: Operator
+
+    def keyed(
+        self,
+        conversion: Conversion,
+        target_bytes: int,
+        wanted: Callable[[int], bool] | None = None,
+        sides: Sequence[Side] = tuple(Side),
+        seed: int | None = None,
+    ) -> list[KeyedTask]:
+        """The tasks for keyed state; `wanted` chooses key groups of the new savepoint, `seed` the keys of a sample."""
+        if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
+            return []
+        own = conversion.of(self.source, self.old)
+        tasks: list[KeyedTask] = []
+        for side, savepoint, operator in (
+            (Side.SOURCE, self.source, self.old),
+            (Side.STAGED, self.staged, self.new),
+        ):
+            if side not in sides:
+                continue
+            # The keys of new key groups may come from any.
+            chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and own.changes_key_groups) else wanted
+            try:
+                chunks = plan_chunks(operator, savepoint.placed(operator), chosen, target_bytes=target_bytes)
+            except (DamagedError, RefusedError):
+                if side is Side.SOURCE:
+                    raise
+                continue
+            total = sum(chunk.size for chunk in chunks)
+            tasks += [
+                KeyedTask(
+                    side,
+                    savepoint.folder,
+                    self.old.hex_id,
+                    chunk,
+                    own,
+                    self.checks_keys(conversion),
+                    sample=SampleSpec(seed, chunk.size / total) if seed is not None else None,
+                )
+                for chunk in chunks
+            ]
+        return tasks
+
+    def checks_keys(self, conversion: Conversion) -> bool:
+        """Whether to check that each key is in the key group of its hash.
+
+        Without a migration or a new max parallelism this isn't needed: equal content proves that each key is where it
+        was.
+        """
+        changes = conversion.layout.changes_key_groups(self.old)
+        return has_keyed_state(self.old) and (changes or bool(conversion.rules.get(self.old.id)))
+
+    def uncuttable(self) -> DamagedError | RefusedError | None:
+        """Why the staged operator's keyed state can't be cut into chunks, or None."""
+        try:
+            plan_chunks(self.new, self.staged.placed(self.new))
+        except (DamagedError, RefusedError) as error:
+            return error
+        return None
+
+
+def _pairs(source: Savepoint, staged: Savepoint) -> list[_Pair]:
+    new = {operator.id: operator for operator in staged.metadata.operators}
+    return [
+        _Pair(source, staged, operator, new[operator.id])
+        for operator in source.metadata.operators
+        if operator.id in new
+    ]
+
+
+def validate(
+    source: Savepoint,
+    staged: Savepoint,
+    conversion: Conversion,
+    *,
+    do: DoTasks = do_here,
+    tables: Sequence[TableAccount] = (),
+    target_bytes: int = TARGET_BYTES,
+    accounts: StagedStates | None = None,
+    derived: Mapping[str, Derived] | None = None,
+) -> list[Check]:
+    """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check.
+
+    The accounts of the new states in the staged savepoint are put into `accounts`, of a lazy run those of all keys.
+    `derived` is what the snapshot didn't read, by operator and legacy state.
+    """
+    tallies = tally_up(
+        source, staged, conversion, do(plan_checks(source, staged, conversion, target_bytes=target_bytes))
+    )
+    if accounts is not None:
+        accounts |= {
+            (pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
+                rules.new_name, is_lazy=conversion.of(source, pair.old).is_lazy
+            )
+            for pair in _pairs(source, staged)
+            for rules in conversion.rules.get(pair.old.id, ())
+            if not rules.reverse
+        }
+    samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
+    return judge(source, staged, conversion, tallies, samples, tables, derived)
+
+
+def tally_up(
+    source: Savepoint, staged: Savepoint, conversion: Conversion, results: Iterable[CheckResult]
+) -> dict[str, Tally]:
+    """Adds up the results of each operator."""
+    tallies = {}
+    for pair in _pairs(source, staged):
+        # The staged savepoint may have another max parallelism than it should.
+        expected = conversion.layout.of(pair.old).max_parallelism
+        tallies[pair.old.hex_id] = Tally(max(expected, pair.new.max_parallelism))
+    for result in results:
+        tallies[result.operator].take(result)
+    for pair in _pairs(source, staged):
+        error = pair.uncuttable()
+        if error is not None:
+            tallies[pair.old.hex_id].note_damage(error)
+    return tallies
+
+
+def judge(
+    source: Savepoint,
+    staged: Savepoint,
+    conversion: Conversion,
+    tallies: dict[str, Tally],
+    samples: Samples,
+    tables: Sequence[TableAccount] = (),
+    derived: Mapping[str, Derived] | None = None,
+) -> list[Check]:
+    """The checks that follow from the results."""
+    checks = [_of_differences("_metadata", list(compare_metadata(source.metadata, staged.metadata, conversion.layout)))]
+    seed = seed_of(source)
+    for pair in _pairs(source, staged):
+        tally = tallies[pair.old.hex_id]
+        own, label = conversion.of(source, pair.old), pair.old.label
+        of_operator = OperatorJudge(
+            pair.old.hex_id, label, own, pair.checks_keys(conversion), seed, tally, samples, tables, derived or {}
+        )
+        keyed = has_keyed_state(pair.old) or has_keyed_state(pair.new)
+        carried = has_carried_state(pair.old) or has_carried_state(pair.new)
+        if keyed:
+            checks.append(_headers(pair, conversion))
+        if keyed or tally.damage:
+            checks.append(of_operator.readable())
+        checks += [*(of_operator.checks() if keyed else ()), *(of_operator.carried() if carried else ())]
+    return checks
+
+
+def _of_differences(name: str, found: list[Difference]) -> Check:
+    if not found:
+        return Check(name, Outcome.PASSED, "as planned", "as planned")
+    groups = tuple(sorted({group for difference in found for group in difference.key_groups}))
+    texts = tuple(f"{one.what}: expected {one.expected}, found {one.found}" for one in found)
+    return Check(name, Outcome.FAILED, "as planned", texts[0], groups, texts[:MOST_SAMPLES])
+
+
+def _headers(pair: _Pair, conversion: Conversion) -> Check:
+    name = f"{pair.old.label}: headers"
+    merged = pair.source.keyed_header(pair.old)
+    if merged is None:
+        return Check(name, Outcome.FAILED, "no keyed state", "keyed state")
+    moved = moving(pair.old, conversion.layout)
+    own = {} if moved else _headers_by_subtask(pair.source, pair.old)
+    try:
+        found = _headers_by_subtask(pair.staged, pair.new)
+    except (DamagedError, RefusedError) as error:
+        return Check(name, Outcome.FAILED, "as planned", f"{error}")
+    expected = expected_header(merged, conversion.of(pair.source, pair.old))
+    return _of_differences(name, list(compare_headers(pair.old.label, expected, own, found)))
+
+
+def _headers_by_subtask(savepoint: Savepoint, operator: Operator) -> dict[int, KeyedHeader]:
+    return {subtask: header for subtask, _, header in savepoint.headers(operator)}
+
+
+def find_samples(
+    source: Savepoint,
+    staged: Savepoint,
+    conversion: Conversion,
+    tallies: dict[str, Tally],
+    do: DoTasks,
+    target_bytes: int,
+) -> Samples:
+    """Finds up to ten wrong entries in each state that differs, and says what is wrong with them."""
+    samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for pair in _pairs(source, staged):
+        tally = tallies[pair.old.hex_id]
+        if tally.damage:
+            continue
+        search = _Search(pair, conversion, do, target_bytes)
+        differing = tally.differing()
+        for state, groups in differing.items():
+            samples[pair.old.hex_id, state] = search.differences(state, groups, tally)
+        for state, strays in tally.strays.items():
+            if strays and state not in differing:
+                samples[pair.old.hex_id, state] = search.strays(state, sorted(strays))
+    return samples
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Finds the wrong entries of one operator."""
+
+    pair: _Pair
+    conversion: Conversion
+    do: DoTasks
+    target_bytes: int
+
+    def _probed(self, probe: Probe, sides: Sequence[Side] = tuple(Side)) -> Iterator[KeyedResult]:
+        wanted = set(probe.key_groups)
+        tasks = self.pair.keyed(self.conversion, self.target_bytes, wanted.__contains__, sides)
+        for result in self.do([replace(task, probe=probe) for task in tasks]):
+            if result.damage is not None:
+                raise result.damage
+            assert isinstance(result, KeyedResult)
+            yield result
+
+    def differences(self, state: str, groups: list[int], tally: Tally) -> list[tuple[int, str]]:
+        """Finds differing entries in the state's key groups: by slices first, then by entries."""
+        probed = tuple(groups[:_MOST_GROUPS_PROBED])
+        entries = max(int(book.of(state).counts[list(probed)].sum()) for book in (tally.expected, tally.found))
+        bits = min(max((entries // _ENTRIES_OF_A_SLICE).bit_length(), 1), _MOST_BITS)
+        probe = Probe(state, probed, bits)
+        accounts = {side: Account.of(1 << bits) for side in Side}
+        for result in self._probed(probe):
+            assert result.slices is not None
+            accounts[result.side].take(result.slices)
+        slices = self._differing_slices(accounts[Side.SOURCE], accounts[Side.STAGED])
+        found: dict[Side, list[ProbedEntry]] = {side: [] for side in Side}
+        for result in self._probed(replace(probe, slices=slices)) if slices else ():
+            found[result.side] += result.entries
+        return compare(found[Side.SOURCE], found[Side.STAGED])
+
+    @staticmethod
+    def _differing_slices(one: Account, other: Account) -> tuple[int, ...]:
+        """Up to ten differing slices, fewer if they hold too many entries."""
+        different = one.differences(other)[:MOST_SAMPLES]
+        sizes = np.cumsum(one.counts[different] + other.counts[different])
+        return tuple(different[: max(int(np.searchsorted(sizes, _MOST_PROBED)), 1)].tolist())
+
+    def strays(self, state: str, groups: list[int]) -> list[tuple[int, str]]:
+        """Names entries whose key belongs to another key group."""
+        probe = Probe(state, tuple(groups[:_MOST_GROUPS_PROBED]), strays=True)
+        with suppress(DamagedError):
+            found = [entry for result in self._probed(probe, (Side.STAGED,)) for entry in result.entries]
+            return [
+                (entry.key_group, f"{entry.name}: its hash leads to another key group")
+                for entry in found[:MOST_SAMPLES]
+            ]
+        return []

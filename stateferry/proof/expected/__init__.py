@@ -1,0 +1,1 @@
+"""What the source says that the new savepoint must contain."""

@@ -1,0 +1,393 @@
+"""Adds up what the tasks found in source and staged savepoint, and makes checks of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.hashing.java_hash import unstable_reason
+from flinkstate.serializers.types import FlinkType, RowType, children, type_name
+from stateferry.basics.quantities import noun
+from stateferry.changes.chosen import Chosen
+from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.rules import Contradiction, Nulls, Rules, ToldTtl
+from stateferry.inventory.blob_times import SUMS
+from stateferry.proof.carried_check import CarriedResult
+from stateferry.proof.expected.aging_content import AgingCounts
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.content import Account, AccountsByState
+from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.expected.expected_entries import SourceCounts
+from stateferry.proof.expected.sample_text import MOST_SAMPLES
+from stateferry.proof.keyed_check import KeyedResult, Side
+from stateferry.proof.plain.plain_check import PlainTally
+from stateferry.proof.plain.plain_rows import PlainRowsResult
+
+_SIDES = {Side.SOURCE: "source", Side.STAGED: "result"}
+
+# By operator and state: key groups, and what is wrong in each.
+Samples = Mapping[tuple[str, str], Sequence[tuple[int, str]]]
+
+
+@dataclass(slots=True)
+class TableAccount:
+    """The account of a migrated state's living rows according to the tables.
+
+    It uses the same hashes as `content.Entries`. `problems` say why it is incomplete, if it is. `rows_read` is the
+    number of rows that were read for it, as the ledger didn't have their sums.
+    """
+
+    operator: str
+    state: str
+    account: Account
+    problems: list[str] = field(default_factory=list)
+    rows_read: int = 0
+
+    def add(self, other: TableAccount) -> None:
+        """Adds what another chunk of the same tables holds."""
+        self.account.take(other.account)
+        self.problems += other.problems
+        self.rows_read += other.rows_read
+
+
+@dataclass(slots=True)
+class Tally:
+    """The results of one operator's tasks, added up; `size` is the largest possible number of key groups."""
+
+    size: int
+    expected: AccountsByState = field(init=False)
+    found: AccountsByState = field(init=False)
+    whole: AccountsByState = field(init=False)
+    counts: dict[str, SourceCounts] = field(default_factory=dict)
+    aging: dict[str, AgingCounts] = field(default_factory=dict)
+    strays: dict[str, Counter[int]] = field(default_factory=dict)
+    expired: dict[str, Counter[int]] = field(default_factory=dict)
+    carried: list[tuple[str, str]] = field(default_factory=list)
+    damage: list[tuple[int | None, str]] = field(default_factory=list)
+    plain: dict[str, PlainTally] = field(default_factory=dict)
+    plain_rows: dict[Side, PlainRowsResult] = field(default_factory=dict)
+    blobs: dict[Side, AccountsByState] = field(init=False)
+    carried_is_damaged: bool = False
+
+    def __post_init__(self) -> None:
+        self.expected, self.found, self.whole = (AccountsByState(self.size) for _ in range(3))
+        self.blobs = {side: AccountsByState(self.size) for side in Side}
+
+    def of_all_keys(self, state: str, *, is_lazy: bool) -> Account:
+        """What a new state amounts to in the staged savepoint, with the keys that a lazy run has not moved."""
+        return (self.whole if is_lazy else self.found).of(state)
+
+    def take(self, result: KeyedResult | CarriedResult) -> None:
+        """Adds the result of one task; raises an error if the source is damaged."""
+        is_source = result.side is Side.SOURCE
+        if result.damage is not None:
+            if is_source:
+                raise result.damage
+            self.note_damage(result.damage)
+        if isinstance(result, CarriedResult):
+            self.carried += result.differences
+            self.carried_is_damaged |= result.damage is not None
+            return
+        (self.expected if is_source else self.found).take(result.accounts)
+        self.whole.take(result.whole)
+        self.blobs[result.side].take(result.blobs)
+        if result.plain.rows:
+            self.plain_rows.setdefault(result.side, PlainRowsResult()).add(result.plain)
+        for state, sampled in result.samples.items():
+            self.plain.setdefault(state, PlainTally()).take(is_source, sampled)
+        for state, counts in result.counts.items():
+            self.counts.setdefault(state, SourceCounts()).add(counts)
+        for state, aged in result.aging.items():
+            self.aging.setdefault(state, AgingCounts()).add(aged)
+        for mine, theirs in ((self.strays, result.strays), (self.expired, result.expired)):
+            for state, groups in theirs.items():
+                mine.setdefault(state, Counter()).update(groups)
+
+    def note_damage(self, error: DamagedError | RefusedError) -> None:
+        """Notes why a part of the staged savepoint can't be read."""
+        self.damage.append((error.key_group if isinstance(error, DamagedError) else None, f"{error}"))
+
+    def differing(self) -> dict[str, list[int]]:
+        """The key groups in which the two accounts differ, by state."""
+        states = self.expected.accounts.keys() | self.found.accounts.keys()
+        found = {state: self.expected.of(state).differences(self.found.of(state)).tolist() for state in sorted(states)}
+        return {state: groups for state, groups in found.items() if groups}
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What a snapshot says of a legacy state of which it has read only what had changed since an earlier night.
+
+    `blob_sum` is that of the timestamps by which it counted blobs; None without time to live.
+    """
+
+    counts: InventoryCounts
+    blob_sum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorJudge:
+    """Makes the checks of one operator from what its tasks found.
+
+    `hex_id` and `label` name the operator. `seed` chose the keys that were read a second time. `derived` are by
+    operator and legacy state.
+    """
+
+    hex_id: str
+    label: str
+    conversion: OperatorConversion
+    checks_keys: bool
+    seed: int
+    tally: Tally
+    samples: Samples
+    tables: Sequence[TableAccount] = ()
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+
+    def checks(self) -> Iterator[Check]:
+        """The checks of keyed state."""
+        states = self.conversion.expected_states
+        for rules in self.conversion.rules:
+            yield from self._migrated(rules)
+        for told in self.conversion.aging:
+            yield from self._aged(told)
+        own = self.conversion.new_states.keys() | self.conversion.aging_states.keys() | self.conversion.divided
+        for state in sorted(states.keys() - own):
+            yield self._content(state, f"{self.label}/{state}: carried over")
+        yield from self._surplus(states.keys())
+        if self.checks_keys and states:
+            yield self._keys()
+        for side, rows in self.tally.plain_rows.items():
+            name = f"{self.label}: RocksDB's files of the {_SIDES[side]} read plainly"
+            yield rows.check(name, side is Side.SOURCE or not self.tally.damage)
+        for table in self.tables:
+            if table.operator == self.hex_id:
+                found = self.tally.of_all_keys(table.state, is_lazy=self.conversion.is_lazy)
+                yield table_check(self.label, table, found)
+
+    def carried(self) -> Iterator[Check]:
+        """The checks of operator state and raw state: one for each state that differs, else one for all of them."""
+        names = list(dict.fromkeys(name for name, _ in self.tally.carried))
+        if not names:
+            name, expected = f"{self.label}: operator state carried over", "as in the source"
+            if self.tally.carried_is_damaged:
+                yield Check(name, Outcome.COULD_NOT_TELL, expected, "only a part could be read")
+            else:
+                yield Check(name, Outcome.PASSED, expected, expected)
+        for name in names:
+            texts = tuple(text for of, text in self.tally.carried if of == name)
+            yield Check(
+                f"{self.label}/{name}: carried over",
+                Outcome.FAILED,
+                "the source's elements, distributed as Flink does it",
+                f"{len(texts)} {noun(len(texts), 'difference')}",
+                samples=texts[:MOST_SAMPLES],
+            )
+
+    def readable(self) -> Check:
+        """The check that all of the staged operator could be read."""
+        damage = self.tally.damage
+        groups = tuple(sorted({group for group, _ in damage if group is not None}))
+        texts = tuple(text for _, text in damage)
+        return Check(
+            f"{self.label}: readable",
+            Outcome.FAILED if damage else Outcome.PASSED,
+            "every entry",
+            texts[0] if texts else "every entry",
+            groups,
+            texts[:MOST_SAMPLES],
+        )
+
+    def _migrated(self, rules: Rules) -> Iterator[Check]:
+        state = rules.made_name
+        name, counts = f"{self.label}/{state}", self.tally.counts.get(rules.made_name, SourceCounts())
+        yield self._rows(state, f"{name}: {'entries' if rules.reverse else 'rows'}", counts)
+        yield self._content(state, f"{name}: content")
+        if rules.reverse:
+            yield from self._reversed(rules, name, counts)
+            return
+        if rules.chosen is not None:
+            yield from self._divided(rules, rules.chosen, counts)
+        if rules.drops_expired:
+            yield self._expired(state, name)
+        stops = rules.on_contradiction is Contradiction.STOP
+        yield self._counted(f"{name}: no unsettled contradiction", counts.contradictions if stops else 0, state)
+        nulls = 0 if rules.nulls is Nulls.DROP else counts.nulls_left_out
+        yield self._counted(f"{name}: no null that can't be kept", nulls, state)
+        plain = self.tally.plain.get(state, PlainTally())
+        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+        if (derived := self.derived.get(f"{self.label}/{rules.legacy.name}")) is not None:
+            yield self._as_derived(derived, f"{self.label}/{rules.legacy.name}: as the snapshot derived it", counts)
+
+    @staticmethod
+    def _as_derived(derived: Derived, name: str, counts: SourceCounts) -> Check:
+        """Compares what the snapshot says, which has not read everything, with what is there."""
+        met = derived.counts
+        says = (met.blob_entries, met.blob_entries_expired, met.rows_read, met.rows_expired)
+        is_there = (counts.blob_entries, counts.blob_entries_expired, counts.rows, counts.rows_expired)
+        expected, actual = (
+            f"{entries} blob entries, {old} of them expired; {rows} rows, {old_rows} of them expired"
+            for entries, old, rows, old_rows in (says, is_there)
+        )
+        if derived.blob_sum is not None:
+            expected += f"; timestamps with the sum {derived.blob_sum:x}"
+            actual += f"; timestamps with the sum {counts.blob_sum % SUMS:x}"
+        return Check(name, Outcome.PASSED if expected == actual else Outcome.FAILED, expected, actual)
+
+    def _divided(self, rules: Rules, chosen: Chosen, counts: SourceCounts) -> Iterator[Check]:
+        """The checks of what a lazy run leaves, and of the flags that it sets."""
+        for state, what, terms in (
+            (
+                rules.legacy.name,
+                "blobs of the keys that are not moved",
+                (
+                    ("+", counts.blobs, "blobs"),
+                    ("-", counts.blobs_moved, "moved"),
+                    ("-", counts.blobs_expired, "expired"),
+                ),
+            ),
+            (
+                chosen.flag.name,
+                "flags",
+                (
+                    ("+", counts.flags, "flags"),
+                    ("-", counts.flags_replaced, "replaced"),
+                    ("+", counts.flags_set, "set"),
+                ),
+            ),
+        ):
+            name = f"{self.label}/{state}: {what}"
+            one, other = self.tally.expected.of(state), self.tally.found.of(state)
+            groups = tuple(one.differences(other).tolist())
+            expected = f"{int(one.counts.sum())} = {_sum_in_words(terms)}; {_in_words(one)}"
+            yield self._compared(name, state, expected, _in_words(other), groups)
+
+    def _reversed(self, rules: Rules, name: str, counts: SourceCounts) -> Iterator[Check]:
+        """The further checks of a state whose rows became blobs."""
+        state = rules.made_name
+        one, other = (self.tally.blobs[side].of(state) for side in (Side.SOURCE, Side.STAGED))
+        groups = tuple(one.differences(other).tolist())
+        expected, found = (_in_words(account, ("blob", "blobs")) for account in (one, other))
+        yield self._compared(f"{name}: one blob for each key", state, expected, found, groups)
+        if rules.drops_expired:
+            expired = self.tally.expired.get(state, Counter())
+            gone = tuple(sorted(group for group, count in expired.items() if count))
+            yield self._counted(f"{name}: no expired entry", sum(expired.values()), state, gone)
+        leftover = 0 if rules.drop_legacy_blobs else counts.leftover_blobs
+        yield self._counted(f"{name}: no blob left over in the source", leftover, state)
+        plain = self.tally.plain.get(state, PlainTally())
+        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+
+    def _aged(self, told: ToldTtl) -> Iterator[Check]:
+        """The checks of a state that isn't migrated and loses what has expired."""
+        state = told.state.name
+        name, counts = f"{self.label}/{state}", self.tally.aging.get(state, AgingCounts())
+        one, other = self.tally.expected.of(state).counts, self.tally.found.of(state).counts
+        sums = f"{counts.entries}" + (f" - {counts.expired} expired" if counts.expired else "")
+        expected, groups = f"{int(one.sum())} = {sums}", tuple(np.flatnonzero(one != other).tolist())
+        yield self._compared(f"{name}: living entries", state, expected, f"{int(other.sum())}", groups)
+        yield self._content(state, f"{name}: content")
+        yield self._expired(state, name)
+        plain = self.tally.plain.get(state, PlainTally())
+        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+
+    def _expired(self, state: str, name: str) -> Check:
+        expired = self.tally.expired.get(state, Counter())
+        groups = tuple(sorted(group for group, count in expired.items() if count))
+        return self._counted(f"{name}: no expired row", sum(expired.values()), state, groups)
+
+    def _counted(self, name: str, count: int, state: str, key_groups: tuple[int, ...] = ()) -> Check:
+        """A check that passes if the count is 0."""
+        outcome = Outcome.FAILED if count else Outcome.PASSED
+        samples = self._samples(state) if key_groups else ()
+        return Check(name, outcome, "0", f"{count}", key_groups, samples)
+
+    def _samples(self, state: str) -> tuple[str, ...]:
+        found = self.samples.get((self.hex_id, state), ())
+        return tuple(f"key group {group}: {text}" for group, text in found)[:MOST_SAMPLES]
+
+    def _rows(self, state: str, name: str, counts: SourceCounts) -> Check:
+        one, other = self.tally.expected.of(state).counts, self.tally.found.of(state).counts
+        groups = tuple(np.flatnonzero(one != other).tolist())
+        terms = (
+            ("+", counts.blob_entries, "blob entries"),
+            ("+", counts.rows, "rows"),
+            ("-", counts.blob_entries_superseded, "blob entries superseded"),
+            ("-", counts.blob_entries_of_flagged_keys, "blob entries of flagged keys"),
+            ("-", counts.rows_replaced, "rows replaced"),
+            ("-", counts.blob_entries_expired, "blob entries expired"),
+            ("-", counts.rows_expired, "rows expired"),
+            ("-", counts.nulls_left_out, "nulls left out"),
+            ("-", counts.blob_entries_left, "blob entries of keys that are not moved"),
+        )
+        expected = f"{int(one.sum())} = {_sum_in_words(terms)}"
+        return self._compared(name, state, expected, f"{int(other.sum())}", groups)
+
+    def _content(self, state: str, name: str) -> Check:
+        one, other = self.tally.expected.of(state), self.tally.found.of(state)
+        return self._compared(name, state, _in_words(one), _in_words(other), tuple(one.differences(other).tolist()))
+
+    def _compared(self, name: str, state: str, expected: str, actual: str, groups: tuple[int, ...]) -> Check:
+        if groups and self.tally.damage:
+            return Check(name, Outcome.COULD_NOT_TELL, expected, f"{actual}, as far as it could be read", groups)
+        outcome = Outcome.FAILED if groups else Outcome.PASSED
+        return Check(name, outcome, expected, actual, groups, self._samples(state) if groups else ())
+
+    def _surplus(self, states: Iterable[str]) -> Iterator[Check]:
+        for state in sorted(self.tally.found.accounts.keys() - set(states)):
+            counts = self.tally.found.of(state).counts
+            if counts.any():
+                groups = tuple(np.flatnonzero(counts).tolist())
+                name, actual = f"{self.label}/{state}: gone", _entries(int(counts.sum()))
+                yield Check(name, Outcome.FAILED, "no entries", actual, groups, self._samples(state))
+
+    def _keys(self) -> Check:
+        name, key = f"{self.label}: keys in the key groups of their hashes", next(iter(self._key_types()))
+        if reason := unstable_reason(key):
+            return Check(name, Outcome.COULD_NOT_TELL, f"each {type_name(key)} in its key group", reason)
+        strays = {state: groups for state, groups in self.tally.strays.items() if groups}
+        groups = tuple(sorted({group for groups in strays.values() for group in groups}))
+        count = sum(sum(groups.values()) for groups in strays.values())
+        if not count:
+            return Check(name, Outcome.PASSED, "each in its key group", "each in its key group")
+        actual = f"{_entries(count)} elsewhere"
+        differing = self.tally.differing()
+        if _has_row(key) and not any(set(differing.get(state, ())) & set(strays[state]) for state in strays):
+            actual += ", as in the source: a Row that a job fills by field names hashes by them, not by its bytes"
+            return Check(name, Outcome.COULD_NOT_TELL, "each in its key group", actual, groups)
+        samples = tuple(text for state in strays for text in self._samples(state))[:MOST_SAMPLES]
+        return Check(name, Outcome.FAILED, "each in its key group", actual, groups, samples)
+
+    def _key_types(self) -> list[FlinkType]:
+        return [state.key for state in self.conversion.expected_states.values()]
+
+
+def table_check(operator: str, table: TableAccount, found: Account) -> Check:
+    """Compares the account of a state's tables with what was found in the staged savepoint."""
+    name = f"{operator}/{table.state}: as the tables say"
+    if table.problems:
+        samples = tuple(table.problems[:MOST_SAMPLES])
+        return Check(name, Outcome.FAILED, "tables that can be read", table.problems[0], samples=samples)
+    groups = tuple(found.differences(table.account.resized(len(found.counts))).tolist())
+    outcome = Outcome.FAILED if groups else Outcome.PASSED
+    return Check(name, outcome, _in_words(table.account), _in_words(found), groups)
+
+
+def _sum_in_words(terms: Iterable[tuple[str, int, str]]) -> str:
+    return " ".join(f"{sign} {count} {what}" for sign, count, what in terms if count).removeprefix("+ ") or "0"
+
+
+def _in_words(account: Account, what: tuple[str, str] = ("entry", "entries")) -> str:
+    number = int(account.counts.sum())
+    return f"{number} {noun(number, *what)}, checksum {account.sums.sum():016x}"
+
+
+def _entries(number: int) -> str:
+    return f"{number} {noun(number, 'entry', 'entries')}"
+
+
+def _has_row(type_: FlinkType) -> bool:
+    return isinstance(type_, RowType) or any(_has_row(child) for child in children(type_))

@@ -1,0 +1,1 @@
+"""The database that all runs share: leases of jobs and publications."""

@@ -1,0 +1,67 @@
+"""Checks that the source, the target and the run's own folders are separate, whatever their paths are."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import PurePath
+
+from flinkstate.errors import PlanError
+from flinkstate.files.storage import Location
+from flinkstate.files.uris import canonical_uri, store_in
+from stateferry.runs.plan.plan import MigrationPlan, folder_of
+
+_IN_FILE = "sqlite:///"
+
+
+def check_apart(plan: MigrationPlan) -> None:
+    """Refuses a target in or around the source's folder, and home, warehouse or catalog in the source's folder.
+
+    The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the rescale step and
+    the cut-over repeat it before they write.
+    """
+    source, target = (_real_folder(name) for name in (plan.source, plan.target))
+    if _lies_in(target, source) or _lies_in(source, target):
+        raise PlanError(
+            f"target {plan.target} is {target}, and source {plan.source} is {source}: symbolic links or mounts make "
+            "the one contain the other. A run never writes into its source: give the target a folder of its own"
+        )
+    places = [("home (STATEFERRY_HOME)", plan.home), ("warehouse", plan.warehouse)]
+    if plan.catalog_uri.startswith(_IN_FILE):
+        places.append(("catalog", plan.catalog_uri.removeprefix(_IN_FILE)))
+    for what, place in places:
+        if _lies_in(_real_folder(place), source):
+            raise PlanError(
+                f"{what} {place} is {_real_folder(place)}, which lies in the source {plan.source}. A run never writes "
+                f"into its source: choose a folder elsewhere"
+            )
+
+
+def check_buckets(plan: MigrationPlan) -> None:
+    """Refuses a plan that writes into a bucket which is missing; asks for each bucket once."""
+    places = [plan.home] if plan.rescales_only else [plan.home, plan.warehouse]
+    places += [] if plan.rehearse else [plan.target]
+    for place in {store_in(place): place for place in places if "://" in place}.values():
+        Location.of(place).check_bucket()
+
+
+def _real_folder(name: str) -> str:
+    return canonical_uri(folder_of(name)) if "://" in name else os.path.realpath(folder_of(name))
+
+
+def _lies_in(inner: str, outer: str) -> bool:
+    if f"{inner}/".startswith(f"{outer}/"):
+        return True
+    if "://" in inner or "://" in outer:
+        return False
+    # A mount shows the same folder under another path.
+    with suppress(OSError):
+        there = os.stat(outer)
+        return any(_is(str(folder), there) for folder in (PurePath(inner), *PurePath(inner).parents))
+    return False
+
+
+def _is(folder: str, there: os.stat_result) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.stat(folder), there)
+    return False

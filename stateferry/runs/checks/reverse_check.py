@@ -1,0 +1,70 @@
+"""Checks what a plan in reverse says of a state against the new job's savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from flinkstate.errors import RefusedError
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.metadata.metadata import Operator
+from flinkstate.serializers.types import MapType
+from stateferry.basics.durations import format_duration
+from stateferry.changes.rows_to_blobs import legacy_state
+from stateferry.runs.plan.plan import StatePlan
+
+
+def state_to_make(
+    state: StatePlan, states: Mapping[str, KeyedState], operator: Operator, problems: list[str]
+) -> KeyedState | None:
+    """Returns the legacy state that the map state becomes; None if there is a problem."""
+    new, where = states.get(state.new), f"operator {operator.label}"
+    if new is None:
+        known = ", ".join(one.name for one in states.values() if one.kind is StateKind.MAP) or "none"
+        already = f"; {state.legacy} is a ValueState of a map already" if is_legacy(states.get(state.legacy)) else ""
+        problems.append(
+            f"{where} has no MapState {state.new!r}, whose rows would become blobs{already}. Its MapStates: {known}"
+        )
+        return None
+    if new.kind is not StateKind.MAP:
+        problems.append(f"state {new.name} of {where} is {new.kind.value} state: the new state is a MapState")
+        return None
+    legacy = legacy_state(state.legacy, new)
+    if reason := legacy.why_not_migratable:
+        raise RefusedError(f"state {new.name} of {where} can't become a ValueState: {reason}")
+    found = [*_of_ttl(state, new, where), *_of_others(state, legacy, states, where)]
+    problems += found
+    return None if found else legacy
+
+
+def is_legacy(state: KeyedState | None) -> bool:
+    """Whether the state is a `ValueState<Map>`."""
+    return state is not None and state.kind is StateKind.VALUE and isinstance(state.value, MapType)
+
+
+def _of_ttl(state: StatePlan, new: KeyedState, where: str) -> Iterator[str]:
+    if new.ttl and state.ttl_ms is None:
+        yield (
+            f"state {new.name} of {where} has TTL (its values have timestamps), but --ttl is missing: give the "
+            "duration of the job's StateTtlConfig, which the savepoint doesn't contain"
+        )
+    elif not new.ttl and state.ttl_ms is not None:
+        yield (
+            f"state {new.name} of {where} has no TTL (its values have no timestamps), but the run has --ttl "
+            f"{format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the most common reason why Flink "
+            "rejects a restore"
+        )
+
+
+def _of_others(state: StatePlan, legacy: KeyedState, states: Mapping[str, KeyedState], where: str) -> Iterator[str]:
+    """Yields what is wrong with a legacy state that is still there, or with the flag."""
+    there = states.get(state.legacy)
+    if there is not None and there != legacy:
+        kind = f"{there.kind.value} of {there.type_name} {'with' if there.ttl else 'without'} TTL"
+        yield (
+            f"state {state.legacy} of {where} is in the savepoint, as {kind}; {state.new} would become a ValueState of "
+            f"{legacy.type_name} {'with' if legacy.ttl else 'without'} TTL: name another legacy state"
+        )
+    if state.flag is None or (flag := states.get(state.flag)) is None:
+        return
+    if flag.kind is not StateKind.VALUE:
+        yield f"flag {flag.name} of {where} is {flag.kind.value} state: a flag is a ValueState"

@@ -1,0 +1,106 @@
+"""Finds the states whose time to live a plan tells beside that of its migrations (`--state-ttl`).
+
+What is told of a legacy state or its new state is for both of them, in this run's rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from flinkstate.did_you_mean import there_are
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.durations import format_duration
+from stateferry.changes.rules import Rules, ToldTtl
+from stateferry.changes.stamps import why_no_stamps
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.state_ttls import StateTtlPlan
+
+# The migrations by operator id and name of a state that takes part.
+Migrated = Mapping[tuple[bytes, str], Rules]
+
+
+def with_told_ttl(
+    plan: MigrationPlan, source: Savepoint, operator: Operator, rules: Rules, problems: list[str]
+) -> Rules:
+    """The rules with what the plan tells of the legacy state, or of the new one, as of any other state.
+
+    Without a word about expired entries they stay, as those of any other state do.
+    """
+    told = [
+        one
+        for one in plan.state_ttls
+        if one.state in (rules.legacy.name, rules.new_name) and source.operator(one.operator).id == operator.id
+    ]
+    if not told:
+        return rules
+    found = list(_problems_of_rules(plan, operator, rules, told))
+    problems += found
+    return rules if found else replace(rules, told=told[0].config, keep_expired=not told[0].drops)
+
+
+def _problems_of_rules(
+    plan: MigrationPlan, operator: Operator, rules: Rules, told: Sequence[StateTtlPlan]
+) -> Iterator[str]:
+    one, where = told[0], f"state {told[0].state} of operator {operator.label}"
+    if len(told) > 1:
+        yield (
+            f"--state-ttl tells {rules.legacy.name} and {rules.new_name} of operator {operator.label}, which this run "
+            "makes one state: tell one of them"
+        )
+    if not rules.legacy.ttl:
+        yield _in_vain(where, one)
+    if rules.ttl is not None and one.ttl_ms != rules.ttl:
+        yield (
+            f"{where} has a time to live of {format_duration(rules.ttl)} (--ttl) and one of "
+            f"{format_duration(one.ttl_ms)} (--state-ttl): give the same"
+        )
+    if plan.keep_expired and one.drops:
+        yield f"{where}: --keep-expired keeps what has expired, and its --state-ttl drops it: leave one of them out"
+    if rules.reverse and not one.drops:
+        yield (
+            f"{where}: in reverse a blob has the timestamp of its newest entry, so its expired entries would live "
+            "again: say drop or drop-visible in its --state-ttl"
+        )
+
+
+def find_told_ttls(
+    plan: MigrationPlan, source: Savepoint, migrated: Migrated, problems: list[str]
+) -> dict[bytes, tuple[ToldTtl, ...]]:
+    """Finds the states by operator id, and adds a line to `problems` for each that can't have a time to live."""
+    told: dict[bytes, tuple[ToldTtl, ...]] = {}
+    for wanted in plan.state_ttls:
+        operator = source.operator(wanted.operator)
+        rules = migrated.get((operator.id, wanted.state))
+        if rules is not None and wanted.state != rules.flag_name:
+            continue
+        state = {state.name: state for state in source.keyed_states(operator)}.get(wanted.state)
+        before = told.get(operator.id, ())
+        if state is not None and any(one.state.name == state.name for one in before):
+            problems.append(f"state {state.name} of operator {operator.label} has more than one time to live: give one")
+        found = list(_problems(wanted, source, operator, migrated))
+        problems += found
+        if state is not None and not found:
+            told[operator.id] = (*before, ToldTtl(state, wanted.config, plan.now, wanted.drops))
+    return told
+
+
+def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migrated: Migrated) -> Iterator[str]:
+    states = {state.name: state for state in source.keyed_states(operator)}
+    where = f"state {wanted.state} of operator {operator.label}"
+    if (operator.id, wanted.state) in migrated:
+        yield f"{where} is a flag state of this run: its time to live is --ttl, not --state-ttl"
+    elif (state := states.get(wanted.state)) is None:
+        yield f"operator {operator.label} has no keyed state {wanted.state!r}. {there_are(wanted.state, states)}"
+    elif not state.ttl:
+        yield _in_vain(where, wanted)
+    elif reason := why_no_stamps(state):
+        yield f"{where}: its timestamps can't be read, because {reason}: leave its --state-ttl out"
+
+
+def _in_vain(where: str, told: StateTtlPlan) -> str:
+    return (
+        f"{where} has no TTL (its values have no timestamps), but --state-ttl tells one of "
+        f"{format_duration(told.ttl_ms)}: leave it out"
+    )

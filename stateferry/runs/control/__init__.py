@@ -1,0 +1,1 @@
+"""What people do to runs: they reject, roll back and clean up."""

@@ -1,0 +1,66 @@
+"""The rollback: withdraws a publication of a job, so that the one before it stands again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flinkstate.errors import RejectedError
+from stateferry.basics.durations import now_ms
+from stateferry.runs.catalog.publications import Control, Publication, RolledBack
+from stateferry.runs.control.target_metadata import TargetMetadata, published_run
+from stateferry.runs.plan.plan import new_run_id
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import check_home
+
+
+def nothing_to_roll_back(job: str) -> RejectedError:
+    """The error for a job without a publication that stands."""
+    return RejectedError(f"job {job} has no publication that stands: nothing to roll back")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """The rollback of one job, whose runs are under `home`."""
+
+    home: str
+    control: Control
+    job: str
+
+    def publication(self) -> Publication | None:
+        """The publication that a rollback would withdraw."""
+        return self._left_unfinished() or self.control.standing(self.job)
+
+    def carry_out(self, undo: Publication | None = None) -> RolledBack:
+        """Withdraws the publication that stands, or `undo`, also if that was withdrawn before. Removes no file."""
+        check_home(self.home)
+        undo = undo or self.publication()
+        if undo is None:
+            raise nothing_to_roll_back(self.job)
+        lease = self.control.acquire(self.job, f"rollback-{new_run_id()}")
+        try:
+            undone = published_run(self.home, undo)
+            if undone is not None and undone.state is not RunState.ROLLED_BACK:
+                # The run may have been killed before it noted that it was published.
+                undone.note(RunState.PUBLISHED, undo.published_at)
+            rolled_back = self.control.rollback(lease, undo=undo.sequence)
+            before = published_run(self.home, rolled_back.standing) if rolled_back.standing is not None else None
+            if before is not None and rolled_back.standing is not None:
+                TargetMetadata(before).roll_forward(rolled_back.standing.record.metadata_digest)
+            if undone is not None:
+                undone.note(RunState.ROLLED_BACK, now_ms())
+        finally:
+            self.control.release(lease)
+        return rolled_back
+
+    def _left_unfinished(self) -> Publication | None:
+        """A publication that was undone by a rollback that was then killed.
+
+        Repeating the rollback must finish that one instead of undoing another publication.
+        """
+        standing = self.control.standing(self.job)
+        for one in self.control.history(self.job):
+            if one.rolled_back_at is not None and one.previous == (standing.sequence if standing else None):
+                run = published_run(self.home, one)
+                if run is not None and run.state is RunState.PUBLISHED:
+                    return one
+        return None

@@ -1,0 +1,92 @@
+"""Keeps the target's `_metadata` until the publication stands, then makes the target a savepoint."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from flinkstate.errors import RejectedError, StateferryError
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA, drafts, is_draft_of_metadata
+from stateferry.basics.private_files import private_files, usual_files
+from stateferry.runs.catalog.publications import Publication
+from stateferry.runs.record.facts import Claim
+from stateferry.runs.record.runs import Run, runs_of
+
+
+@dataclass(frozen=True, slots=True)
+class TargetMetadata:
+    """The `_metadata` of the target, kept in the run's folder until the publication stands."""
+
+    run: Run
+
+    def keep(self, metadata: bytes) -> None:
+        """Stores the `_metadata` in the run's folder."""
+        with private_files():
+            self.run.target_metadata.parent.make_folder()
+            self.run.target_metadata.write_atomically(metadata)
+
+    def read(self) -> bytes:
+        """The stored `_metadata`."""
+        return self.run.target_metadata.read()
+
+    def is_kept(self) -> bool:
+        """Whether the `_metadata` is stored."""
+        return self.run.target_metadata.exists()
+
+    def roll_forward(self, digest: str, kept: bytes | None = None) -> None:
+        """Writes `_metadata` into the target, if it isn't there yet; `kept` is what is stored, if it was read already.
+
+        It must have the digest of the publication. Two processes may do this at once, because both write the same
+        bytes.
+        """
+        target = Location.of(self.run.plan.target)
+        metadata = target.child(METADATA)
+        found = metadata.read_if_there()
+        if found is None:
+            kept = self.read() if kept is None else kept
+            if digest_of_metadata(kept) != digest:
+                raise self._other(
+                    f"{self.run.target_metadata.shown} is no longer the one that was validated and published, so it is "
+                    f"not written into {target.shown}, and no job can start from there"
+                )
+            try:
+                self._publish(target, kept)
+            except (OSError, StateferryError):
+                if not metadata.is_file():
+                    raise
+        elif digest_of_metadata(found) != digest:
+            raise self._other(f"{metadata.shown} is not the one that was validated and published: start no job from it")
+        # `_metadata` is in place now, so its drafts are useless, even to a process that still writes one.
+        for draft in filter(is_draft_of_metadata, drafts(target)):
+            draft.remove()
+
+    def _other(self, what: str) -> RejectedError:
+        plan = self.run.plan
+        return RejectedError(
+            f"run {plan.run_id}: {what}. Roll the publication back (stateferry rollback --job {plan.job}), then run "
+            "again with another target"
+        )
+
+    def _publish(self, target: Location, content: bytes) -> None:
+        claim = self.run.facts(Claim)
+        access = None if claim is None else claim.access
+        if access is None:
+            with usual_files():
+                target.child(METADATA).write_atomically(content)
+        else:
+            access.open(target, self.run.plan.home)
+            target.child(METADATA).write_atomically(content, access.metadata.give_to)
+
+
+def digest_of_metadata(metadata: bytes) -> str:
+    """The digest by which a publication knows its `_metadata`."""
+    return hashlib.sha256(metadata).hexdigest()
+
+
+def published_run(home: str, publication: Publication) -> Run | None:
+    """The run that made the publication, or None if its folder is gone."""
+    for one in runs_of(home, publication.job):
+        if one.run_id == publication.record.run_id and one.plan is not None:
+            return Run(one.plan, one.folder)
+    return None

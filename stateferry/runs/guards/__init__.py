@@ -1,0 +1,1 @@
+"""Holds a plan against what the snapshot has counted, and stops what would lose state."""

@@ -1,0 +1,235 @@
+"""Stops a run whose time to live or `now` contradicts the ages of the entries in the savepoint.
+
+It stops the run in the snapshot step, before anything is written, if far too many entries would expire, or if
+timestamps are later than `now`. Far too many are at least 100 of a state's entries, and
+
+| situation | more than |
+|---|---|
+| without a green run of the job | a quarter |
+| after a green run with the same time to live | a quarter, or twice its share; and 5 points and 100 entries more |
+| after a green run with another time to live | one of the two above, and more than that run's share |
+| with an accepted share (`accept_expired`) | that share; after a green run under it, also 5 points more |
+
+Here a green run is one that has been verified or approved, or whose publication stands. So a job that goes on as
+yesterday isn't stopped, though its share may drift. The share that was accepted for a green run also holds for the next
+run with the same time to live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from flinkstate.errors import RejectedError
+from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
+from stateferry.basics.quantities import noun, percent, percent_at_least
+from stateferry.runs.plan.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
+from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+
+_GREEN = frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED})
+_USUAL_SHARE = 0.25
+_FEW = 100
+_DRIFT = 0.05
+_HOUR, _MINUTE = MILLISECONDS_PER_UNIT["h"], MILLISECONDS_PER_UNIT["m"]
+# The savepoint of a running job has entries that are younger than this.
+_STALE = _HOUR
+
+
+class TooManyExpireError(RejectedError):
+    """More entries would expire than a wrong option may drop."""
+
+
+class ClockContradictedError(RejectedError):
+    """Timestamps in the savepoint are later than the time that counts as now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What an earlier green run found in the same state; `ttl` is the time to live that it used."""
+
+    run_id: str
+    ttl: int | None
+    accepted: float | None
+    counted: int
+    expired: int
+
+    @property
+    def share(self) -> float:
+        return self.expired / self.counted if self.counted else 0.0
+
+
+class _GreenRuns:
+    """The job's green runs, the newest first, read when they are first asked for.
+
+    Backfilled runs count only if the plan is a backfill too.
+    """
+
+    def __init__(self, plan: MigrationPlan) -> None:
+        self._plan = plan
+
+    @cached_property
+    def all(self) -> tuple[Run, ...]:
+        plan = self._plan
+        return tuple(
+            Run(one.plan, one.folder)
+            for one in runs_of(plan.home, plan.job)
+            if one.plan is not None
+            and one.plan.run_id != plan.run_id
+            and one.state in _GREEN
+            and (one.plan.now_from != "backfill" or plan.now_from == "backfill")
+        )
+
+
+def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
+    """Raises an error if the ages that were found must stop the run."""
+    green = _GreenRuns(plan)
+    for contradiction in _contradicted(plan, found, green):
+        raise ClockContradictedError(contradiction)
+    too_many = {one: reason for one in found.states if (reason := _why_too_many(plan, one, green))}
+    if too_many:
+        raise TooManyExpireError(_words(plan, found, too_many))
+
+
+def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
+    """Yields options that allow something that this run doesn't need; called after the run has passed the check."""
+    green = _GreenRuns(plan)
+    if plan.accept_expired is not None:
+        without = plan.model_copy(update={"accept_expired": None})
+        if not any(_why_too_many(without, one, green) for one in found.states):
+            yield "--accept-expired"
+    if plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS:
+        usual = plan.model_copy(update={"clock_tolerance_ms": DEFAULT_CLOCK_TOLERANCE_MS})
+        if not any(_contradicted(usual, found, green)):
+            yield "--clock-tolerance"
+
+
+def _why_too_many(plan: MigrationPlan, one: StateAges, green: _GreenRuns) -> str:
+    """Says why too many of the state's entries would expire; empty if they wouldn't."""
+    kept = one.kept or (plan.keep_expired and one.holds is not Holds.OTHERS)
+    if kept or one.holds is Holds.FLAGS or one.expired < _FEW:
+        return ""
+    return _reason(plan.accept_expired, one, _before(one, green))
+
+
+def _reason(told: float | None, one: StateAges, before: _Before | None) -> str:
+    same_ttl = before is not None and before.ttl == one.ttl
+    accepted = told if told is not None or before is None or not same_ttl else before.accepted
+    if accepted is not None and one.share <= accepted:
+        return ""
+    if before is not None and told in (None, before.accepted):
+        rise, more = one.share - before.share, one.expired - before.expired
+        if same_ttl and (rise < _DRIFT or more < _FEW):
+            return ""
+        if not same_ttl and rise <= 0:
+            return ""
+        if accepted is None and rise >= _DRIFT and more >= _FEW and one.share > 2 * before.share:
+            return f"more than twice as many as the {percent(before.share)} of the last green run, {before.run_id}"
+    if accepted is not None:
+        return f"more than the {percent(accepted)} that are accepted"
+    return "more than a quarter" if one.share > _USUAL_SHARE else ""
+
+
+def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, str]) -> str:
+    lines = [
+        f"{one.where}: {one.expired:,} of {one.counted:,} entries ({percent(one.share)}) would expire under a time to "
+        f"live of {format_duration(one.ttl)} at {moment(plan.now)}, {reason}. Their ages: {one.ages}."
+        for one, reason in too_many.items()
+    ]
+    # Entries that the job moved by itself may be no older than the time when it began to move them.
+    ends = [
+        one for one in found.states if any((one.operator, one.legacy) == (it.operator, it.legacy) for it in too_many)
+    ]
+    for one in sorted(ends, key=lambda one: one.suggested_ttl or 0)[-1:]:
+        if one.sharp_end is not None and one.suggested_ttl is not None:
+            lines.append(
+                f"The ages of {one.state} end all at once at {rough_duration(one.sharp_end)}, which suggests a time to "
+                f"live of {format_duration(one.suggested_ttl)} (or that the job has run for no longer)."
+            )
+    youngest = min(one.youngest for one in found.states)
+    if youngest >= _STALE:
+        lines.append(
+            f"The youngest of all is {rough_duration(youngest)} old: if the savepoint was taken then, "
+            f"--now {plan.now - youngest} counts ages from there."
+        )
+    options = {"--state-ttl" if one.holds is Holds.OTHERS else "--ttl" for one in too_many}
+    given = " or ".join(sorted(options, reverse=True))
+    meant = percent_at_least(max(one.share for one in too_many))
+    lines.append(
+        f"Nothing has been written. Give the time to live of the job's StateTtlConfig ({given}). If so many entries "
+        f"are meant to expire, allow it: --accept-expired {meant}"
+    )
+    return " ".join(lines)
+
+
+def _before(one: StateAges, green: _GreenRuns) -> _Before | None:
+    """What the newest green run with the same time to live found in this state, or else the newest green run."""
+    newest: _Before | None = None
+    for run in green.all:
+        before = _of_run(one, run)
+        if before is not None and before.ttl == one.ttl:
+            return before
+        newest = newest or before
+    return newest
+
+
+def _of_run(one: StateAges, run: Run) -> _Before | None:
+    facts = run.facts_if_sound(SnapshotFacts) or SnapshotFacts()
+    accepted = run.plan.accept_expired
+    if facts.ages is not None:
+        for state in facts.ages.states:
+            if (state.operator, state.legacy, state.state) == (one.operator, one.legacy, one.state):
+                return _Before(run.plan.run_id, state.ttl, accepted, state.counted, state.expired)
+        return None
+    # An earlier version counted the entries that expired, but not if they were kept.
+    met = facts.met.get(f"{one.operator}/{one.legacy}")
+    if met is None or run.plan.keep_expired:
+        return None
+    of_blobs, of_rows = (met.blob_entries, met.blob_entries_expired), (met.rows_read, met.rows_expired)
+    ttl = next((state.ttl_ms for op in run.plan.operators for state in op.states if state.legacy == one.legacy), None)
+    return _Before(run.plan.run_id, ttl, accepted, *(of_blobs if one.holds is Holds.BLOBS else of_rows))
+
+
+def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> Iterator[str]:
+    latest = min(found.states, key=lambda state: state.youngest, default=None)
+    if latest is None or -latest.youngest <= plan.clock_tolerance_ms:
+        return
+    ahead = -latest.youngest
+    if any(_was_as_far_ahead(run, plan, found, ahead) for run in green.all[:1]):
+        return
+    newest = f"{moment(plan.now + ahead)}, {rough_duration(ahead)} after"
+    allow = f"--clock-tolerance {_tolerance(ahead)} (it is {format_duration(plan.clock_tolerance_ms)})"
+    if plan.now_from == "backfill":
+        yield (
+            f"the savepoint is newer than the day that is backfilled: its newest timestamp, in {latest.where}, is "
+            f"{newest} the end of that day, {moment(plan.now)}. Nothing has been written. Backfill the day from a "
+            "savepoint that was complete by then (source 'folder' chooses the newest one), or run this savepoint by "
+            f"hand, as of now. If it is clocks that differ, allow it: {allow}"
+        )
+    else:
+        yield (
+            f"{latest.where}: {latest.future:,} {noun(latest.future, 'timestamp is', 'timestamps are')} later than "
+            f"what counts as now: the newest is {newest} "
+            f"{moment(plan.now)}. Either --now is wrong, or a clock is: that of this run's machine, or "
+            "those of the TaskManagers that wrote the timestamps. Nothing has been written. Correct the "
+            f"clock or --now. If the clocks are known to differ so much, allow it: {allow}"
+        )
+
+
+def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: int) -> bool:
+    """Whether the timestamps of a green run were about as far ahead, so that the difference is not new."""
+    facts = run.facts_if_sound(SnapshotFacts) or SnapshotFacts()
+    if facts.ages is not None:
+        return ahead <= 2 * max((-state.youngest for state in facts.ages.states), default=0)
+    # An earlier version recorded only how many timestamps were ahead.
+    earlier = sum(met.timestamps_in_the_future for met in facts.met.values())
+    future = sum(state.future for state in found.states if state.holds is not Holds.FLAGS)
+    return plan.now_from != "backfill" and earlier > 0 and future <= 2 * max(earlier, _FEW)
+
+
+def _tolerance(ahead: int) -> str:
+    unit = _HOUR if ahead >= 2 * _HOUR else _MINUTE
+    return format_duration(min(-(-ahead // unit) * unit, MAX_MILLISECONDS))

@@ -1,0 +1,93 @@
+"""Which keys a lazy run moves: the snapshot turns the plan's share or budget into one number for each state.
+
+A budget is turned into bytes of blobs by the rate of the job's earlier runs: the bytes of state that they have
+rescaled and validated (and with which a new job has started, where that is known) in a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+from flinkstate.errors import RejectedError
+from stateferry.basics.durations import format_duration
+from stateferry.changes.chosen import Order, RankCounts
+from stateferry.runs.plan.plan import MigrationPlan, folder_of
+from stateferry.runs.record.facts import JobStarted, LazyChoice, RescaleFacts, SnapshotFacts, ValidateFacts
+from stateferry.runs.record.runs import Run, runs_of
+
+_NEWEST = 5
+
+
+def order_of(plan: MigrationPlan) -> Order | None:
+    """The order in which the plan's run moves keys; None if it isn't lazy."""
+    if not plan.lazy:
+        return None
+    return Order.LARGEST if plan.largest_first else Order.HASH
+
+
+def choose(
+    plan: MigrationPlan, ranks: Mapping[tuple[str, str], RankCounts], rate: float | None
+) -> tuple[LazyChoice, ...]:
+    """The choice for each legacy state, from the keys that the snapshot has counted by operator and state."""
+    order = order_of(plan)
+    if order is None:
+        return ()
+    every = sum(int(of_state.sizes.sum()) for of_state in ranks.values())
+    budget = None if plan.budget_ms is None or rate is None else rate * plan.budget_ms / 1000
+    return tuple(_of_state(plan, order, name, ranks[name], budget, every) for name in sorted(ranks))
+
+
+def _of_state(
+    plan: MigrationPlan, order: Order, name: tuple[str, str], ranks: RankCounts, budget: float | None, every: int
+) -> LazyChoice:
+    left, size = int(ranks.keys.sum()), int(ranks.sizes.sum())
+    if budget is not None:
+        # Several states share the budget by their bytes.
+        bins = ranks.first(int(budget * (size / every if every else 1)), ranks.sizes)
+    else:
+        bins = ranks.first(round((plan.share or 0) * (left + ranks.migrated)), ranks.keys)
+    last = ranks.last_rank(order, bins) if bins < len(ranks.bins) else None
+    moved, moved_size = int(ranks.keys[:bins].sum()), int(ranks.sizes[:bins].sum())
+    return LazyChoice(*name, order.value, last, ranks.migrated, left, moved, size, moved_size)
+
+
+def chosen_before(plan: MigrationPlan) -> tuple[LazyChoice, ...]:
+    """What the lazy run that made the plan's target has chosen; refuses a target of which no run is known."""
+    for summary in runs_of(plan.home, plan.job):
+        if summary.plan is None or not summary.plan.lazy or folder_of(summary.plan.target) != folder_of(plan.target):
+            continue
+        snapshot = Run(summary.plan, summary.folder).facts_if_sound(SnapshotFacts)
+        if snapshot is not None and snapshot.lazy is not None:
+            return snapshot.lazy
+    raise RejectedError(
+        f"job {plan.job} has no lazy run with the target {plan.target} in {plan.home}: only the facts of the run that "
+        "made it say which keys were to be moved. Name the job and the home of that run"
+    )
+
+
+def measured_rate(plan: MigrationPlan) -> float | None:
+    """Bytes of state per second in the job's earlier runs, for a plan with a budget; refuses one without a rate."""
+    if plan.budget_ms is None:
+        return None
+    rates = list(_rates(plan))[:_NEWEST]
+    if not rates:
+        raise RejectedError(
+            f"job {plan.job} has no earlier run whose rates would tell how many keys fit into the budget of "
+            f"{format_duration(plan.budget_ms)}: rehearse first (--rehearse with --share), or give --share instead"
+        )
+    return median(rates)
+
+
+def _rates(plan: MigrationPlan) -> Iterator[float]:
+    for summary in runs_of(plan.home, plan.job):
+        if summary.plan is None or summary.plan.run_id == plan.run_id:
+            continue
+        run = Run(summary.plan, summary.folder)
+        snapshot, rescale, validate = (run.facts_if_sound(of) for of in (SnapshotFacts, RescaleFacts, ValidateFacts))
+        if snapshot is None or rescale is None or validate is None or not snapshot.size:
+            continue
+        started = run.facts_if_sound(JobStarted)
+        seconds = sum(one.seconds or 0.0 for one in (rescale, validate, started) if one is not None)
+        if seconds > 0:
+            yield snapshot.size / seconds

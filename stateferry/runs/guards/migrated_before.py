@@ -1,0 +1,51 @@
+"""Checks by the flags that states were migrated before, whose legacy states a savepoint doesn't have any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flinkstate.errors import PlanError
+from stateferry.basics.quantities import noun
+from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.rows_to_blobs import legacy_state
+from stateferry.changes.rules import Rules
+from stateferry.inventory.inventory import inventory_tasks, total
+from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.guards.name_guard import errors_of
+from stateferry.runs.plan.plan import StatePlan
+
+
+def check_migrated_before(resolved: ResolvedPlan) -> None:
+    """Refuses a plan whose missing legacy state isn't migrated, as the flags show.
+
+    A migration drops the flags, so usually there are none. Where a flag state is left, all keys are read in this
+    process.
+    """
+    problems = [
+        problem
+        for one in resolved.operators
+        for state in one.migrated_before
+        if state.flag in one.states
+        for problem in _problems(resolved, one, state)
+    ]
+    if problems:
+        raise PlanError("\n".join(problems))
+
+
+def _problems(resolved: ResolvedPlan, one: ResolvedOperator, state: StatePlan) -> list[str]:
+    plan = resolved.plan
+    legacy = legacy_state(state.legacy, one.states[state.new])
+    rules = Rules(legacy, state.new, state.flag, state.ttl_ms, plan.now)
+    tasks = inventory_tasks(resolved.source, one.operator, (rules,), target_bytes=plan.chunk_bytes)
+    inventory = total(task.take() for task in tasks)
+    met = inventory.met.get((one.operator.hex_id, state.legacy), InventoryCounts())
+    names = f"There are: {', '.join(one.states)}"
+    found = [f"{error}. {names}" for error in errors_of(replace(one, rules=(rules,)), inventory, plan.accept_empty)]
+    if not met.flags_not_set:
+        return found
+    unset = (
+        f"operator {one.operator.label} has no keyed state {state.legacy!r}, but it isn't migrated: {state.flag} is "
+        f"not set for {met.flags_not_set:,} {noun(met.flags_not_set, 'key')}. Name the state that has their maps "
+        f"(--legacy-state). {names}"
+    )
+    return [*found, unset]

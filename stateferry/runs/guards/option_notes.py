@@ -1,0 +1,207 @@
+"""Notes on options of a plan that have no effect on its savepoint.
+
+The run is right without them, but the person who gave such an option may have expected something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.rules import Contradiction, Rules
+from stateferry.inventory.inventory import Inventory
+from stateferry.inventory.state_signs import possible_flags
+from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
+from stateferry.runs.guards.cleanup_promise import unkept_promises
+from stateferry.runs.guards.expiry_guard import needless
+from stateferry.runs.guards.migrated_before import check_migrated_before
+from stateferry.runs.guards.name_guard import needs_accepted_share
+from stateferry.runs.guards.null_values import null_notes
+from stateferry.runs.guards.ttl_notes import ttl_notes
+from stateferry.runs.plan.plan import DEFAULT_CLOCK_TOLERANCE_MS, StatePlan
+from stateferry.runs.record.state_ages import FoundAges, Holds
+
+
+def option_notes(
+    resolved: ResolvedPlan, inventory: Inventory | None = None, ages: FoundAges | None = None
+) -> list[str]:
+    """The notes, one sentence each.
+
+    Without inventory and ages, they cover only what the savepoint's descriptions show. Whether anything has expired,
+    for example, is known only after all of the state was read.
+    """
+    notes: list[str] = []
+    for one in resolved.operators:
+        for state in one.migrated_before:
+            notes += _of_a_migrated_state(one, state, resolved.nothing_to_do)
+        for rules in one.rules:
+            notes += [] if resolved.plan.lazy else _of_a_flag(one, rules, inventory)
+        if resolved.plan.lazy:
+            notes += _of_new_flags(one)
+    notes += unkept_promises(resolved)
+    notes += ttl_notes(resolved, ages)
+    return [*notes, *_of_the_layout(resolved), *_of_time(resolved, ages), *_of_the_rules(resolved, inventory)]
+
+
+def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
+    """The answer to a plan under which there is nothing to do: the reason, then the notes.
+
+    Raises an error if the flags in the savepoint contradict that.
+    """
+    check_migrated_before(resolved)
+    why = resolved.what_was_done_before or "the savepoint is as wanted already"
+    return [f"nothing to do: {why}", *(f"note: {note}" for note in option_notes(resolved))]
+
+
+def _of_a_migrated_state(one: ResolvedOperator, state: StatePlan, nothing_to_do: bool) -> Iterator[str]:
+    given = {
+        "--ttl": state.ttl_ms is not None,
+        "--flag-state": state.flag is not None,
+        "--no-flag-state": state.no_flag,
+    }
+    options = " and ".join(option for option, is_given in given.items() if is_given)
+    done = f"{state.legacy} of {one.operator.label} is already migrated"
+    if options:
+        yield f"{options} had no effect: {done}, the savepoint has {state.new} alone"
+    elif not nothing_to_do:
+        yield f"{done}: the savepoint has {state.new} alone"
+
+
+def _of_new_flags(one: ResolvedOperator) -> Iterator[str]:
+    """Notes on flag states that a lazy run makes: the new job has to declare them in the same way."""
+    for rules in one.rules:
+        if rules.flag_name is not None and rules.flag_name not in one.states:
+            yield (
+                f"{one.operator.label} has no state {rules.flag_name}: the run makes it, unless it moves all keys. The "
+                "new job has to declare it as a ValueState<Boolean>, with time to live as --flag-ttl says (default: as "
+                f"{rules.legacy.name} has)"
+            )
+
+
+def _of_a_flag(one: ResolvedOperator, rules: Rules, inventory: Inventory | None) -> Iterator[str]:
+    operator, flag = one.operator, rules.flag_name
+    if flag is not None and flag not in one.states:
+        yield (
+            f"--flag-state {flag} had no effect: {operator.label} has no state of that name, as before a job begins to "
+            f"move keys of {rules.legacy.name} itself"
+        )
+    elif flag is not None and inventory is not None and not _entries(inventory, operator.hex_id, flag):
+        yield f"--flag-state {flag} had no effect: this state of {operator.label} has no entry, so no key is flagged"
+    elif flag is not None and inventory is not None and _is_never_set(inventory, operator.hex_id, rules):
+        yield (
+            f"--flag-state {flag} had no effect: no value of this state of {operator.label} is true (or all have "
+            "expired), so no key is flagged. Look whether it is the flag: a full run leaves the flag state out"
+        )
+    if not rules.no_flag:
+        return
+    if not possible_flags(rules.legacy, one.states):
+        yield (
+            f"--no-flag-state had no effect on {rules.legacy.name}: {operator.label} has no ValueState<Boolean> that "
+            "could be taken for a flag"
+        )
+    elif rules.new_name not in one.states or (
+        inventory is not None and not _entries(inventory, operator.hex_id, rules.new_name)
+    ):
+        yield (
+            f"--no-flag-state had no effect on {rules.legacy.name}: {rules.new_name} has no rows yet, so no state could"
+            " be taken for a flag"
+        )
+
+
+def _is_never_set(inventory: Inventory, operator: str, rules: Rules) -> bool:
+    met = inventory.met.get((operator, rules.legacy.name))
+    return met is not None and not met.flagged and met.flags_not_set > 0
+
+
+def _entries(inventory: Inventory, operator: str, state: str) -> int:
+    return sum(count for (of, name, _), count in inventory.entries.items() if (of, name) == (operator, state))
+
+
+def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
+    plan = resolved.plan
+    yield from _of_the_parallelism(resolved)
+    yield from kept(plan, resolved.source)
+    if plan.output_format == "native":
+        yield from _of_the_format(resolved)
+    operators = resolved.source.metadata.operators
+    if plan.parallelism is not None or plan.max_parallelism is not None:
+        layout = resolved.layout
+        yield from unlike_defaults(map(layout.of, operators))
+    if plan.max_parallelism and all(one.max_parallelism == plan.max_parallelism for one in operators):
+        yield f"--max-parallelism {plan.max_parallelism} had no effect: it is that of every operator already"
+    if plan.compression not in ("auto", "source") and resolved.nothing_to_do:
+        yield f"--compression {plan.compression} had no effect: nothing is written"
+
+
+def _of_the_parallelism(resolved: ResolvedPlan) -> Iterator[str]:
+    wanted = resolved.plan.parallelism
+    if isinstance(wanted, dict):
+        for name, parallelism in wanted.items():
+            operator = resolved.source.operator(name)
+            if operator.parallelism == parallelism:
+                yield f"--parallelism {name}={parallelism} had no effect: it is that of {operator.label} already"
+    elif wanted is not None and resolved.plan.rescales_only:
+        if all(operator.parallelism == wanted for operator in resolved.source.metadata.operators):
+            yield f"--parallelism {wanted} had no effect: it is that of every operator already"
+    elif wanted is not None and all(one.operator.parallelism == wanted for one in resolved.operators):
+        names = ", ".join(one.operator.label for one in resolved.operators)
+        yield f"--parallelism {wanted} had no effect: it is that of {names} already"
+
+
+def _of_the_format(resolved: ResolvedPlan) -> Iterator[str]:
+    left = [operator.label for operator in resolved.source.keyed_operators() if operator.id not in resolved.native]
+    if left:
+        yield (
+            f"--format native: the keyed state of {', '.join(left)} is canonical all the same. It has states of "
+            "timers, which in the source are not in RocksDB's files: they are on the heap, or a canonical savepoint "
+            "doesn't say where they are. A job that keeps timers on the heap would lose those in a native savepoint. "
+            "From a native savepoint or a checkpoint with timers in RocksDB it becomes native"
+        )
+
+
+def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
+    plan = resolved.plan
+    of_migration = any(rules.legacy.ttl for one in resolved.operators for rules in one.rules)
+    if not of_migration and plan.keep_expired:
+        yield "--keep-expired had no effect: no legacy state has a time to live"
+    if not of_migration and not any(resolved.told.values()):
+        given = {
+            "--accept-expired": plan.accept_expired is not None,
+            "--clock-tolerance": plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS,
+        }
+        for option, is_given in given.items():
+            if is_given:
+                yield f"{option} had no effect: no legacy state has a time to live"
+    elif ages is not None:
+        of_rules = [state for state in ages.states if state.holds is not Holds.OTHERS]
+        if of_migration and plan.keep_expired and not any(state.expired for state in of_rules):
+            yield "--keep-expired had no effect: nothing has expired"
+        for option in needless(plan, ages):
+            yield f"{option} had no effect: without it the run would not have stopped either"
+
+
+def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[str]:
+    plan = resolved.plan
+    every = [(one, rules) for one in resolved.operators for rules in one.rules]
+
+    def met(of: Callable[[InventoryCounts], int]) -> bool:
+        """Whether the snapshot counted any of these; True if nothing was counted yet."""
+        if inventory is None:
+            return True
+        counted = (inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every)
+        return any(of(counts) for counts in counted if counts is not None)
+
+    if plan.accept_empty is not None and inventory is not None and not needs_accepted_share(resolved, inventory):
+        yield "--accept-empty had no effect: without it the run would not have stopped either"
+    if plan.keep_legacy and not every:
+        yield "--keep-legacy had no effect: the savepoint has no legacy state any more"
+    if plan.drop_legacy_blobs and not met(lambda counts: counts.blobs):
+        yield "--drop-legacy-blobs had no effect: the savepoint has no blobs any more"
+    if plan.on_contradiction != Contradiction.STOP.value:
+        option = f"--on-contradiction {plan.on_contradiction}"
+        if not any(rules.flag_name in one.states for one, rules in every):
+            yield f"{option} had no effect: no legacy state has a flag state"
+        elif not met(lambda counts: counts.contradictions):
+            yield f"{option} had no effect: no key is flagged as migrated and still has a blob"
+    yield from null_notes(resolved, inventory)

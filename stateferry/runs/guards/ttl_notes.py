@@ -1,0 +1,89 @@
+"""Notes on times to live: what a person should hold against the job's code, as the savepoint can't say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flinkstate.ttl import StateVisibility
+from stateferry.basics.durations import format_duration, rough_duration
+from stateferry.basics.quantities import noun, percent
+from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+
+# Ages are read from a histogram, and a time to live that differs by less isn't worth a note.
+_NEAR = 0.98
+
+
+def ttl_notes(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
+    """The notes; without ages only those on what the savepoint's descriptions show."""
+    for one in resolved.operators:
+        yield from _of_flags(one)
+    if ages is not None:
+        yield from _of_short_ones(ages)
+        yield from _of_visible_entries(resolved, ages)
+
+
+def _of_flags(one: ResolvedOperator) -> Iterator[str]:
+    """Notes on flags with time to live of maps without it, and the other way round."""
+    for rules in one.rules:
+        flag = one.states.get(rules.flag_name) if rules.flag_name is not None else None
+        if flag is None or flag.ttl == rules.legacy.ttl:
+            continue
+        if flag.ttl:
+            yield (
+                f"{flag.name} of {one.operator.label} has a time to live, {rules.legacy.name} has none: in the job a "
+                "flag that has expired no longer says that its key was moved. This run counts every flag that is in "
+                "the savepoint. Look into the job's code whether it is meant so"
+            )
+        else:
+            yield (
+                f"{rules.legacy.name} of {one.operator.label} has a time to live, {flag.name} has none: a flag stays "
+                "when all rows of its key have expired. Look into the job's code whether it is meant so"
+            )
+
+
+def _of_short_ones(ages: FoundAges) -> Iterator[str]:
+    """Notes on times to live under which entries go that the job seems to keep."""
+    for one in ages.states:
+        if one.holds is not Holds.FLAGS and not one.kept and _is_short(one):
+            assert one.sharp_end is not None
+            assert one.suggested_ttl is not None
+            told = "--state-ttl" if one.holds is Holds.OTHERS else "--ttl"
+            yield (
+                f"{one.expired:,} {noun(one.expired, 'entry', 'entries')} of {one.state} of {one.operator} "
+                f"({percent(one.share)}) {noun(one.expired, 'expires', 'expire')} under {told} "
+                f"{format_duration(one.ttl)}, but the ages end all at once at {rough_duration(one.sharp_end)}, which "
+                f"suggests a time to live of {format_duration(one.suggested_ttl)} (or that the job has run for no "
+                "longer): if that is the job's, the run drops what the job still has"
+            )
+
+
+def _is_short(one: StateAges) -> bool:
+    if one.sharp_end is None or one.suggested_ttl is None or not one.expired:
+        return False
+    return one.ttl < one.suggested_ttl and one.ttl < _NEAR * one.sharp_end
+
+
+def _of_visible_entries(resolved: ResolvedPlan, ages: FoundAges) -> Iterator[str]:
+    """Says where entries go that the job could still have read."""
+    others = {
+        (operator.label, told.state.name): told.config
+        for operator in resolved.source.keyed_operators()
+        for told in resolved.told.get(operator.id, ())
+    }
+    migrated = {
+        (one.operator.label, rules.legacy.name): rules.told
+        for one in resolved.operators
+        for rules in one.rules
+        if rules.told is not None
+    }
+    for one in ages.states:
+        of_others = one.holds is Holds.OTHERS
+        config = others.get((one.operator, one.state)) if of_others else migrated.get((one.operator, one.legacy))
+        if config is None or one.holds is Holds.FLAGS or one.kept or not one.expired:
+            continue
+        if config.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP:
+            yield (
+                f"{one.expired:,} expired {noun(one.expired, 'entry', 'entries')} of {one.state} of {one.operator} "
+                f"{noun(one.expired, 'goes', 'go')}, which the job could still have read (drop-visible)"
+            )

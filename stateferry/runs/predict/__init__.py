@@ -1,0 +1,1 @@
+"""Predicts how long a run and its outage take, from what earlier runs took."""

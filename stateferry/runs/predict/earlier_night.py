@@ -1,0 +1,188 @@
+"""The rehearsal before this one, if this one can go on from what that one has read.
+
+Both must be rehearsals of the same plan, and the earlier one must be the job's newest other run and green: after a run
+that has failed, everything is read. Its source must still be there, as it was then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import ClassVar
+
+from flinkstate.errors import StateferryError
+from flinkstate.files.digests import digest_of, new_hasher
+from flinkstate.files.storage import Location
+from flinkstate.keyed.native_difference import EarlierPart
+from flinkstate.keyed.row_sum import RowSum
+from flinkstate.metadata.bytes_read import SST, WHOLE, BytesRead
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.inventory.blob_times import BlobTimes
+from stateferry.inventory.inventory import Inventory, InventoryTask
+from stateferry.inventory.inventory_change import EarlierInventory
+from stateferry.runs.checks.plan_check import ResolvedPlan, open_source
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.record.facts import RunFacts, SnapshotFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
+
+_OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(RunFacts):
+    """What the snapshot counted; it is kept if the next night can go on from it.
+
+    `entries` and `sizes` have a number for each key group, separated by spaces, and `met` has counts; all are by
+    `operator id/state`. `signs` are by `operator id/legacy state`, then by state; without them, as an earlier version
+    kept these facts, no night goes on from here. `by` is the version that counted. Counts that depend on the time are
+    those of this run; what they follow from is in the run's `blob_times`.
+    """
+
+    name: ClassVar[str] = "counted"
+
+    by: str = ""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    met: Mapping[str, InventoryCounts] = field(default_factory=dict)
+    signs: Mapping[str, Mapping[str, StateSigns]] | None = None
+
+    @classmethod
+    def of(cls, inventory: Inventory, metadata: Metadata) -> Counted:
+        """The facts of an inventory."""
+        key_groups = {operator.hex_id: operator.max_parallelism for operator in metadata.operators}
+
+        def by_state(of: Mapping[tuple[str, str, int], int]) -> dict[str, str]:
+            return {
+                f"{operator}/{state}": " ".join(
+                    f"{of.get((operator, state, group), 0)}" for group in range(key_groups[operator])
+                )
+                for operator, state in dict.fromkeys((operator, state) for operator, state, _ in of)
+            }
+
+        met = {f"{operator}/{state}": counts for (operator, state), counts in inventory.met.items()}
+        signs: dict[str, dict[str, StateSigns]] = {}
+        for (operator, legacy, state), found in inventory.signs.items():
+            if found != StateSigns():
+                signs.setdefault(f"{operator}/{legacy}", {})[state] = found
+        return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met, signs)
+
+    def to_inventory(self, read: BytesRead, times: Mapping[str, BlobTimes]) -> EarlierInventory:
+        """The inventory; `read` are the digests of the same snapshot, and `times` are by `operator id/state`."""
+        entries, sizes = (
+            {(*_parts(name), group): count for name, line in of.items() for group, count in enumerate(_counts(line))}
+            for of in (self.entries, self.sizes)
+        )
+        sums = {
+            (file, part): sum_
+            for file, parts in read.files.items()
+            for part, digest in parts.items()
+            if part >= 0 and (sum_ := RowSum.of_text(digest)) is not None
+        }
+        met = {_parts(name): counts for name, counts in self.met.items()}
+        signs = {
+            (*_parts(name), state): found for name, of in (self.signs or {}).items() for state, found in of.items()
+        }
+        return EarlierInventory(entries, sizes, met, signs, sums, {_parts(name): one for name, one in times.items()})
+
+
+def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> bool:
+    """Whether what these tasks count follows from the inventory before and the keys that have changed since.
+
+    Counts by age do, unless what has expired is kept. What is the largest of its kind doesn't.
+    """
+    return (
+        plan.rehearse
+        and not plan.lazy
+        and not plan.reverse
+        and not any(
+            task.heavy_groups or any(one.legacy.ttl and not one.drops_expired for one in task.rules) for task in tasks
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierNight:
+    """An earlier rehearsal: its source, the digests of what it read, and what it counted if that can be used.
+
+    `times` is the file with the timestamps of its blobs. To read everything it took, or would have taken,
+    `seconds_per_byte` of state.
+    """
+
+    run_id: str
+    source: Savepoint
+    read: BytesRead
+    counted: Counted | None
+    times: Location
+    seconds_per_byte: float
+
+    def parts(self, operator: Operator) -> dict[int, EarlierPart]:
+        """The databases that the operator's subtasks had then."""
+        before = next((one for one in self.source.metadata.operators if one.id == operator.id), None)
+        if before is None or before.max_parallelism != operator.max_parallelism:
+            return {}
+        identities = {file: parts[SST] for file, parts in self.read.files.items() if SST in parts}
+        return {
+            subtask.index: EarlierPart(self.source.folder, subtask.native_keyed, identities)
+            for subtask in before.subtasks
+            if subtask.native_keyed is not None
+        }
+
+    def files(self, operator: Operator) -> dict[str, str]:
+        """The names of the subtasks' databases then, by those of now."""
+        before = self.parts(operator)
+        return {
+            handle.meta.name: before[subtask.index].handle.meta.name
+            for subtask in operator.subtasks
+            if isinstance(handle := subtask.keyed, NativeHandle) and subtask.index in before
+        }
+
+
+def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
+    """The rehearsal from which this one can go on, or None."""
+    plan = resolved.plan
+    if not plan.rehearse or plan.lazy or plan.reverse or resolved.source.format != "native":
+        return None
+    newest = next((run for run in runs_of(plan.home, plan.job) if run.run_id != plan.run_id), None)
+    if newest is None or newest.plan is None or newest.state is not RunState.VERIFIED or not _alike(newest.plan, plan):
+        return None
+    run = Run(newest.plan, newest.folder)
+    facts, counted = run.facts_if_sound(SnapshotFacts), run.facts_if_sound(Counted)
+    if facts is None or facts.read is None:
+        return None
+    read = BytesRead.of_facts(facts.read)
+    try:
+        source = open_source(newest.plan)
+        hasher = new_hasher()
+        hasher.update(source.folder.child(METADATA).read())
+    except StateferryError:
+        # Whatever is wrong with the earlier source, this run needs no more than its own.
+        return None
+    if read.files.get(METADATA, {}).get(WHOLE) != digest_of(hasher):
+        return None
+    seconds = (facts.seconds or 0.0) if facts.of_all is None else facts.of_all
+    can_use = counted is not None and counted.by == _version() and counted.signs is not None
+    return EarlierNight(
+        run.plan.run_id, source, read, counted if can_use else None, run.blob_times, seconds / max(facts.size, 1)
+    )
+
+
+def _alike(one: MigrationPlan, other: MigrationPlan) -> bool:
+    return one.model_dump(exclude=_OF_ONE_NIGHT) == other.model_dump(exclude=_OF_ONE_NIGHT)
+
+
+def _counts(line: str) -> list[int]:
+    return [int(count) for count in line.split()]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    operator, _, state = name.partition("/")
+    return operator, state
+
+
+def _version() -> str:
+    return version("stateferry")

@@ -1,0 +1,221 @@
+"""Predicts how long a run takes, and the outage of a cut-over, from the times of the job's earlier runs.
+
+What is predicted is the time by the clock, from the end of one part to the end of the next: what Airflow and Spark need
+for their start is in it. A prediction is made once for a run and kept in its folder, so everybody is told the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import dropwhile, islice
+
+from flinkstate.files.storage import Location, side_by_side
+from stateferry.runs.predict.assumed_parts import NO_WORK, FlinkWork, assumed, flink_work
+from stateferry.runs.predict.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
+from stateferry.runs.record.facts import (
+    FACTS_OF,
+    IN_REHEARSAL,
+    Began,
+    CutOverFacts,
+    JobStarted,
+    SavepointTaken,
+    SnapshotFacts,
+    Step,
+    TimedFacts,
+)
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
+
+PARTS: tuple[type[TimedFacts], ...] = (*OUTAGE, *AFTERWARDS)
+PART_NAMES = (START, *(part.name for part in PARTS))
+# Only the newest runs count: older ones say little about today's machines and state.
+_NEWEST = 7
+_STEPS = frozenset(facts.name for facts in FACTS_OF.values())
+
+
+def predicted(run: Run) -> Prediction:
+    """The run's prediction: the one that is kept, else one from the runs before it."""
+    kept = run.facts_if_sound(Prediction)
+    if kept is not None:
+        return kept
+    return predict(map(_timed, _before(run)), size_of(run), _whole(run))
+
+
+def predicted_after(run: Run) -> Prediction:
+    """The prediction for a cut-over that follows the run, of a source as large; the run counts as an earlier one."""
+    return predict(map(_timed, _sized(run)), size_of(run), _parts(rescales_only=run.plan.rescales_only))
+
+
+def predicted_of_size(home: str, job: str, size: int, *, rescales_only: bool) -> Prediction:
+    """The prediction for a cut-over of the job whose source has this size, though no run has read it."""
+    earlier = _sized_runs(home, job, rescales_only=rescales_only)
+    return predict(map(_timed, earlier), size, _parts(rescales_only=rescales_only))
+
+
+def earlier_rehearsals(run: Run) -> Iterator[Run]:
+    """The rehearsals of the job that were validated before this run, the newest first."""
+    for one in _before(run):
+        if one.plan.rehearse and one.has_done(Step.VALIDATE):
+            yield one
+
+
+def conversion_seconds(run: Run) -> float:
+    """The seconds by the clock of the steps of an outage that a rehearsal has too, if everything is read."""
+    times = _whole_times_of(run)
+    return sum(times[part].wall for part in (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE) if part in times)
+
+
+def _whole(run: Run) -> list[str]:
+    """The parts of the run, as far as that is known before it has done them."""
+    parts = _parts(rescales_only=run.plan.rescales_only)
+    if not run.plan.rehearse:
+        return parts
+    taken = [START, SavepointTaken.name] if run.stored(SavepointTaken) is not None else []
+    return [*taken, *(step.value for step in IN_REHEARSAL if step in parts)]
+
+
+def _parts(*, rescales_only: bool) -> list[str]:
+    """The parts of a cut-over; without a migration there are no tables to follow."""
+    return [part.name for part in PARTS if not (rescales_only and part in AFTERWARDS)]
+
+
+def _before(run: Run) -> Iterator[Run]:
+    """The runs of the job before this one whose size is known, the newest first."""
+    return islice(dropwhile(lambda one: one.plan.run_id != run.plan.run_id, _sized(run)), 1, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The seconds that a part took by the clock, and the seconds of its own work."""
+
+    wall: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """The bytes of state in a run's source, the times of its parts, and what Flink is assumed to do for its state."""
+
+    size: int
+    times: Mapping[str, Taken]
+    flink: FlinkWork = NO_WORK
+
+
+def predict(earlier: Iterable[TimedRun], size: int, whole: Iterable[str]) -> Prediction:
+    """What the earlier runs, the newest first, say of a run of the parts `whole` with a source of this size."""
+    runs = list(islice(earlier, _NEWEST))
+    if not size or not any(run.times for run in runs):
+        return Prediction(size)
+    seen: dict[str, list[Spent]] = {}
+    for run in runs:
+        for part, time in run.times.items():
+            seen.setdefault(part, []).append(Spent(run.size, time.wall, time.work))
+    steps = [one for part, spent in seen.items() if part in _STEPS for one in spent]
+    parts = assumed(steps, runs[0].flink.times(size / runs[0].size))
+    parts |= {part: estimate(spent, size) for part, spent in seen.items()}
+    parts = {name: parts[name] for name in PART_NAMES if name in parts}
+    outage = [part.name for part in OUTAGE]
+    return Prediction(
+        size,
+        len(runs),
+        min(run.size for run in runs),
+        max(run.size for run in runs),
+        parts,
+        total(parts[name] for name in outage if name in parts),
+        total(parts[name] for name in whole if name in parts),
+        tuple(name for name in outage if name not in parts),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """How long a part took by the clock; `predicted` is None if nothing was predicted for it."""
+
+    part: str
+    seconds: float
+    predicted: float | None
+
+
+def part_times(run: Run) -> tuple[PartTime, ...]:
+    """The times of the run's parts beside their predictions."""
+    seconds = predicted(run).seconds
+    return tuple(PartTime(part, round(time.wall, 3), seconds.get(part)) for part, time in times_of(run).items())
+
+
+def times_of(run: Run) -> dict[str, Taken]:
+    """The times of the parts that are done, in the order of a cut-over.
+
+    A part begins where the one before it ended, or when a person approved. For runs of earlier versions, which didn't
+    keep when a part ended, only the work is known.
+    """
+    facts = [of for part in PARTS if (of := run.facts_if_sound(part)) is not None and of.seconds is not None]
+    taken: dict[str, Taken] = {}
+    last = _began_at(run)
+    for one in sorted((one for one in facts if one.ended_at is not None), key=lambda one: one.ended_at or 0):
+        ended, work = one.ended_at or 0, one.seconds or 0.0
+        begins = [last, *([one.requested_at] if isinstance(one, SavepointTaken) else ())]
+        if isinstance(one, CutOverFacts):
+            begins += [change.at for change in run.changes() if change.state is RunState.APPROVED]
+        known = [at for at in begins if at is not None and at <= ended]
+        wall = (ended - max(known)) / 1000 if known else work
+        taken[one.name] = Taken(max(wall, work), work)
+        last = ended
+    found = {one.name: taken.get(one.name, Taken(one.seconds or 0.0, one.seconds or 0.0)) for one in facts}
+    savepoint, began = run.facts_if_sound(SavepointTaken), run.facts_if_sound(Began)
+    if run.plan.rehearse and began is not None and savepoint is not None and savepoint.requested_at is not None:
+        found[START] = Taken(max(savepoint.requested_at - began.at, 0) / 1000, 0.0)
+    return {name: found[name] for name in PART_NAMES if name in found}
+
+
+def _timed(run: Run) -> TimedRun:
+    return TimedRun(size_of(run), _whole_times_of(run), flink_work(run))
+
+
+def _whole_times_of(run: Run) -> dict[str, Taken]:
+    """The times of the parts, as if the snapshot had read everything, as in a cut-over it does."""
+    times, snapshot = times_of(run), run.facts_if_sound(SnapshotFacts)
+    if snapshot is not None and snapshot.of_all is not None and SnapshotFacts.name in times:
+        taken = times[SnapshotFacts.name]
+        times[SnapshotFacts.name] = Taken(taken.wall - taken.work + snapshot.of_all, snapshot.of_all)
+    return times
+
+
+def _began_at(run: Run) -> int | None:
+    began = run.facts_if_sound(Began)
+    if began is not None:
+        return began.at
+    return next((change.at for change in run.changes() if change.state is RunState.PLANNED), None)
+
+
+def outage_of(run: Run) -> float | None:
+    """The seconds from the request to stop the job to the first checkpoint of the new one; None without either."""
+    taken, started = run.facts_if_sound(SavepointTaken), run.facts_if_sound(JobStarted)
+    begun = None if taken is None else taken.requested_at
+    ended = None if started is None else started.ended_at
+    return None if begun is None or ended is None else (ended - begun) / 1000
+
+
+def size_of(run: Run) -> int:
+    """The bytes of state in the run's source; 0 if they aren't counted yet."""
+    snapshot = run.facts_if_sound(SnapshotFacts)
+    return 0 if snapshot is None else snapshot.size
+
+
+def _sized(run: Run) -> Iterable[Run]:
+    """The job's runs of the same kind whose size is known, including this one, the newest first."""
+    return _sized_runs(run.plan.home, run.plan.job, rescales_only=run.plan.rescales_only)
+
+
+def _sized_runs(home: str, job: str, *, rescales_only: bool) -> Iterable[Run]:
+    # A migration converts each entry, which takes longer than to rescale alone.
+    runs = (
+        Run(one.plan, one.folder)
+        for one in runs_of(home, job)
+        if one.plan is not None and one.plan.rescales_only == rescales_only
+    )
+    return filter(size_of, side_by_side(Location.of(home), _with_times, runs))
+
+
+def _with_times(run: Run) -> Run:
+    return run.read_ahead(run.state_file, kinds=(*PARTS, Began))

@@ -1,0 +1,471 @@
+"""The facts that a run keeps in its folder, each kind in a file of its own: `steps/<name>.json`.
+
+A step keeps its facts when it is done. Other kinds record what must be known after a kill, such as the claim on the
+target. Facts that are None aren't stored. Facts that this version doesn't know are left out when a file is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from flinkstate.errors import DamagedError
+from stateferry.basics.counts import Counts
+from stateferry.basics.quantities import noun, percent
+from stateferry.changes.counts import ConversionCounts, InventoryCounts
+from stateferry.runs.record.state_ages import FoundAges
+from stateferry.runs.record.target_access import TargetAccess
+from stateferry.tables.counts import TableCounts
+
+SECONDS, ENDED_AT = "seconds", "ended_at"
+
+
+class Step(StrEnum):
+    """The steps of a run."""
+
+    SNAPSHOT = "snapshot"
+    MIGRATE = "migrate"
+    RESCALE = "rescale"
+    VALIDATE = "validate"
+    CUT_OVER = "cut_over"
+    TABLES = "tables"
+
+    def earlier(self, *, rehearses: bool, rescales_only: bool = False) -> tuple[Step, ...]:
+        """The steps that must be done before this one, in a rehearsal or in a cut-over."""
+        if self is Step.MIGRATE:
+            return (Step.SNAPSHOT,)
+        all_steps = IN_REHEARSAL if rehearses else IN_CUT_OVER
+        steps = tuple(step for step in all_steps if not (rescales_only and step in OF_TABLES))
+        return steps[: steps.index(self)] if self in steps else steps
+
+
+# A rehearsal publishes nothing, so its report can have the account of the tables. In a cut-over the job stands still
+# until the publication, so the tables follow after it: their step does what is left of the migrate step, too.
+IN_REHEARSAL = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE)
+IN_CUT_OVER = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER, Step.TABLES)
+# A run that migrates no state has no tables, and so neither of these steps.
+OF_TABLES = (Step.MIGRATE, Step.TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Facts of one kind; `name` is the name of their file."""
+
+    name: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as they are stored."""
+        values = {field.name: _stored(getattr(self, field.name)) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any], file: str) -> Self:
+        """The stored facts; messages name the file."""
+        try:
+            facts: Self = cls._adapter().validate_python(cls._fields(values))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise DamagedError(f"the facts of {cls.name}", f"{place}: {first['msg']}", file=file) from None
+        return facts
+
+    @staticmethod
+    def _fields(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of the facts in what is stored."""
+        return values
+
+    @classmethod
+    def _adapter(cls) -> TypeAdapter[Any]:
+        if cls.name not in _ADAPTERS:
+            _ADAPTERS[cls.name] = TypeAdapter(cls)
+        return _ADAPTERS[cls.name]
+
+
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
+
+
+def _stored(value: Any) -> Any:
+    """A value as it is stored; counts have keys of their own."""
+    if isinstance(value, Counts):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return {name: _stored(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_stored(one) for one in value)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+@dataclass(frozen=True, slots=True)
+class TimedFacts(RunFacts):
+    """Facts of a part of a cut-over, with the seconds that it took.
+
+    `ended_at` is the time in milliseconds at which it was done; earlier versions didn't keep it.
+    """
+
+    seconds: float | None = field(default=None, kw_only=True)
+    ended_at: int | None = field(default=None, kw_only=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as they are stored, the times last."""
+        facts = RunFacts.to_json(self)
+        return facts | {name: facts.pop(name) for name in (SECONDS, ENDED_AT) if name in facts}
+
+    @property
+    def rows(self) -> int:
+        """The entries that the step read or the rows that it wrote; 0 if it counts none."""
+        return 0
+
+    @property
+    def size(self) -> int:
+        """The bytes that the step read or wrote; 0 if it counts none."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """The entries of a state of the source, and their bytes."""
+
+    entries: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LazyChoice:
+    """What a lazy run moves of one legacy state of an operator (its id in hexadecimal digits).
+
+    `keys` are all keys of the state. Of `migrated` no blob was left before, `left` have one, and of these the run moves
+    `moved`: those with a rank of at most `last` in the order; all if it is None.
+    """
+
+    operator: str
+    state: str
+    order: str
+    last: int | None
+    migrated: int
+    left: int
+    moved: int
+    bytes_left: int
+    bytes_moved: int
+
+    @property
+    def keys(self) -> int:
+        return self.migrated + self.left
+
+    @property
+    def line(self) -> str:
+        """What the run moves, in words."""
+        stay = self.left - self.moved
+        return (
+            f"{self.state}: {self.moved:,} of {self.left:,} {noun(self.left, 'key')} with a blob "
+            f"{noun(self.moved, 'is', 'are')} moved ({self.bytes_moved:,} of {self.bytes_left:,} bytes), {stay:,} "
+            f"{noun(stay, 'stays', 'stay')}; {self.migrated:,} {noun(self.migrated, 'was', 'were')} moved before; then "
+            f"{percent((self.keys - stay) / self.keys if self.keys else 1.0)} of the keys are moved"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedKeys:
+    """The keys that the job has moved itself, by the flag state that the plan names for a legacy state.
+
+    Of the `flagged` keys, some have rows in the new state, expired or not, and some have none, nor a blob that becomes
+    rows; these may be `for_another` state that shares the flag. Other keys have rows `without_flag` and without a blob.
+    Some keys of both kinds are named.
+    """
+
+    operator: str
+    state: str
+    new: str
+    flag: str
+    flagged: int
+    with_rows: int
+    without_rows: int
+    for_another: int
+    without_flag: int
+    named_without_rows: tuple[str, ...] = ()
+    named_without_flag: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The counts in words."""
+        rows, have = noun(self.without_flag, "key"), noun(self.without_flag, "has", "have")
+        shared = f", {self.for_another:,} of them with rows in another state of this flag" if self.for_another else ""
+        return (
+            f"{self.state}: {self.flagged:,} {noun(self.flagged, 'key is', 'keys are')} flagged by {self.flag}: "
+            f"{self.with_rows:,} with rows in {self.new}, {self.without_rows:,} with "
+            f"none{shared}{_such_as(self.named_without_rows)}; {self.without_flag:,} {rows} with rows {have} "
+            f"neither flag nor blob{_such_as(self.named_without_flag)}"
+        )
+
+
+def _such_as(names: tuple[str, ...]) -> str:
+    return f" (such as {', '.join(names)})" if names else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts(TimedFacts):
+    """What the source holds.
+
+    `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
+    writes them. `lazy` says what a lazy run moves of each legacy state, `flags` what the job has moved by each flag.
+    Earlier versions kept no `ages`, no `read` and no `flags`.
+
+    If only what has changed since another night was read, `of_all` are the seconds that reading everything would have
+    taken, by the newest night that did.
+    """
+
+    name: ClassVar[str] = Step.SNAPSHOT.value
+
+    states: Mapping[str, StateSize] = field(default_factory=dict)
+    met: Mapping[str, InventoryCounts] = field(default_factory=dict)
+    ages: FoundAges | None = None
+    notes: tuple[str, ...] = ()
+    read: Mapping[str, str] | None = None
+    lazy: tuple[LazyChoice, ...] | None = None
+    flags: tuple[FlaggedKeys, ...] | None = None
+    of_all: float | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(state.entries for state in self.states.values())
+
+    @property
+    def size(self) -> int:
+        return sum(state.bytes for state in self.states.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedTables:
+    """The tables `of` a job, operator and state; `snapshots` are the Iceberg snapshots that the run made, by table."""
+
+    of: tuple[str, str, str]
+    snapshots: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateFacts(TimedFacts):
+    """What was written into the tables; `rebuilt` says why the tables of a state were written anew."""
+
+    name: ClassVar[str] = Step.MIGRATE.value
+
+    tables: tuple[MigratedTables, ...] = ()
+    counts: Mapping[str, TableCounts] = field(default_factory=dict)
+    rebuilt: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(of_state.rows_written + of_state.rows_folded for of_state in self.counts.values())
+
+    @property
+    def snapshots(self) -> dict[str, int]:
+        """The snapshots of all tables, by table."""
+        return {name: snapshot for one in self.tables for name, snapshot in one.snapshots.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleFacts(TimedFacts):
+    """The state files that were written, their bytes, and what was converted, by state.
+
+    `layout` says by operator from which layout to which it was brought, where that changed; earlier versions didn't
+    keep it.
+    """
+
+    name: ClassVar[str] = Step.RESCALE.value
+
+    files: int = 0
+    bytes: int = 0
+    counts: Mapping[str, ConversionCounts] = field(default_factory=dict)
+    layout: Mapping[str, str] | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(of_state.rows_written + of_state.rows_kept for of_state in self.counts.values())
+
+    @property
+    def size(self) -> int:
+        return self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateFacts(TimedFacts):
+    """Whether the report is green, and the digest of its file; earlier versions didn't keep that."""
+
+    name: ClassVar[str] = Step.VALIDATE.value
+
+    green: bool = False
+    report: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CutOverFacts(TimedFacts):
+    """The time of the cut-over; the publication is in the catalog."""
+
+    name: ClassVar[str] = Step.CUT_OVER.value
+
+
+@dataclass(frozen=True, slots=True)
+class TablesFacts(TimedFacts):
+    """The tables hold what was published, and their `main` has followed as far as it may."""
+
+    name: ClassVar[str] = Step.TABLES.value
+
+
+FACTS_OF: Mapping[Step, type[TimedFacts]] = {
+    Step.SNAPSHOT: SnapshotFacts,
+    Step.MIGRATE: MigrateFacts,
+    Step.RESCALE: RescaleFacts,
+    Step.VALIDATE: ValidateFacts,
+    Step.CUT_OVER: CutOverFacts,
+    Step.TABLES: TablesFacts,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTimers(RunFacts):
+    """Whether native savepoints of the job hold all its timers, as the run's source shows it; not all sources do."""
+
+    name: ClassVar[str] = "timers"
+
+    in_native_savepoints: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(RunFacts):
+    """This run writes into the target, whose parts get the `access` in the end; earlier versions didn't keep it."""
+
+    name: ClassVar[str] = "claim"
+
+    target: str
+    access: TargetAccess | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedDigests(RunFacts):
+    """The size and digest of each staged file as it was written, by its name."""
+
+    name: ClassVar[str] = "digests"
+
+    files: Mapping[str, tuple[int, str]]
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.files)
+
+    @staticmethod
+    def _fields(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"files": values}
+
+
+@dataclass(frozen=True, slots=True)
+class Advance(RunFacts):
+    """Whether the tables' `main` has moved to this run; it stays if it is of a newer savepoint."""
+
+    name: ClassVar[str] = "advance"
+
+    moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAccount:
+    """What the validation counted of a new state in the staged savepoint: for each key group, entries and hashes."""
+
+    operator: str
+    state: str
+    counts: tuple[int, ...]
+    sums: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAccounts(RunFacts):
+    """The accounts of the staged savepoint, with which the tables are compared after the publication.
+
+    A run that an earlier version has validated doesn't have them: its report has the account of the tables.
+    """
+
+    name: ClassVar[str] = "accounts"
+
+    states: tuple[StagedAccount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo(RunFacts):
+    """The run had nothing to do, and why; earlier versions didn't keep it."""
+
+    name: ClassVar[str] = "nothing_to_do"
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TablesProblem(RunFacts):
+    """Why the last try to bring the tables to what was published has failed."""
+
+    name: ClassVar[str] = "tables_problem"
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointTaken(TimedFacts):
+    """The savepoint that Flink took for this run, which was first asked for at `requested_at` (in milliseconds).
+
+    `checkpoint_interval` is that of a job that runs on, in milliseconds, if it is known.
+    """
+
+    name: ClassVar[str] = "take_savepoint"
+
+    savepoint: str | None = None
+    job_id: str | None = None
+    checkpoint_id: int | None = None
+    requested_at: int | None = None
+    checkpoint_interval: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Began(RunFacts):
+    """When the work on the run began, in milliseconds, if the run was planned for another time: by a DAG run.
+
+    Earlier versions didn't keep which DAG run.
+    """
+
+    name: ClassVar[str] = "began"
+
+    at: int
+    dag_id: str | None = None
+    dag_run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob(RunFacts):
+    """The job that is started from this run's publication, and its program; kept before it is started."""
+
+    name: ClassVar[str] = "new_job"
+
+    job_id: str | None = None
+    jar: str | None = None
+    entry_class: str | None = None
+    program_args: str = ""
+    parallelism: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted(TimedFacts):
+    """The new job has completed a checkpoint."""
+
+    name: ClassVar[str] = "start_job"
+
+    job_id: str | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(RunFacts):
+    """The old job is started again, so this run's savepoint is out of date; it runs since `ended_at` (milliseconds)."""
+
+    name: ClassVar[str] = "returned"
+
+    reason: str
+    savepoint: str
+    ended_at: int | None = None

@@ -1,0 +1,177 @@
+"""Shows a report to people: the facts of each step, the checks, what failed and where, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stateferry.basics.counts import shown_count
+from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.quantities import noun
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.predict.estimates import prediction_lines
+from stateferry.runs.predict.prediction import PartTime
+from stateferry.runs.record.facts import SnapshotFacts, Step
+from stateferry.runs.report.report import Report
+
+_MOST_RANGES = 8
+# The ages are facts of the snapshot that have lines of their own.
+_AGES = "ages"
+_STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NOT_TELL: "yellow"}
+
+
+def show_report(report: Report, file: TextIO, *, width: int | None = None, is_over: bool = False) -> None:
+    """Prints the report to the file; its table is not wider than `width`, if that is given.
+
+    `is_over` says whether the cut-over that was predicted is over.
+    """
+    source = report.source
+    with console_on(file, width) as console:
+        console.print(plain(f"run {report.run_id} of job {report.job}"))
+        console.print(plain(f"{source.path} (checkpoint {source.checkpoint_id}) -> {report.staged.path}"))
+        for step, facts in report.facts.items():
+            for line in fact_lines(step, facts):
+                console.print(plain(line), soft_wrap=True)
+        for line in (line for one in report.balance for line in one.lines):
+            console.print(plain(line), soft_wrap=True)
+        _show(console, report.checks)
+        for line in foreseen_lines(report, is_over=is_over):
+            console.print(plain(line), soft_wrap=True)
+        for note in report.notes:
+            console.print(plain(f"note: {note}"), soft_wrap=True)
+        console.print(_verdict(report))
+        if report.tables_pending and report.is_green:
+            console.print(plain(tables_line(report)), soft_wrap=True)
+
+
+def foreseen_lines(report: Report, *, is_over: bool = False) -> list[str]:
+    """What was predicted for the run; of a report of an earlier version its seconds for each part."""
+    if report.prediction is not None:
+        return prediction_lines(report.prediction, is_over=is_over)
+    parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
+    return [f"{'this cut-over was expected' if is_over else 'a cut-over is likely'} to take: {parts}"] if parts else []
+
+
+def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> None:
+    """Prints the checks of the tables, which are made after the publication, to the file."""
+    with console_on(file, width) as console:
+        for line in fact_lines(Step.MIGRATE, report.facts.get(Step.MIGRATE, {})):
+            console.print(plain(line), soft_wrap=True)
+        if report.tables:
+            _show(console, report.tables)
+        console.print(plain(tables_line(report), "bold red" if report.tables_pending else "bold green"), soft_wrap=True)
+
+
+def tables_line(report: Report) -> str:
+    """How far the tables have followed the publication."""
+    if not report.tables_pending:
+        return "tables: they hold what is published"
+    if not report.tables:
+        return "tables pending: they are written and checked after the publication"
+    return "tables pending: they don't hold what is published. The published savepoint is not affected"
+
+
+def show_checks(checks: Iterable[Check], file: TextIO) -> None:
+    """Prints a table of the checks, and the samples of those that failed."""
+    with console_on(file) as console:
+        _show(console, tuple(checks))
+
+
+def _show(console: Console, checks: Sequence[Check]) -> None:
+    console.print(_checks(checks))
+    for check in checks:
+        if check.outcome is Outcome.FAILED:
+            _show_failure(console, check)
+
+
+def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    """The step's own figures on one line, and those of each state on indented lines; leaves out lists."""
+    own = _figures(facts)
+    yield f"{step}: {own}" if own else step
+    yield from _nested({name: value for name, value in facts.items() if name != _AGES}, "  ")
+    if step != Step.SNAPSHOT:
+        return
+    snapshot = SnapshotFacts.of_json(facts, "the report")
+    yield from (f"  {line}" for line in (snapshot.ages.lines() if snapshot.ages is not None else ()))
+    yield from (f"  flags: {one.line}" for one in snapshot.flags or ())
+    yield from (f"  lazy: {choice.line}" for choice in snapshot.lazy or ())
+
+
+def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and value:
+            figures = _figures(value)
+            yield f"{indent}{name}: {figures}" if figures else f"{indent}{name}"
+            yield from _nested(value, f"{indent}  ")
+
+
+def _figures(facts: Mapping[str, Any]) -> str:
+    """The single figures as text; leaves out zeros, lists and nested facts."""
+    return ", ".join(_figure(name, value) for name, value in facts.items() if _is_said(value))
+
+
+def _is_said(value: object) -> bool:
+    return not isinstance(value, Mapping | list | tuple) and value is not None and (value != 0 or value is False)
+
+
+def _figure(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"{name} {value}"
+    if isinstance(value, float):
+        return f"{value:,.1f} {name}"
+    key, count = shown_count(name, value)
+    return f"{count} {key}"
+
+
+def _checks(checks: Iterable[Check]) -> Table:
+    table = Table("check", "outcome", "expected", "found")
+    for check in checks:
+        outcome = Text(check.outcome.value, _STYLES[check.outcome])
+        table.add_row(plain(check.name), outcome, plain(check.expected), plain(check.actual))
+    return table
+
+
+def _show_failure(console: Console, check: Check) -> None:
+    where = f" in key groups {key_group_text(check.key_groups)}" if check.key_groups else ""
+    console.print(plain(f"{check.name}: failed{where}", "bold"), soft_wrap=True)
+    for sample in check.samples:
+        console.print(plain(f"  {sample}"), soft_wrap=True)
+
+
+def time_line(times: Sequence[PartTime]) -> str:
+    """The time of each part of a cut-over beside its prediction."""
+    predicted = any(time.predicted is not None for time in times)
+    return f"took: {', '.join(_took(time) + (_predicted(time) if predicted else '') for time in times)}"
+
+
+def _took(time: PartTime) -> str:
+    return f"{time.part} {time.seconds:.1f} s"
+
+
+def _predicted(time: PartTime) -> str:
+    return " (not predicted)" if time.predicted is None else f" (predicted {time.predicted:.1f})"
+
+
+def key_group_text(key_groups: Iterable[int]) -> str:
+    """Key groups as ranges, and no more ranges than a person reads: `3, 7-9, 12`."""
+    runs: list[tuple[int, int]] = []
+    numbered = enumerate(sorted(set(key_groups)))
+    for _, run in groupby(numbered, key=lambda pair: pair[1] - pair[0]):
+        groups = [group for _, group in run]
+        runs.append((groups[0], groups[-1]))
+    shown = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:_MOST_RANGES])
+    rest = sum(last - first + 1 for first, last in runs[_MOST_RANGES:])
+    return f"{shown} and {rest} more" if rest else shown
+
+
+def _verdict(report: Report) -> Text:
+    passed, failed, unsure = (report.count(outcome) for outcome in Outcome)
+    counts = f"{passed} {noun(passed, 'check')} passed, {failed} failed, {unsure} could not tell"
+    if report.is_green:
+        return plain(f"green: {counts}", "bold green")
+    return plain(f"red: {counts}; nothing may be published", "bold red")

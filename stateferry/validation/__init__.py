@@ -1,1 +1,0 @@
-"""Compares a staged savepoint with its source."""

@@ -1,1 +1,0 @@
-"""Measures on the real RocksDB what a migration does to the time of an access."""
