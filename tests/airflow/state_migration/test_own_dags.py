@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -53,7 +54,12 @@ def test_the_example_of_an_own_dag_is_one(tmp_path: Path) -> None:
     assert found.import_errors == {}
     assert sorted(found.dags) == ["orders_on_mondays", "state_migration", "state_rollback"]
     dag = found.dags["orders_on_mondays"]
-    assert [task.task_id for task in dag.topological_sort()] == ["take_savepoint", "look", "rehearse"]
+    assert [(task.task_id, *task.downstream_task_ids) for task in dag.tasks] == [
+        ("take_savepoint", "look"),
+        ("look", "rehearse"),
+        ("rehearse",),
+    ]
     for name in ("look", "rehearse"):
-        conf = {**dag.task_dict[name].conf, "savepoint": "/savepoints/orders/savepoint-1"}
+        trigger: Any = dag.task_dict[name]
+        conf = {**trigger.conf, "savepoint": "/savepoints/orders/savepoint-1"}
         assert migration_request(conf, "own_dag.py").savepoint == conf["savepoint"]
