@@ -144,7 +144,7 @@ def test_the_command_works_far_from_the_checkout(environment: Path, tmp_path: Pa
 @pytest.mark.spark
 def test_a_migration_works_far_from_the_checkout(environment: Path, tmp_path: Path) -> None:
     """By the script in examples/, with a real Spark."""
-    script = shutil.copy(HOUSE / "examples/migration.sh", tmp_path)
+    script = str(shutil.copy(HOUSE / "examples/migration.sh", tmp_path))
     shown = said("sh", script, str(tmp_path), folder=tmp_path, path=f"{environment / 'bin'}:")
     assert "can be migrated" in shown
     assert shown.count('"user_key":"item') == 3
