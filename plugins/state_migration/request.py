@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, StrictBool, StrictStr, create_model
 
 from state_migration.request_parts import (
-    SOURCE,
     START,
     Approval,
     Arguments,
@@ -29,7 +28,7 @@ from state_migration.request_parts import (
     list_or_none,
 )
 from state_migration.request_stop import WhenToStop
-from stateferry.runs.options import RUN, STATES, Kind, Option, OptionField
+from stateferry.runs.options import RUN, SOURCE, STATES, Kind, Option, OptionField
 from stateferry.runs.plan_options import NAMES_OF_A_STATE, PLAN_OPTIONS, STATE_OPTIONS, plan_values_of
 
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}

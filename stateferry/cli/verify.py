@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from stateferry.cli import files_from
 from stateferry.cli.named_run import named_run
 from stateferry.cli.options import add_plan_options, named_by_options, plan_values_of_options
 from stateferry.errors import UsageError
@@ -47,7 +46,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="take options and now from this run (id, beginning of one, or folder); other options override it",
     )
-    files_from.add_to(parser)
     add_plan_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
@@ -62,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.validation.check_result import Check
     from stateferry.validation.checks import open_staged
 
-    options.files_from = files_from.roots_of(options) or None
     _check_two(options)
     with named_by_options(options):
         plan, since = _plan(options)
