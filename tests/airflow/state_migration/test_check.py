@@ -145,7 +145,8 @@ def test_the_application_gets_the_savepoint_and_the_plan(
     assert not (home / "runs").exists()
     assert arguments[arguments.index("--files-from") + 1] == ""
     legacy = str(home / "demo" / "legacy")
-    without = MigrationRequest(mode="check only", source="path", savepoint=legacy, files_from="/old=/new")
+    named = {"mode": "check only", "source": "path", "savepoint": legacy, "files_from": "/old=/new"}
+    without = MigrationRequest.model_validate(named)
     _, _, arguments = checked(submits, without, occasion, found())
     assert arguments[arguments.index("--wanted") + 1] == ""
     assert arguments[arguments.index("--files-from") + 1] == "/old=/new"

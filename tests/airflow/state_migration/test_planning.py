@@ -54,7 +54,7 @@ def test_a_bucket_that_is_missing_is_found_while_the_job_runs(
 @pytest.mark.parametrize(("roots", "said"), [("/old", "expected OLD=NEW, two"), ("/old=s3://b//c", "an empty part")])
 def test_a_wrong_place_of_files_is_refused(home: Path, occasion: Occasion, roots: str, said: str) -> None:
     with pytest.raises(PlanError, match=f"the plan: files_from: .*{said}"):
-        plan_for(MigrationRequest(files_from=roots), occasion, str(home / "demo" / "legacy"))
+        plan_for(MigrationRequest.model_validate({"files_from": roots}), occasion, str(home / "demo" / "legacy"))
 
 
 def test_the_demo_gets_its_now_from_itself_however_old_it_is(home: Path, occasion: Occasion) -> None:
