@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
 
-from state_migration import page_notes, priorities, skip_notes
+from state_migration import page_notes, priorities
 from state_migration.page_links import PREFIX
 
 if TYPE_CHECKING:
@@ -31,4 +31,4 @@ class StateferryPlugin(AirflowPlugin):
         {"name": "Stateferry", "href": f"{PREFIX}/", "destination": "nav", "url_route": "stateferry"}
     ]
     priority_weight_strategies = [priorities.NightsGiveWay]  # noqa: RUF012 Airflow reads a list of the class
-    listeners = [page_notes, priorities, skip_notes]  # noqa: RUF012 Airflow reads a list of the class
+    listeners = [page_notes, priorities]  # noqa: RUF012 Airflow reads a list of the class

@@ -20,7 +20,7 @@ from airflow.utils import session as sessions
 from sqlalchemy import create_engine, insert, select
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
-from state_migration import hold_slot, priorities, skip_notes
+from state_migration import hold_slot, page_notes, priorities
 from state_migration.dag_run import LEFT_OUT
 from state_migration.hold_slot import HoldSlot, wait_for_slots
 from state_migration.priorities import POOL
@@ -165,7 +165,7 @@ def test_the_job_is_not_stopped_before_all_slots_are_there(
 def test_a_task_that_was_left_out_has_the_reason_as_its_note(
     database: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(skip_notes, "object_session", lambda _: database)
+    monkeypatch.setattr(page_notes, "object_session", lambda _: database)
     tasks = [
         SimpleNamespace(task_id=name, note=note)
         for name, note in (
@@ -179,10 +179,12 @@ def test_a_task_that_was_left_out_has_the_reason_as_its_note(
     for task, said in (("plan", {"check": "mode is 'rehearse'", "decide": "why"}), ("wait_to_stop", {"x": "y"})):
         database.execute(insert(XComModel.__table__).values(**values, task_id=task, value=said))
     database.commit()
-    own: Any = SimpleNamespace(dag_id="state_migration", run_id="one", get_task_instances=lambda state, session: tasks)
-    skip_notes.on_dag_run_success(own, "")
+    own: Any = SimpleNamespace(
+        dag_id="state_migration", run_id="one", dag_run_note=None, get_task_instances=lambda state, session: tasks
+    )
+    page_notes.on_dag_run_success(own, "")
     assert [task.note for task in tasks] == [
         "mode is 'rehearse'", "nothing has failed after the job was stopped", "a person's own", None
     ]  # fmt: skip
     of_others: Any = SimpleNamespace(dag_id="another", run_id="one")
-    skip_notes.on_dag_run_failed(of_others, "")
+    page_notes.on_dag_run_failed(of_others, "")
