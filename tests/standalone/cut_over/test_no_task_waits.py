@@ -122,6 +122,9 @@ def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkClu
 def lost(airflow: Server) -> Server:
     """Its scheduler is killed."""
     os.kill(airflow.pid("scheduler"), signal.SIGKILL)
+    # It isn't gone in the same moment.
+    while airflow.lives("scheduler"):
+        time.sleep(0.05)
     return airflow
 
 
