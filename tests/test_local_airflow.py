@@ -54,7 +54,12 @@ def test_a_command_leaves_the_handlers_of_signals_as_they_were(
     monkeypatch.setattr(command, "_CACHE", tmp_path)
     monkeypatch.setattr(command, "_PORT_FILE", tmp_path / "port")
     seen: list[object] = []
-    monkeypatch.setattr(Server, "processes", lambda _: seen.append(signal.getsignal(signal.SIGTERM)))
+
+    def processes(_: Server) -> list[int]:
+        seen.append(signal.getsignal(signal.SIGTERM))
+        return []
+
+    monkeypatch.setattr(Server, "processes", processes)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert command.main(["down"]) == 0
     assert "Airflow wasn't running" in capsys.readouterr().out
