@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from flinkstate.errors import PassingError, UsageError
 from stateferry.basics.durations import parse_duration
 from stateferry.basics.printable import say
-from stateferry.cli import files_from
 from stateferry.cli.options import add_plan_options, named_by_options, plan_of_options, plan_values_of_options
 from stateferry.cli.parser import checked
 
@@ -88,14 +87,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         type=checked(parse_duration),
         help="how long --next-in waits for it (default: %(default)s)",
     )
-    files_from.add_to(places)
     add_plan_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.cli import engine
 
-    options.files_from = files_from.roots_of(options) or None
     with named_by_options(options):
         return _run(options, engine.local_workers) if options.next_in is None else _run_on_next(options)
 
