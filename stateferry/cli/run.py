@@ -152,7 +152,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
 
     plan = plan_of_options(options)
     check_apart(plan)
-    before = asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED})
+    before = _of_this_source(asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED}))
     with Control((before.plan if before else plan).catalog_uri) as control:
         if before is not None:
             check_may_continue(before, control)
@@ -184,6 +184,25 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
         run = before or Run.create(plan, now_ms())
         check_may_continue(run, control)
         return _carry_out(run, resolved, control, open_workers, again, is_new=before is None)
+
+
+def _of_this_source(before: Run | None) -> Run | None:
+    """The run that the same command has begun, if its source is still the savepoint that it has read.
+
+    A rehearsal of another savepoint at the same path is a new run. What another run writes into its target belongs to
+    the savepoint that it has read, so then the command is refused.
+    """
+    from stateferry.errors import RejectedError
+    from stateferry.runs.source_check import replaced_source
+
+    if before is None or (why := replaced_source(before)) is None:
+        return before
+    if before.plan.rehearse:
+        return None
+    raise RejectedError(
+        f"{why}: its target {before.plan.target} belongs to that one. To migrate the savepoint that is there now, give "
+        "another --target"
+    )
 
 
 def _stands(run: Run, control: Control) -> bool:
