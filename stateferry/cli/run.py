@@ -233,7 +233,7 @@ def _check_target(before: Run | None, plan: MigrationPlan) -> None:
     claimed = before is not None and before.stored(Claim) is not None
     kept = TargetMetadata(before) if before is not None else None
     metadata = kept.read() if kept is not None and kept.is_kept() else None
-    target_content(plan.target, claimed=claimed, published_metadata=metadata)
+    target_content(plan.target, claimed=claimed, published_metadata=metadata, run_id=plan.run_id)
 
 
 def _check_age(resolved: ResolvedPlan, control: Control) -> None:
