@@ -238,7 +238,8 @@ def test_two_runs_of_different_homes_do_not_write_into_one_target(
 ) -> None:
     """Their files have the same names: the one that is later would overwrite what the other has published."""
     without_spark(monkeypatch)
-    target, codes = tmp_path / "target", list[int]()
+    target = tmp_path / "target"
+    codes: list[int] = []
     for name, value in (("first", 1), ("second", 2)):
         LegacyState({f"{name} key": ({"a": value}, 0)}).write(str(tmp_path / name))
 
@@ -254,7 +255,8 @@ def test_two_runs_of_different_homes_do_not_write_into_one_target(
         ]
         return main([*command, "--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW])
 
-    module, function = (pipeline, "target_content") if where.startswith("when the target") else (rescale, "SavepointWriter")
+    looks = where.startswith("when the target")
+    module, function = (pipeline, "target_content") if looks else (rescale, "SavepointWriter")
     do = getattr(module, function)
 
     def after_the_other(*arguments: Any, **named: Any) -> Any:
@@ -266,7 +268,8 @@ def test_two_runs_of_different_homes_do_not_write_into_one_target(
     monkeypatch.setattr(module, function, after_the_other)
     codes.append(ferry("first"))
     assert sorted(codes) == [0, 2]
-    assert re.search("give each run its own target|holds state files of another run|already holds", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert re.search("give each run its own target|holds state files of another run|already holds", said)
     green = "second" if codes[0] == 0 else "first"
     assert [line["key"] for line in dumped(target, "main", NEW)] == [f"{green} key"]
     assert {entry.name for entry in target.iterdir()} == {METADATA, KEYED}
