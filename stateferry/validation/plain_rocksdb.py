@@ -99,7 +99,7 @@ class PlainDatabase:
                     versions.setdefault(key, []).append((sequence, kind, value))
         rows = {}
         for key, of_key in versions.items():
-            gone = max((until for start, end, until in deleted if start <= key < end), default=-1)
+            gone = max((until for start, end, until in deleted if start <= key < end), default=0)
             standing = _standing([one for one in of_key if one[0] >= gone])
             if standing is not None:
                 rows[key] = standing
