@@ -311,7 +311,9 @@ def main(arguments: list[str] | None = None) -> int:
     with os.fdopen(os.dup(1), "w") as out, tempfile.TemporaryFile("w+") as log:
         runner = Runner(chosen, options.jobs, out)
         os.dup2(log.fileno(), 1)
-        pytest.main(["-p", "no:cacheprovider", "-o", "timeout=0", *(str(ROOT / test) for test in options.tests)], [runner])
+        pytest.main(
+            ["-p", "no:cacheprovider", "-o", "timeout=0", *(str(ROOT / test) for test in options.tests)], [runner]
+        )
         if not runner.fates:
             log.seek(0)
             runner.failed.append(log.read())

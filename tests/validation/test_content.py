@@ -128,7 +128,12 @@ def test_plain_entries_are_keys_and_values_as_they_are(prefix: int) -> None:
     assert parts(found, "user_starts", "user_ends") == [b""] * 3
     assert parts(found, "value_starts", "value_ends") == [value for _, value in pairs]
     assert found.keys.tolist() == found.pairs.tolist() == hashes_of([key for key, _ in pairs])
-    assert (found.groups.tolist(), found.nulls.tolist(), len(found.null), len(found.stamps)) == ([3, 4, 5], [0] * 3, 0, 0)
+    assert (found.groups.tolist(), found.nulls.tolist(), len(found.null), len(found.stamps)) == (
+        [3, 4, 5],
+        [0] * 3,
+        0,
+        0,
+    )
 
 
 def test_the_hash_of_an_entry_depends_on_all_its_parts() -> None:
@@ -184,6 +189,7 @@ def test_rows_of_a_map(ttl: bool, namespace: FlinkType, with_spans: bool) -> Non
     assert parts(found, "user_starts", "user_ends") == user_keys
     # Bytes behind the flag of a null count only under time to live, where the flag says nothing.
     assert parts(found, "value_starts", "value_ends") == [*values[:3], b"\0\0" if ttl else b""]
+    assert (found.value_ends - found.value_starts).tolist() == [8, 0, 8, 2 if ttl else 0]
     assert found.keys.tolist() == hashes_of(keys)
     assert found.pairs.tolist() == hashes_of(user_keys, found.keys)
     assert found.nulls.tolist() == nulls
@@ -231,7 +237,9 @@ def blob(entries: list[tuple[str, int | None]], stamp: int | None) -> bytes:
 def test_entries_of_blobs(ttl: bool, null: bytes | None) -> None:
     maps: list[list[tuple[str, int | None]]] = [[("x", 5), ("y", None)], [], [("x", 7)]]
     keys = [text(key) + b"\0" for key in ("a", "b", "c")]
-    rows: Any = Rows(9, 1, [(key, blob(of, at if ttl else None)) for at, (key, of) in enumerate(zip(keys, maps, strict=True))])
+    rows: Any = Rows(
+        9, 1, [(key, blob(of, at if ttl else None)) for at, (key, of) in enumerate(zip(keys, maps, strict=True))]
+    )
     found = blob_entries(rows, MAP, ttl, null, groups_of(rows))
     entries = found.entries
     assert found.counts.tolist() == [2, 0, 1]
