@@ -39,7 +39,7 @@ def test_the_shares_are_those_of_the_lines_that_ran() -> None:
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="needs sys.monitoring")
 def test_lines_that_run_are_seen() -> None:
     code = (
-        "from tests.support.line_coverage import summary\n"
+        "from tests.support.line_coverage import LineCoverage\n"
         "coverage = LineCoverage()\n"
         "import flinkstate.ttl\n"
         "before = set(coverage._ran['flinkstate/ttl.py'])\n"
