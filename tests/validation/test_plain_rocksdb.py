@@ -252,6 +252,9 @@ def test_an_entry_as_old_as_a_deleted_range_stands() -> None:
     entries: list[Entry] = [(b"\0a", 7, VALUE, b"1"), (b"\0b", 6, VALUE, b"2"), (b"\0c", 8, VALUE, b"3")]
     ranges: list[Entry] = [(b"\0a", 7, RANGE_DELETE, b"\0c")]
     assert opened([[[*entries, *ranges]]]).rows("state", EVERYTHING) == {b"\0a": b"1", b"\0c": b"3"}
+    from_there: list[Entry] = [(b"\0b", 7, RANGE_DELETE, b"\0c"), (b"\0d", 0, VALUE, b"4")]
+    wanted = {b"\0a": b"1", b"\0c": b"3", b"\0d": b"4"}
+    assert opened([[[*entries, *from_there]]]).rows("state", EVERYTHING) == wanted
     at_the_end: list[Entry] = [entries[0], (b"\0c", 3, VALUE, b"3")]
     assert opened([[[*at_the_end, *ranges]]]).rows("state", EVERYTHING) == {b"\0a": b"1", b"\0c": b"3"}
     older: list[Entry] = [(b"\0a", 5, RANGE_DELETE, b"\0c")]
