@@ -11,9 +11,10 @@ import pytest
 
 from stateferry.errors import DamagedError
 from stateferry.key_groups import assign_to_key_group
-from stateferry.migration.rules import StateTtlConfig, ToldTtl
+from stateferry.migration.rules import ToldTtl
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import FlinkType, MapType, Scalar
+from stateferry.ttl import StateTtlConfig
 from stateferry.validation.aging_content import aging_entries
 from stateferry.validation.content import (
     Account,

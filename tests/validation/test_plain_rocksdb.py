@@ -168,11 +168,16 @@ def test_entries_of_an_index(restart: int, is_delta: bool, trailer: int) -> None
         assert list(index.entries_from(key + b"\0")) == handles[place + 1 :]
 
 
-def test_an_index_is_read_from_the_restart_before() -> None:
+def test_an_index_is_read_from_the_restart_before(monkeypatch: pytest.MonkeyPatch) -> None:
     index, _ = index_of(KEYS, 3, True, 0)
     begun: list[int] = []
-    entries = index._entries
-    index._entries = lambda at: begun.append(at) or entries(at)  # type: ignore[method-assign,func-returns-value]
+    entries = _PlainIndex._entries
+
+    def noted(self: _PlainIndex, at: int) -> Any:
+        begun.append(at)
+        return entries(self, at)
+
+    monkeypatch.setattr(_PlainIndex, "_entries", noted)
     for key in (b"k10", b"k40", b"k41", b"k70", b"k99"):
         list(index.entries_from(key))
     assert [index._restarts.index(at) for at in begun] == [0, 0, 1, 1, 2]

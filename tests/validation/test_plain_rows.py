@@ -109,6 +109,12 @@ def test_the_key_groups_of_a_chunk_are_read(
     assert rows.result.in_part == set()
 
 
+def test_key_groups_of_two_bytes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(File, "prefix", 2)
+    rows_of(monkeypatch, SMALL, [3, 300])
+    assert set(Database.made.asked) == {KeyRange(b"\0\3", b"\1\x2d")}
+
+
 def test_small_states_are_read_as_a_whole_while_their_sum_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 256 << 10
     rows = rows_of(monkeypatch, {"one": most, "two": 0, "three": most + 1})
