@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stateferry.migration.rules import Rules
+from stateferry.migration.rules import Rules, ToldTtl
 from stateferry.savepoint.state import KeyedState, StateKind
 from stateferry.serializers.types import MapType, Scalar
-from stateferry.validation.content import Entries, plain_entries
+from stateferry.ttl import StateTtlConfig
+from stateferry.validation.content import Entries, KeySpans, plain_entries
 from stateferry.validation.conversion import OperatorConversion
 from stateferry.validation.keyed_check import KeyedResult, Probe, Side, _Accounts, _Probed, _Reading, _Slices, slices_of
+from stateferry.values.hash_codes import key_group_of
+from stateferry.values.values import encode
 from tests.support.sections import Rows
 
 RESULT = KeyedResult("operator", Side.SOURCE, 0, None)
@@ -123,3 +128,64 @@ def test_expired_entries_are_counted_if_they_should_be_gone() -> None:
     assert counted(rules) == {"new": Counter({5: 4})}
     assert counted(replace(rules, keep_expired=True)) == {}
     assert counted(replace(rules, ttl=None)) == {}
+
+
+# States that lose what has expired.
+
+
+def told_of(kind: StateKind) -> ToldTtl:
+    user_key = Scalar.STRING if kind is StateKind.MAP else None
+    state = KeyedState("s", kind, Scalar.STRING, Scalar.VOID_NAMESPACE, user_key, Scalar.LONG, True, False)
+    return ToldTtl(state, StateTtlConfig(100), 1000)
+
+
+def reading_of(probe: Probe | None, **settings: Any) -> Any:
+    reading = object.__new__(_Reading)
+    task: Any = SimpleNamespace(probe=probe, conversion=replace(CONVERSION, keep_legacy=True))
+    reading._task, reading._expired, reading._strays, reading._new_states = task, {}, {}, {}
+    for name, value in settings.items():
+        setattr(reading, name, value)
+    return reading
+
+
+@pytest.mark.parametrize("probe", [None, Probe("s", (9,), 1), Probe("s", (9,), strays=True)])
+def test_of_a_list_that_ages_elements_are_compared_and_rows_stray(probe: Probe | None) -> None:
+    """An element of a list has no key of its own; what strays is the row."""
+    one, old = (struct.pack(">qq", stamp, 5) for stamp in (950, 900))
+    rows: Any = Rows(9, 1, [(b"a", b",".join([one, old, one])), (b"b", b""), (b"c", one)])
+    reading = reading_of(probe, _aging={"s": told_of(StateKind.LIST)})
+    for _ in range(2):
+        entries, keys = reading._staged_entries("s", rows, None)
+    of_rows = probe is not None and probe.strays
+    assert len(entries) == (3 if of_rows else 4)
+    # What has expired, and lists without elements.
+    assert reading._expired == ({} if of_rows else {"s": Counter({9: 4})})
+    assert keys.tolist() == plain_entries(rows, np.full(3, 9)).keys.tolist()
+    assert set(entries.groups.tolist()) == {9}
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.added: list[tuple[str, list[bool]]] = []
+
+    def add(self, state: str, entries: object, chosen: Any) -> None:
+        self.added.append((state, chosen.tolist()))
+
+
+@pytest.mark.parametrize("probe", [None, Probe("old", (1,), 1), Probe("old", (1,), strays=True)])
+def test_keys_of_other_key_groups_are_counted(probe: Probe | None) -> None:
+    groups = {key: key_group_of(Scalar.STRING, key, 8) for key in "abcdef"}
+    own, other = "a", next(key for key in "bcdef" if groups[key] != groups["a"])
+    keys = [text + b"\0" for text in (encode(Scalar.STRING, key) for key in (own, other, own, other))]
+    rows: Any = Rows(groups[own] or 0, 1, [(key, b"v") for key in keys])
+    sink = Sink()
+    reading = reading_of(probe, _sink=sink)
+    entries = plain_entries(rows, np.full(4, groups[own]))
+    for _ in range(2):
+        reading._check_keys("old", rows, entries, KeySpans.of(rows, LEGACY), None)
+    assert reading._strays == {"old": Counter({groups[own]: 4})}
+    wanted = probe is not None and probe.strays
+    assert sink.added == ([("old", [False, True, False, True])] * 2 if wanted else [])
+    right: Any = Rows(groups[own] or 0, 1, [(keys[0], b"v")])
+    reading._check_keys("new", right, entries, KeySpans.of(right, LEGACY), None)
+    assert reading._strays.keys() == {"old"}
