@@ -16,7 +16,8 @@ from tests.mutants.mutations import Mutant
 def put(mutant: Mutant, folder: Path) -> None:
     """Afterwards the running process has the fault; a module with compiled kernels is compiled anew, in the folder."""
     if has_kernels(mutant.file):
-        _execute_again(mutant, *_modules(mutant.file), folder)
+        for module in _modules(mutant.file):
+            _execute_again(mutant, module, folder)
         return
     for code in _codes(mutant.code()):
         if code.co_qualname == mutant.function:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stateferry.errors import DamagedError
 from stateferry.migration.blob_times import blob_sum
 from stateferry.migration.chosen import Chosen, Order
 from stateferry.migration.rules import Contradiction, Nulls, Rules, ToldTtl
@@ -20,6 +21,7 @@ from stateferry.validation.content import Account, AccountsByState, Entries, blo
 from stateferry.validation.conversion import OperatorConversion, new_state
 from stateferry.validation.expected_blobs import ExpectedBlobs, hash_blobs
 from stateferry.validation.expected_entries import ExpectedEntries
+from stateferry.values.hash_codes import key_group_of
 from stateferry.values.values import encode
 from tests.support.sections import Rows
 
@@ -272,6 +274,47 @@ def test_a_flagged_key_that_is_not_chosen_is_moved_if_its_blob_counts() -> None:
     left = [pair for pair in LAZY["old"] if pair[0] != text("c") + b"\0"]
     assert_content(sink, rules, {"new": [row("d", "x", 7), row("c", "x", 5)], "old": left, "flag": LAZY["flag"]})
     assert (counts["nulls_left_out"], counts["blobs_moved"], counts["blob_entries_left"]) == (1, 1, 6)
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+def test_the_flag_that_is_set_has_the_timestamp_of_the_blob(ttl: bool) -> None:
+    """Without time to live, that of the run."""
+    alive, old = (ALIVE, EXPIRED) if ttl else (None, None)
+    rules = rules_of(ttl=ttl, chosen=Chosen(Order.HASH, 2**64 - 1, value_state("flag", ttl=True)))
+    source = {"old": [blob("a", {"x": 5}, alive), blob("b", {"x": 6}, alive), blob("c", {"x": 7, "y": 8}, old)]}
+    sink, counts = read(rules, source, flag_ttl=True)
+    keys = "ab" if ttl else "abc"
+    flags = [flag(key, True, ALIVE if ttl else NOW) for key in keys]
+    assert cells(sink.accounts.of("flag")) == cells(content(value_state("flag", ttl=True), flags, is_map=False))
+    assert (counts["blobs"], counts["flags_set"], counts.get("blobs_expired", 0)) == (3, len(keys), int(ttl))
+    found = {key: count for key, count in sink.why.items() if count}
+    assert found == {("old", "the key is moved"): len(keys)} | (
+        {("old", "expired"): 1, ("new", "expired"): 2} if ttl else {}
+    )
+
+
+def test_entries_of_keys_that_stay_are_left_out() -> None:
+    sink, _ = read(lazy(False), {"old": LAZY["old"][:1]})
+    assert {key: count for key, count in sink.why.items() if count} == {("new", "the key is not moved"): 2}
+
+
+def test_a_flag_without_its_value_is_damage() -> None:
+    with pytest.raises(DamagedError) as caught:
+        read(rules_of(), {"old": [blob("a", {})], "flag": [(text("a") + b"\0", b"")]})
+    assert (caught.value.expected, caught.value.found) == ("a Boolean", "its end")
+
+
+def test_a_key_that_is_in_a_wrong_key_group_of_the_source_is_damage() -> None:
+    """Where keys get other key groups: those that are right can't be told from those that have moved."""
+    rules = rules_of()
+    states = {one.name: one for one in (rules.legacy, new_state(rules))}
+    expected = ExpectedEntries(OperatorConversion((rules,), states, False, 128, 300), Sink())
+    group: Any = Group(list(states.values()), {"old": [blob("a", {"x": 5})]})
+    own = key_group_of(Scalar.STRING, "a", 128)
+    with pytest.raises(DamagedError) as caught:
+        expected.read(group)
+    assert caught.value.expected == f"keys whose hash leads to key group {GROUP} of 128"
+    assert caught.value.found == f"a key of old whose hash leads to {own}"
 
 
 # States that lose what has expired.
