@@ -179,7 +179,8 @@ class _Encoder:
         value, timestamp = entry["value"], entry.get("timestamp")
         if self._raw:
             return bytes(value)
-        if state.kind is StateKind.MAP and value is None:
+        if state.kind is StateKind.MAP and value is None and timestamp is None:
+            # With a timestamp it is a null that the serializer of the values has written.
             return b"\x01"
         if not state.ttl and timestamp is not None:
             raise UsageError(f"state {state.name} has no time to live, and so no timestamps: {_shown(entry)}")

@@ -207,6 +207,23 @@ def test_a_new_savepoint_holds_what_was_given(tmp_path: Path) -> None:
     assert {entry.user_key: entry.value for entry in operator.state("map").entries()} == {7: [("x", [1])], 8: None}
 
 
+def test_both_kinds_of_null_in_a_map_under_time_to_live_are_kept(tmp_path: Path) -> None:
+    nulls = [
+        {"key": 1, "user_key": "flag", "value": None},
+        {"key": 1, "user_key": "own", "value": None, "timestamp": 5},
+    ]
+    state = NewState("map", "MAP", Scalar.STRING, Scalar.STRING, ttl=True, entries=nulls)
+    flinkstate.write(str(tmp_path / "new"), "x", Scalar.LONG, [state])
+    found = flinkstate.open(str(tmp_path / "new")).operator("x").state("map").entries()
+    assert {entry.user_key: (entry.value, entry.timestamp) for entry in found} == {
+        "flag": (None, None),
+        "own": (None, 5),
+    }
+    longs = NewState("map", "MAP", Scalar.LONG, Scalar.STRING, ttl=True, entries=nulls)
+    with pytest.raises(UsageError, match="is no value of the type"):
+        flinkstate.write(str(tmp_path / "longs"), "x", Scalar.LONG, [longs])
+
+
 WRONG: list[tuple[list[Any], str]] = [
     ([{"key": "a", "user_key": "b", "value": 1}], "needs the timestamp of its last access"),
     ([{"key": "a", "user_key": "b", "value": "1", "timestamp": 1}], "is no value of the type"),
