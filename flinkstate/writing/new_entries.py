@@ -136,11 +136,16 @@ class _Encoder:
 
     def _encoded(self, type_: FlinkType, value: Any) -> bytes:
         if self._raw:
-            return bytes(value)
+            return self._raw_bytes(value)
         try:
             return encode(type_, value)
         except (UsageError, RefusedError) as error:
             raise type(error)(f"state {self._state.name}: {error}") from error
+
+    def _raw_bytes(self, value: Any) -> bytes:
+        if not isinstance(value, bytes):
+            raise UsageError(f"state {self._state.name}: expected Flink's bytes, found {value!r} in a raw table")
+        return value
 
     def _key_groups(self, entries: list[Mapping[str, Any]], keys: list[bytes]) -> list[int]:
         if unstable_reason(self._state.key) is None:
@@ -178,7 +183,7 @@ class _Encoder:
             raise UsageError(f"state {state.name}: an entry without value: {_shown(entry)}")
         value, timestamp = entry["value"], entry.get("timestamp")
         if self._raw:
-            return bytes(value)
+            return self._raw_bytes(value)
         if state.kind is StateKind.MAP and value is None and timestamp is None:
             # With a timestamp it is a null that the serializer of the values has written.
             return b"\x01"

@@ -256,6 +256,9 @@ def test_tables_that_do_not_fit_are_refused(demo: OpenSavepoint, totals: OpenSta
         demo.copy(target, {TOTALS: table}, raw=True)
     with pytest.raises(UsageError, match="raw entries are those of an Arrow table"):
         demo.copy(target, {TOTALS: totals.entries()}, raw=True)
+    raw = totals.to_arrow(raw=True).read_all()
+    with pytest.raises(UsageError, match="expected Flink's bytes, found None in a raw table"):
+        demo.copy(target, {TOTALS: raw.set_column(3, "value", pa.nulls(raw.num_rows, pa.binary()))}, raw=True)
     golden = flinkstate.open(str(GOLDEN / "scalars-2.3-rocksdb"))
     dates = next(state for state in readable_states(golden) if "LocalDate" in state.type)
     with pytest.raises(RefusedError, match="which Arrow holds in another form"):
