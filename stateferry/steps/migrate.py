@@ -16,18 +16,18 @@ from stateferry.tables.iceberg.current_view import put_current_view
 from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.known_keys import KnownKeysTask
 from stateferry.tables.known_keys_tasks import known_keys_tasks
-from stateferry.tables.migrate import (
+from stateferry.tables.update import (
     EarlierSource,
     TableHome,
     TableSnapshots,
     advance_main,
     check_vanished,
-    commit_migrate,
+    commit_update,
     is_cut_off,
-    migrate_chunk,
-    plan_migrate,
+    plan_update,
     tables_of_state,
     withdraw_run,
+    write_chunk,
 )
 from stateferry.tables.versions import plan_account
 
@@ -86,7 +86,7 @@ def _states(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None
         earlier = EarlierSource(night.run_id, night.parts(one.operator)) if night is not None else None
         for rules in one.rules:
             with reaching(plan.warehouse):
-                step = plan_migrate(
+                step = plan_update(
                     table_home(resolved),
                     plan.job,
                     plan.run_id,
@@ -99,9 +99,9 @@ def _states(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None
                     is_published=not plan.rehearse,
                     earlier=earlier,
                 )
-            written = list(workers.do(Step.MIGRATE, step.chunks, migrate_chunk, _ROWS))
+            written = list(workers.do(Step.MIGRATE, step.chunks, write_chunk, _ROWS))
             with reaching(plan.warehouse, "written"):
-                snapshots = commit_migrate(step, written)
+                snapshots = commit_update(step, written)
             yield MigratedState(step.tables, snapshots, step.rebuild)
 
 

@@ -28,9 +28,9 @@ from stateferry.runs.plan.plan import plan_of_json
 from stateferry.runs.record.facts import Claim, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.steps import rescale
-from stateferry.tables.chunk import WrittenChunk, migrate_chunk
+from stateferry.tables.chunk import WrittenChunk, write_chunk
 from stateferry.tables.iceberg.files import DataFile
-from stateferry.tables.migrate import advance_main, commit_migrate
+from stateferry.tables.update import advance_main, commit_update
 from tests.runs.test_transitions import World, asked, world
 from tests.support.legacy_states import LegacyState
 from tests.support.table_nights import Nights
@@ -48,9 +48,9 @@ def test_attempts_at_a_chunk_write_files_of_their_own(tmp_path: Path, monkeypatc
     savepoint = state.write(str(tmp_path / "savepoint-one"))
     step = nights.plan("one", savepoint, nights.rules(savepoint))
     (chunk,) = step.chunks
-    first = migrate_chunk(chunk)
+    first = write_chunk(chunk)
     contents = {file: file.read_bytes() for file in files_of(first)}
-    zombie = migrate_chunk(chunk)
+    zombie = write_chunk(chunk)
     assert not contents.keys() & set(files_of(zombie))
     write = DataFile.write
 
@@ -61,10 +61,10 @@ def test_attempts_at_a_chunk_write_files_of_their_own(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(DataFile, "write", fails_when_it_has_written)
         with pytest.raises(OSError, match="Input/output error"):
-            migrate_chunk(chunk)
+            write_chunk(chunk)
     there = set((tmp_path / "warehouse").rglob("*.parquet"))
     assert there == contents.keys() | set(files_of(zombie))
-    commit_migrate(step, [first])
+    commit_update(step, [first])
     assert advance_main(nights.home, step.tables, "one")
     # The one that counts is named by its facts, and nobody has touched it.
     assert {file: file.read_bytes() for file in contents} == contents
