@@ -101,7 +101,7 @@ def _rescaled(folder: Path, source: Path, changed: dict[str, Any]) -> Execution:
     plan = planned({**values, "no_timers": True, "operators": [{"operator": OPERATOR, "states": [state]}], **changed})
     workers, target = Timed(), folder / "staged"
     in_memory(source)
-    rescale.run(workers, resolve(plan, open_source(plan)), str(target), Location.of(str(folder / "on-its-way")))
+    rescale.alone(workers, resolve(plan, open_source(plan)), str(target), Location.of(str(folder / "on-its-way")))
     shutil.rmtree(target)
     cpu = sum(workers.cpu.values())
     return Execution(cpu, cpu, 0)

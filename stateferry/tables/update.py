@@ -1,4 +1,4 @@
-"""Brings tables to what a savepoint holds: plans chunks, has tasks write their rows (`write_chunk`), commits each table.
+"""Brings tables to what a savepoint holds: plans chunks, has tasks write their rows (`write_chunk`), commits tables.
 
 Everything is on the run's branch until `advance_main`. Planning, writing and committing can be repeated without harm;
 files of attempts whose facts the driver didn't receive are never committed.

@@ -31,7 +31,7 @@ __all__ = ["plan_of"]
 
 DAY = 86_400_000
 NOW = 100 * DAY
-STEPS = ("snapshot", "rescale", "validate", "cut_over", "tables")
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over", "tables")
 RUN = "home/runs/orders/one"
 TARGET = "one"
 
@@ -350,7 +350,7 @@ class _ExchangeAltered(InProcess):
         self, step: str, work: Sequence[Work], fn: Callable[[Work], Fact], measure: Measure[Fact] | None = None
     ) -> list[Fact]:
         done = InProcess.do(self, step, work, fn, measure)
-        if step == f"{Step.RESCALE}: send":
+        if step == f"{Step.MIGRATE}: send":
             file = max((one for one in self.exchange.rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
             file.write_bytes(self.alter(file.read_bytes(), Random(1)))
         return done

@@ -28,15 +28,17 @@ from stateferry.proof.plain.plain_rocksdb import PlainDatabase
 from stateferry.proof.plain.plain_rows import PlainRows
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import lost_timers, open_source, planned, resolve
-from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts, ValidateFacts
+from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, Step, TimedFacts, ValidateFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report import source_check
 from stateferry.runs.report.report import Report
-from stateferry.steps.pipeline import Pipeline
+from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import InProcess
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of, opened, roots_of
+from tests.support.in_process import step_done_by
+from tests.support.verified_runs import carried_out
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 CANONICAL = GOLDEN / "legacy-ttl-2.3-rocksdb"
@@ -77,7 +79,7 @@ def run(source: Path, folder: Path, **options: Any) -> tuple[Report, Run]:
     with Control(plan.catalog_uri) as control:
         lease = control.acquire(plan.job, plan.run_id)
         try:
-            return Pipeline(InProcess(), run, resolved, control, lease).carry_out(), run
+            return carried_out(RunAtWork(InProcess(), run, resolved, control, lease)), run
         finally:
             control.release(lease)
 
@@ -259,7 +261,7 @@ def test_a_run_that_an_earlier_version_began_with_a_copy_goes_on(tmp_path: Path)
     facts = done.facts(SnapshotFacts)
     assert facts is not None
     done.keep(replace(facts, read={"_metadata": "-2:0123456789abcdef"}))
-    done.forget(RescaleFacts, ValidateFacts)
+    done.forget(MigrateFacts, RescaleFacts, ValidateFacts)
     done.enter(RunState.RUNNING, 2)
     copy = done.canonical.child("0123456789abcdef")
     copy.make_folder()
@@ -288,14 +290,12 @@ def after_snapshot(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], No
     """Has something happen to the source when the snapshot is done."""
 
     def arrange(happens: Callable[[], None]) -> None:
-        snapshot = Pipeline.snapshot
-
-        def done(pipeline: Pipeline) -> SnapshotFacts:
-            facts = snapshot(pipeline)
+        def done(do: Callable[[RunAtWork], TimedFacts], work: RunAtWork) -> TimedFacts:
+            facts = do(work)
             happens()
             return facts
 
-        monkeypatch.setattr(Pipeline, "snapshot", done)
+        step_done_by(monkeypatch, Step.SNAPSHOT, done)
 
     return arrange
 

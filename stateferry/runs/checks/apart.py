@@ -17,8 +17,8 @@ _IN_FILE = "sqlite:///"
 def check_apart(plan: MigrationPlan) -> None:
     """Refuses a target in or around the source's folder, and home, warehouse or catalog in the source's folder.
 
-    The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the rescale step and
-    the cut-over repeat it before they write.
+    The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the step that writes
+    the new savepoint and the cut-over repeat it before they write.
     """
     source, target = (_real_folder(name) for name in (plan.source, plan.target))
     if _lies_in(target, source) or _lies_in(source, target):

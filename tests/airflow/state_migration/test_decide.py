@@ -141,7 +141,7 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
     # 5 s and 6 s for the steps that were timed, and a little that is assumed.
     assert subject == "Cut over job main? Ready: it will stand still for about 14 s, at most 23"
     assert "**Nothing stands still: job `orders` runs**, and is stopped only after a yes." in body
-    assert "snapshot, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
+    assert "snapshot, migrate, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
     assert "| snapshot | 5 | " in body
     assert "| entries of main/mainState | 800 | 1,000 |" in body
     assert "the new job is started: `new.jar 'a.New'Job'`" in body

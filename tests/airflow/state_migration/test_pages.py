@@ -38,7 +38,7 @@ from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
 from stateferry.runs.predict.outage import OutageExceeded, StopAsked
-from stateferry.runs.record.facts import Began, JobStarted, MigrateFacts, Returned, SavepointTaken, SnapshotFacts
+from stateferry.runs.record.facts import Began, JobStarted, Returned, SavepointTaken, SnapshotFacts, TablesFacts
 from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -383,7 +383,7 @@ def test_a_run_links_to_its_jobs_in_flink(world: World) -> None:
 def test_how_a_lazy_migration_converges_is_told_to_who_may_read_all_runs(world: World, home: Path) -> None:
     counts = TableCounts(keys_migrated_by_job=60, keys_migrated_by_ferry=20, keys_left=20)
     run = world.orders
-    run.keep(MigrateFacts(counts={"main/mainState": counts}))
+    run.keep(TablesFacts(counts={"main/mainState": counts}))
     line = "main/mainState: 80.0 % of 100 keys migrated: 60 by the job, 20 by Stateferry; 20 left"
     assert line in world.words("ada", "/")
     others = planned(MigrationRequest.model_validate({"job": "orders", "target": f"{home}/x"}).rehearsal(), LATER)[1]
