@@ -30,7 +30,7 @@ from stateferry.changes.staging import (
     with_absolute_files,
 )
 from stateferry.runs.checks.apart import check_apart
-from stateferry.runs.checks.plan_check import target_content
+from stateferry.runs.checks.plan_check import claim_target, target_content
 from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.facts import Claim, SentFiles, StagedDigests
 from stateferry.runs.record.run_states import RunState
@@ -116,9 +116,10 @@ def begin(work: RunAtWork) -> None:
     run, claim = work.run, work.run.facts(Claim)
     if not run.plan.rehearse:
         check_apart(run.plan)
-        target_content(run.plan.target, claimed=claim is not None)
-        source = work.resolved.source
+        target, run_id, source = run.plan.target, run.plan.run_id, work.resolved.source
+        target_content(target, claimed=claim is not None, run_id=run_id)
         access = TargetAccess.like(source.folder, source.metadata, work.files, claim.access if claim else None)
+        claim_target(target, run_id, claimed=claim is not None)
         run.keep(Claim(run.plan.target, access))
     work.remove_drafts()
     run.forget(SentFiles)

@@ -16,6 +16,7 @@ from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.staging import StagedFile, add_counts, assemble, with_operators
+from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.plan_check import ResolvedPlan
 from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SentFiles, StagedDigests, Step
 from stateferry.runs.record.run_states import RunState
@@ -45,6 +46,8 @@ def do(work: RunAtWork) -> RescaleFacts:
         run.enter(RunState.STAGED, now_ms())
         return RescaleFacts()
     else:
+        if not run.plan.rehearse:
+            check_apart(run.plan)
         work.remove_drafts()
         try:
             staged = _received(work, sent)

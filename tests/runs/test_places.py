@@ -86,3 +86,16 @@ def test_a_catalog_in_the_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"catalog .* lies in the source"):
         check_apart(plan_of({**values, "catalog_uri": f"sqlite:///{tmp_path}/source/catalog.db"}))
     check_apart(plan_of(values))
+
+
+@pytest.mark.parametrize("inside", ["home/runs/orders/mine", "home/runs", "home/link/mine", "tables/orders", "."])
+def test_a_target_among_the_runs_or_the_tables_is_refused(inside: str, tmp_path: Path) -> None:
+    """`stateferry clean` would remove what was published there, as a run without a plan."""
+    (tmp_path / "home" / "runs").mkdir(parents=True)
+    (tmp_path / "home" / "link").symlink_to(tmp_path / "home" / "runs" / "orders")
+    values = {**VALUES, "source": "/elsewhere/source", "home": str(tmp_path / "home")}
+    values |= {"warehouse": str(tmp_path / "tables"), "catalog_uri": "postgresql://db/catalog"}
+    with pytest.raises(PlanError, match=r"the folder of the (runs|tables), lie one in the other"):
+        check_apart(plan_of({**values, "target": f"{tmp_path}/{inside}"}))
+    for beside in ("home/targets/mine", "home/runs-of-mine", "tables-2"):
+        check_apart(plan_of({**values, "target": f"{tmp_path}/{beside}"}))

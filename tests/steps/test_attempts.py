@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,12 +28,14 @@ from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_me
 from stateferry.runs.plan.plan import plan_of_json
 from stateferry.runs.record.facts import Claim, Step
 from stateferry.runs.record.run_states import RunState
-from stateferry.steps import rescale
+from stateferry.steps import migrate, new_files
 from stateferry.tables.chunk import WrittenChunk, write_chunk
 from stateferry.tables.iceberg.files import DataFile
 from stateferry.tables.update import advance_main, commit_update
+from tests.flink.judge import dumped
 from tests.runs.test_transitions import World, asked, world
-from tests.support.legacy_states import LegacyState
+from tests.support.in_process import without_spark
+from tests.support.legacy_states import LEGACY, NEW, LegacyState
 from tests.support.table_nights import Nights
 
 KEYED = "075411a2d1ef617c7b2ad2770050b24f-keyed-00000"
@@ -83,7 +86,7 @@ def writers_beside_the_step(
         writers.append(WriteBehind(target.child(KEYED)))
         return assemble(*arguments)
 
-    monkeypatch.setattr(rescale, "assemble", beside)
+    monkeypatch.setattr(migrate, "assemble", beside)
     return writers
 
 
@@ -93,10 +96,9 @@ def test_a_twin_that_is_still_writing_when_the_step_ends_can_end_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
-    world.do("migrate")
     target = Location.of(str(world.root / "target"))
     twins = writers_beside_the_step(monkeypatch, target)
-    world.do("rescale", "validate", "cut_over")
+    world.do("migrate", "rescale", "validate", "cut_over")
     (twin,) = twins
     whole = (world.root / "target" / KEYED).read_bytes()
     assert drafts(target) == []
@@ -112,7 +114,6 @@ def test_a_driver_that_lost_the_lease_removes_nothing_of_the_next_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
-    world.do("migrate")
     target = Location.of(str(world.root / "target"))
 
     def rob() -> None:
@@ -120,11 +121,11 @@ def test_a_driver_that_lost_the_lease_removes_nothing_of_the_next_ones(
             control.acquire("orders", "one", force=True)
 
     heirs = writers_beside_the_step(monkeypatch, target, rob)
-    assert asked(world, "rescale") == MAY_PASS
+    assert asked(world, "migrate") == MAY_PASS
     (heir,) = heirs
     assert len(drafts(target)) == 1
     heir.close()
-    assert not world.run.has_done(Step.RESCALE)
+    assert not world.run.has_done(Step.MIGRATE)
 
 
 @pytest.mark.slow
@@ -132,7 +133,6 @@ def test_what_drivers_before_left_behind_goes_before_the_step_writes_anything(
     world: World,
 ) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
-    world.do("migrate")
     target = Location.of(str(world.root / "target"))
     # As a driver that was killed in the middle of the step leaves it.
     world.run.keep(Claim(target.path))
@@ -141,7 +141,7 @@ def test_what_drivers_before_left_behind_goes_before_the_step_writes_anything(
     sent = world.run.folder.child("exchange").child("0")
     sent.make_folder()
     Path(sent.child("000000-abc").path).write_bytes(b"on its way")
-    world.do("rescale", "validate", "cut_over")
+    world.do("migrate", "rescale", "validate", "cut_over")
     assert drafts(target) == []
     assert not world.run.folder.child("exchange").exists()
 
@@ -228,6 +228,50 @@ def linked(tmp_path: Path) -> Callable[[str, str], str]:
     return link
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["when the target was looked at", "when the first is about to write"])
+def test_two_runs_of_different_homes_do_not_write_into_one_target(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their files have the same names: the one that is later would overwrite what the other has published."""
+    without_spark(monkeypatch)
+    target = tmp_path / "target"
+    codes: list[int] = []
+    for name, value in (("first", 1), ("second", 2)):
+        LegacyState({f"{name} key": ({"a": value}, 0)}).write(str(tmp_path / name))
+
+    def ferry(name: str) -> int:
+        command = [
+            "run",
+            "--savepoint",
+            str(tmp_path / name),
+            "--target",
+            str(target),
+            "--home",
+            f"{tmp_path}/of-{name}",
+        ]
+        return main([*command, "--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW])
+
+    looks = where.startswith("when the target")
+    module, function = (new_files, "target_content" if looks else "SavepointWriter")
+    do = getattr(module, function)
+
+    def after_the_other(*arguments: Any, **named: Any) -> Any:
+        found = do(*arguments, **named)
+        monkeypatch.setattr(module, function, do)
+        codes.append(ferry("second"))
+        return found
+
+    monkeypatch.setattr(module, function, after_the_other)
+    codes.append(ferry("first"))
+    assert sorted(codes) == [0, 2]
+    said = capsys.readouterr().err
+    assert re.search("give each run its own target|holds state files of another run|already holds", said)
+    green = "second" if codes[0] == 0 else "first"
+    assert [line["key"] for line in dumped(target, "main", NEW)] == [f"{green} key"]
+    assert {entry.name for entry in target.iterdir()} == {METADATA, KEYED}
+
+
 @pytest.mark.parametrize("inside", ["", "/target", "/deeper/target"])
 def test_a_target_that_leads_into_the_source_is_refused_before_anything_is_written(
     world: World,
@@ -284,16 +328,14 @@ def test_a_home_in_the_source_is_refused_before_anything_is_written(
     assert sorted(source.rglob("*")) == before
 
 
-@pytest.mark.parametrize("step", ["rescale", "cut_over"])
+@pytest.mark.parametrize("step", ["migrate", "cut_over"])
 def test_a_link_that_comes_later_is_found_before_anything_is_written_there(
     world: World,
     tmp_path: Path,
     step: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    world.pictures[RunState.RUNNING if step == "rescale" else RunState.VERIFIED].restore(world.root)
-    if step == "rescale":
-        world.do("migrate")
+    world.pictures[RunState.RUNNING if step == "migrate" else RunState.VERIFIED].restore(world.root)
     source, target = world.root.parent / "source", world.root / "target"
     before = {file.name: file.read_bytes() for file in source.iterdir()}
     if target.exists():

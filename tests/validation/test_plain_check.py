@@ -103,14 +103,20 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "legacy-2.3-rocksdb",
         "same",
         {},
-        dict.fromkeys(("migration.sections.walk_entries", "validation.content.walk_entries"), without_last_entries),
+        dict.fromkeys(
+            ("stateferry.changes.sections.walk_entries", "stateferry.proof.expected.content.walk_entries"),
+            without_last_entries,
+        ),
     ),
     "expiry": (
         "legacy-ttl-2.3-rocksdb",
         "same",
         {},
         dict.fromkeys(
-            (f"{module}.expired_array" for module in ("migration.sections", "validation.expected_entries")),
+            (
+                f"{module}.expired_array"
+                for module in ("stateferry.changes.sections", "stateferry.proof.expected.expected_entries")
+            ),
             an_hour_early,
         ),
     ),
@@ -121,7 +127,11 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         dict.fromkeys(
             (
                 f"{module}.null_under_ttl"
-                for module in ("migration.rules", "migration.map_migration", "validation.expected_entries")
+                for module in (
+                    "stateferry.changes.rules",
+                    "stateferry.changes.map_migration",
+                    "stateferry.proof.expected.expected_entries",
+                )
             ),
             zero_for_null,
         ),
@@ -131,7 +141,11 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "max300",
         {},
         dict.fromkeys(
-            (f"{module}.assign_to_key_groups" for module in ("savepoint.rehash", "validation.content")), shifted
+            (
+                f"{module}.assign_to_key_groups"
+                for module in ("flinkstate.writing.rehash", "stateferry.proof.expected.content")
+            ),
+            shifted,
         ),
     ),
 }
@@ -146,7 +160,7 @@ def test_a_fault_that_conversion_and_validation_share_is_seen(
     if "-ttl" in case:
         settings = {**settings, "now": expiring(case)}
     for place, function in places.items():
-        monkeypatch.setattr(f"stateferry.{place}", function)
+        monkeypatch.setattr(place, function)
     made = migrated(GOLDEN / case, tmp_path / "new", "main", LAYOUTS[layout], **settings)  # type: ignore[arg-type]
     checks = made.checks(made.folder)
     assert outcomes(checks, Outcome.FAILED).keys() == {f"main/{NEW}{PLAIN}"}
