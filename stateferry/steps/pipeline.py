@@ -91,9 +91,11 @@ class Pipeline:
     def _check_needs(self, step: Step) -> None:
         run = self.work.run
         before = run.steps[: run.steps.index(step)]
-        missing = [spec.step for spec in STEPS if spec.step in before and not self._is_done(spec)]
+        missing = [spec for spec in STEPS if spec.step in before and not self._is_done(spec)]
         if missing:
-            raise RejectedError(f"run {run.plan.run_id}: {step} comes after {', '.join(missing)}: do that first")
+            names = ", ".join(spec.step for spec in missing)
+            gone = ", whose files are not what it has written" if run.has_done(missing[0].step) else ""
+            raise RejectedError(f"run {run.plan.run_id}: {step} comes after {names}{gone}: do that first")
 
     def _is_done(self, spec: StepSpec) -> bool:
         if spec.step is Step.CUT_OVER:
