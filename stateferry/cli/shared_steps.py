@@ -56,7 +56,7 @@ def main(open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
 @private_files()
 def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     parent = os.getppid()
-    # The imports run while the workers start. The last one is Iceberg's library, which the migrate step needs too.
+    # The imports run while the workers start. The last one brings Iceberg's library, which the migrate step needs too.
     threading.Thread(target=lambda: list(map(importlib.import_module, _IMPORTS)), daemon=True).start()
     with opened_before(open_workers) as lent:
         if options.catalog is not None:

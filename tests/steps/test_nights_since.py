@@ -104,7 +104,7 @@ def walked(run: Run) -> int:
 
 
 def totals(run: Run) -> dict[str, int]:
-    """What the migrate step says of all keys, however it has found that out."""
+    """What the tables step says of all keys, however it has found that out."""
     facts = run.facts(TablesFacts)
     assert facts is not None
     (counts,) = facts.counts.values()
@@ -242,7 +242,7 @@ def test_only_changed_keys_are_read(tmp_path: Path, rows_read: Callable[[], int]
     of_first = rows_read()
     _, since = run(second, tmp_path, 2)
     assert (went_on(since), walked(since)) == (True, 4)
-    # Rescale and validation read all rows. The snapshot reads four keys twice, the migrate step once.
+    # Rescale and validation read all rows. The snapshot reads four keys twice, the tables step once.
     assert of_first - rows_read() == 2 * KEYS - 3 * 4
 
 

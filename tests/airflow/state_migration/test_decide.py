@@ -526,7 +526,7 @@ def test_a_validated_run_is_approved_if_approval_is_off_and_there_is_something_t
     assert (run.changes()[-1].reason == APPROVAL_IS_OFF) == (run.state is RunState.APPROVED) == (mode == "cut over")
 
 
-STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "application")
+STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "tables", "application")
 REHEARSAL, AGAIN = ({f"{group}.{task}" for task in STEPS} for group in ("rehearsal", "rehearsal_again"))
 DECISION = {*AGAIN, "decide", "wait_to_stop"}
 OF_SAVEPOINT = {*REHEARSAL, *DECISION, "take_savepoint", "hold_slot", "start_job"}
@@ -542,7 +542,7 @@ RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
         ({"source": "demo", "mode": "rehearse"}, {*DECISION, *CUT_OVER, "rehearsal.take_savepoint"}),
         ({"source": "flink"}, {"approve"}),
         ({"source": "flink", "mode": "rehearse"}, {*DECISION, *CUT_OVER}),
-        (RESCALED, {"approve", "rehearsal.migrate", "rehearsal_again.migrate", "tables"}),
+        (RESCALED, {"approve", "rehearsal.tables", "rehearsal_again.tables", "tables"}),
     ],
 )
 @pytest.mark.usefixtures("home")
