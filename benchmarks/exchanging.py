@@ -66,7 +66,7 @@ def _io() -> dict[str, int]:
 
 
 def measure(scale: Scale, senders: int = SENDERS, receivers: int = RECEIVERS) -> Iterator[Comparison]:
-    """The step that writes the new files at the same max parallelism and at another one, and the exchange of a large cluster."""
+    """Writing new files at the same max parallelism and at another one, and the exchange of a large cluster."""
     yield from _rescaling(scale)
     folder, log = scale.folder / "exchange", scale.folder / "exchanging.log"
     folder.mkdir()

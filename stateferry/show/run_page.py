@@ -53,6 +53,8 @@ def _title(view: RunView) -> str:
             return "Rehearsed"
         case RunState.VERIFIED:
             return "Validated, not published yet"
+        case RunState.STAGED if view.report is not None and view.report.is_green:
+            return "Validated, the tables follow"
         case RunState.STAGED:
             return "Staged, not validated yet"
         case None:

@@ -32,7 +32,7 @@ from stateferry.changes.staging import (
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.plan_check import claim_target, target_content
 from stateferry.runs.control.target_metadata import TargetMetadata
-from stateferry.runs.record.facts import Claim, SentFiles, StagedDigests
+from stateferry.runs.record.facts import Claim, RescaleFacts, SentFiles, StagedDigests, ValidateFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.target_access import TargetAccess
 from stateferry.steps import movement
@@ -122,7 +122,7 @@ def begin(work: RunAtWork) -> None:
         claim_target(target, run_id, claimed=claim is not None)
         run.keep(Claim(run.plan.target, access))
     work.remove_drafts()
-    run.forget(SentFiles)
+    run.forget(ValidateFacts, RescaleFacts, SentFiles)
     run.exchange.remove()
     # An earlier try that was stopped or failed the validation left this `_metadata`; its files are about to change.
     run.staged_metadata.remove()

@@ -125,8 +125,8 @@ class Pipeline:
         work, run = self.work, self.work.run
         work.check_may_become(RunState.VERIFIED)
         green_report(run)
-        if not run.plan.rehearse or run.has_done(run.steps[-1]):
-            run.enter(RunState.VERIFIED, now_ms())
+        is_verified = not run.plan.rehearse or run.has_done(run.steps[-1])
+        run.enter(RunState.VERIFIED if is_verified else RunState.STAGED, now_ms())
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:

@@ -13,10 +13,12 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.basics.exit_codes import INTERRUPTED
 from stateferry.changes.rules import Rules
 from stateferry.cli import main
+from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.publications import Control, Record
-from stateferry.runs.record.facts import TablesFacts, TablesProblem, WrittenTables
+from stateferry.runs.record.facts import FACTS_OF, Step, TablesFacts, TablesProblem, WrittenTables
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.report.report import Report
 from stateferry.steps import tables
 from stateferry.tables.iceberg.commits import TableHome
 from stateferry.tables.iceberg.reads import read_current
@@ -240,6 +242,38 @@ def test_tables_that_another_run_moved_after_ours_wrote_its_rows_are_brought_all
 
 def killed(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_spark(monkeypatch)
+    plan = plan_of("one", rehearse=True)
+    for step in BEFORE_PUBLICATION:
+        assert do_step(step, "--plan", plan) == 0
+    run, failing = the_run(tmp_path, "one"), Check("as the tables say", Outcome.FAILED, "3 entries", "2 entries")
+    assert run.state is RunState.STAGED
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "check", lambda *_: (failing,))
+        assert do_step("tables", "--plan", plan) == 1
+        assert "they failed their checks, so their branch main stays where it was" in capsys.readouterr().err
+    report = Report.read(run.report)
+    assert (report.is_green, report.tables_pending, report.tables) == (True, True, (failing,))
+    assert run.state is RunState.FAILED
+    assert shown_keys(tmp_path) == set()
+    # The same command goes on, and has no need to write the savepoint again.
+    before = {step: run.stored(FACTS_OF[step]) for step in Step if run.has_done(step)}
+    assert main(["run", "--plan", plan]) == 0
+    assert "tables: they hold what the new savepoint does" in capsys.readouterr().out
+    assert {step: run.stored(FACTS_OF[step]) for step in before} == before
+    report = Report.read(run.report)
+    assert (report.tables_pending, [one.outcome for one in report.tables]) == (False, [Outcome.PASSED])
+    assert run.state is RunState.VERIFIED
+    assert shown_keys(tmp_path) == {"cold", "hot"}
+    # The report of the validation is still what it has written.
+    assert main(["run", "--plan", plan]) == 0
+    assert run.state is RunState.VERIFIED
 
 
 @pytest.mark.slow

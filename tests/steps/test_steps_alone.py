@@ -24,7 +24,7 @@ from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, TERMINATED, U
 from stateferry.runs.catalog import lease
 from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, LeaseHeldError, LeaseLostError, LeaseRenewal
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.record.facts import TablesFacts
+from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, TablesFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.steps import snapshot
@@ -258,3 +258,28 @@ def test_verify_looks_for_the_result_before_spark_starts(
     nowhere.mkdir()
     assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == REJECTED
     assert "failed" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"parallelism": 3}, {"max_parallelism": 300}], ids=str)
+def test_rescale_has_work_if_key_groups_change(
+    tmp_path: Path, plan_of: PlanOf, changes: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in ("snapshot", "migrate"):
+        assert do_step(step, "--plan", plan_of("one", **changes)) == 0
+    run = the_run(tmp_path, "one")
+    is_sent = "max_parallelism" in changes
+    assert (run.state is RunState.STAGED, run.exchange.exists()) == (not is_sent, is_sent)
+    capsys.readouterr()
+    assert do_step("rescale", "--plan", plan_of("one", **changes)) == 0
+    said = "rescale: nothing to do: migrate has written into the new ranges itself\n"
+    assert (said in capsys.readouterr().out) == (not is_sent)
+    migrated, rescaled = run.facts(MigrateFacts), run.facts(RescaleFacts)
+    assert migrated is not None
+    assert rescaled is not None
+    assert migrated.rows > 0
+    assert (migrated.files > 0, rescaled.files > 0, bool(migrated.sent)) == (not is_sent, is_sent, is_sent)
+    assert run.state is RunState.STAGED
+    for step in ("validate", "cut_over"):
+        assert do_step(step, "--plan", plan_of("one", **changes)) == 0
+    assert not run.exchange.exists()

@@ -72,4 +72,4 @@ def green_report(run: Run) -> Report:
 
 def forget_new_savepoint(run: Run) -> None:
     """Has the next try write the new savepoint again, and validate it."""
-    run.forget(MigrateFacts, RescaleFacts, ValidateFacts)
+    run.forget(ValidateFacts, RescaleFacts, MigrateFacts)
