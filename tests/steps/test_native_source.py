@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,7 @@ from stateferry.proof.plain.plain_rocksdb import PlainDatabase
 from stateferry.proof.plain.plain_rows import PlainRows
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import lost_timers, open_source, planned, resolve
-from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, Step, TimedFacts, ValidateFacts
-from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.facts import Step, TimedFacts
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report import source_check
 from stateferry.runs.report.report import Report
@@ -125,7 +123,7 @@ def test_the_result_is_that_of_the_canonical_savepoint(
     kind: str, options: str, canonical: dict[str, Path], tmp_path: Path
 ) -> None:
     source = placed(NATIVE[kind], tmp_path / "source")
-    report, native = run(source, tmp_path, **OPTIONS[options])
+    report, _ = run(source, tmp_path, **OPTIONS[options])
     assert {check.name: check.outcome for check in report.checks}[source_check.NAME] is Outcome.PASSED
     targets = [canonical[options], tmp_path / "target"]
     expected, found = (contents(Savepoint.open(str(target))) for target in targets)
@@ -135,7 +133,6 @@ def test_the_result_is_that_of_the_canonical_savepoint(
     assert files(targets[1]) == files(targets[0])
     metadata = Savepoint.open(str(targets[1])).metadata
     assert metadata.properties == CANONICAL_SAVEPOINT
-    assert not native.canonical.exists()
 
 
 def test_of_a_native_savepoint_without_timers_a_plan_must_say_that_there_are_none(tmp_path: Path) -> None:
@@ -252,24 +249,6 @@ def test_a_sample_without_rows_cannot_tell(samples: None, tmp_path: Path, monkey
     check = plain_check(report)
     assert check.outcome is Outcome.COULD_NOT_TELL
     assert "no row was drawn of" in check.actual
-
-
-@pytest.mark.slow
-def test_a_run_that_an_earlier_version_began_with_a_copy_goes_on(tmp_path: Path) -> None:
-    source = placed(NATIVE["checkpoint"], tmp_path / "source")
-    _, done = run(source, tmp_path, rehearse=True)
-    facts = done.facts(SnapshotFacts)
-    assert facts is not None
-    done.keep(replace(facts, read={"_metadata": "-2:0123456789abcdef"}))
-    done.forget(MigrateFacts, RescaleFacts, ValidateFacts)
-    done.enter(RunState.RUNNING, 2)
-    copy = done.canonical.child("0123456789abcdef")
-    copy.make_folder()
-    copy.child(METADATA).write_atomically(b"a copy")
-    report, again = run(source, tmp_path, rehearse=True)
-    assert report.is_green
-    assert {check.name: check.outcome for check in report.checks}[source_check.NAME] is Outcome.COULD_NOT_TELL
-    assert not again.canonical.exists()
 
 
 @pytest.mark.spark

@@ -13,7 +13,6 @@
 | rescale-plan.json | which bytes each new subtask reads |
 | staged/ | the staged savepoint |
 | to-publish/_metadata | the target's `_metadata`, until the publication stands |
-| canonical/ | of earlier versions: a canonical copy of a source of RocksDB's own files; it is removed |
 | exchange/ | entries on their way to key groups of another max parallelism, from the migrate step to the rescale step |
 | temporary.json | the temporary folders of the run's processes |
 
@@ -126,11 +125,6 @@ class RunFolder:
     def target_metadata(self) -> Location:
         """The `_metadata` of the target, until the publication stands."""
         return self.folder.child("to-publish").child(METADATA)
-
-    @property
-    def canonical(self) -> Location:
-        """The folder in which earlier versions had a canonical copy of a native source."""
-        return self.folder.child("canonical")
 
     @property
     def exchange(self) -> Location:
