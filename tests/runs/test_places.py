@@ -41,6 +41,14 @@ def test_a_place_that_may_be_another_than_it_seems_is_refused(field: str, name: 
     assert line.startswith(f"files_from: {name}")
 
 
+@pytest.mark.parametrize("name", [" ", "\n", "\0", "/sp/\0demo", "file:/sp/\0demo", "s3://b/sp/\0demo"])
+@pytest.mark.parametrize("field", ["source", "target", "home", "warehouse"])
+def test_what_no_file_can_be_called_is_refused(field: str, name: str) -> None:
+    """A blank was taken for a folder below the working folder, and a NUL ended in an internal error."""
+    (line, *_) = problems({**VALUES, "catalog_uri": "postgresql://db/catalog", field: name})
+    assert line == f"{field}: {name!r} is no name of a place: expected a path or URI"
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -177,6 +177,10 @@ def test_tables_of_a_publication_that_was_replaced_stay_as_they_are(
     assert has_moved(the_run(tmp_path, "one"))
 
 
+def state_of(tmp_path: Path) -> RunState:
+    return the_run(tmp_path, "one").state
+
+
 def has_moved(run: Run) -> bool:
     """Whether the tables' main has moved to the run."""
     facts = run.facts(TablesFacts)
@@ -253,14 +257,14 @@ def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
     for step in BEFORE_PUBLICATION:
         assert do_step(step, "--plan", plan) == 0
     run, failing = the_run(tmp_path, "one"), Check("as the tables say", Outcome.FAILED, "3 entries", "2 entries")
-    assert run.state.value == "staged"
+    assert state_of(tmp_path) is RunState.STAGED
     with monkeypatch.context() as patched:
         patched.setattr(tables, "check", lambda *_: (failing,))
         assert do_step("tables", "--plan", plan) == 1
         assert "they failed their checks, so their branch main stays where it was" in capsys.readouterr().err
     report = Report.read(run.report)
     assert (report.is_green, report.tables_pending, report.tables) == (True, True, (failing,))
-    assert run.state.value == "failed"
+    assert state_of(tmp_path) is RunState.FAILED
     assert shown_keys(tmp_path) == set()
     # The same command goes on, and has no need to write the savepoint again.
     before = {step: run.stored(FACTS_OF[step]) for step in Step if run.has_done(step)}
@@ -269,11 +273,11 @@ def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
     assert {step: run.stored(FACTS_OF[step]) for step in before} == before
     report = Report.read(run.report)
     assert (report.tables_pending, [one.outcome for one in report.tables]) == (False, [Outcome.PASSED])
-    assert run.state.value == "verified"
+    assert state_of(tmp_path) is RunState.VERIFIED
     assert shown_keys(tmp_path) == {"cold", "hot"}
     # The report of the validation is still what it has written.
     assert main(["run", "--plan", plan]) == 0
-    assert run.state.value == "verified"
+    assert state_of(tmp_path) is RunState.VERIFIED
 
 
 @pytest.mark.slow

@@ -96,8 +96,10 @@ def _parallelism(value: object, of: str) -> int:
 
 def absolute_place(value: object) -> object:
     """Makes a local path absolute, because a run may continue from another working folder; refuses unclear URIs."""
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not value:
         return value
+    if not value.strip() or "\0" in value:
+        raise UsageError(f"{value!r} is no name of a place: expected a path or URI")
     if value.startswith("file:"):
         return os.path.abspath(path_of_file_uri(value))
     if "://" in value:
