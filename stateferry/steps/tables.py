@@ -85,11 +85,12 @@ def _bring(work: RunAtWork) -> TablesFacts:
     facts = TablesFacts(tables=written.tables, counts=written.counts, rebuilt=written.rebuilt)
     accounts = run.facts(StagedAccounts) or StagedAccounts()
     report = Report.read(run.report).with_tables(check(work.workers, work.resolved, accounts), written.to_json())
+    work.renewal.check()
     report.write(run.report)
     if report.tables_pending:
         failed = ", ".join(check.name for check in report.tables if check.outcome is Outcome.FAILED)
         raise RejectedError(
-            f"they failed their checks, so their branch main stays where it was: {failed} ({run.report.shown}). The "
+            f"the tables failed their checks, so their branch main stays where it was: {failed} ({run.report.shown}). The "
             "next run or rehearsal of the job writes them on from main"
         )
     moved = _advance(work.resolved, written)

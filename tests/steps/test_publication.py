@@ -261,7 +261,7 @@ def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
     with monkeypatch.context() as patched:
         patched.setattr(tables, "check", lambda *_: (failing,))
         assert do_step("tables", "--plan", plan) == 1
-        assert "they failed their checks, so their branch main stays where it was" in capsys.readouterr().err
+        assert "the tables failed their checks, so their branch main stays where it was" in capsys.readouterr().err
     report = Report.read(run.report)
     assert (report.is_green, report.tables_pending, report.tables) == (True, True, (failing,))
     assert state_of(tmp_path) is RunState.FAILED
