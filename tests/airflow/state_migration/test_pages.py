@@ -283,7 +283,7 @@ def cutting_over(world: World, *, asked: bool = True) -> tuple[Run, Run]:
 def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(world: World) -> None:
     cutting_over(world)
     world.dag_run(ORDERS, DAG_RUN, "running")
-    for task, state in (("snapshot", "success"), ("rescale", "running"), ("application", "running")):
+    for task, state in (("snapshot", "success"), ("migrate", "running"), ("application", "running")):
         world.task(ORDERS, DAG_RUN, task, state)
     world.session.commit()
     said = world.words("ada", "/")
@@ -291,11 +291,11 @@ def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(world
         "1 job, 1 stands still",
         "<strong>The job stands still.</strong>",
         "for 60 s",
-        # What is left of 20 s for the part at work, and three times 20 s for what follows.
-        "in about 60 s (between",
+        # What is left of 20 s for the part at work, and four times 20 s for what follows.
+        "in about 80 s (between",
         "without a checkpoint of the new job by then, the old job is started again by itself",
         "in 4.0 m",
-        ">rescale</a> running",
+        ">migrate</a> running",
         "compared with the old one; it is published; the new job starts, and its first checkpoint ends the outage",
         "the old job is started again by itself, unless the new one has completed a checkpoint",
         "approved by ada; triggered by grace: ",
