@@ -18,7 +18,7 @@ _NEXT = {
     "take_savepoint": "Flink stops the job with a savepoint",
     "snapshot": "the savepoint is read",
     "migrate": "the new savepoint is written",
-    "rescale": "key groups get new ranges",
+    "rescale": "if max parallelism changes, key groups get new ranges",
     "validate": "it is compared with the old one",
     "cut_over": "it is published",
     "start_job": "the new job starts, and its first checkpoint ends the outage",
