@@ -90,8 +90,8 @@ def _bring(work: RunAtWork) -> TablesFacts:
     if report.tables_pending:
         failed = ", ".join(check.name for check in report.tables if check.outcome is Outcome.FAILED)
         raise RejectedError(
-            f"the tables failed their checks, so their branch main stays where it was: {failed} ({run.report.shown}). The "
-            "next run or rehearsal of the job writes them on from main"
+            f"the tables failed their checks, so their branch main stays where it was: {failed} ({run.report.shown}). "
+            "The next run or rehearsal of the job writes them on from main"
         )
     moved = _advance(work.resolved, written)
     if not moved:
