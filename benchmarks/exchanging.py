@@ -66,7 +66,7 @@ def _io() -> dict[str, int]:
 
 
 def measure(scale: Scale, senders: int = SENDERS, receivers: int = RECEIVERS) -> Iterator[Comparison]:
-    """The rescale step at the same max parallelism and at another one, and the exchange of a large cluster."""
+    """Writing new files at the same max parallelism and at another one, and the exchange of a large cluster."""
     yield from _rescaling(scale)
     folder, log = scale.folder / "exchange", scale.folder / "exchanging.log"
     folder.mkdir()
@@ -94,14 +94,14 @@ def _rescaling(scale: Scale) -> Iterator[Comparison]:
 
 
 def _rescaled(folder: Path, source: Path, changed: dict[str, Any]) -> Execution:
-    """The tasks of a rescale step in this process; the seconds by the clock are those of the processor."""
+    """The tasks of such a step in this process; the seconds by the clock are those of the processor."""
     home = str(folder / "home")
     state = {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "no_flag": True}
     values = {"source": str(source), "target": str(folder / "target"), "home": home, "run_id": "only", "now": NOW}
     plan = planned({**values, "no_timers": True, "operators": [{"operator": OPERATOR, "states": [state]}], **changed})
     workers, target = Timed(), folder / "staged"
     in_memory(source)
-    rescale.run(workers, resolve(plan, open_source(plan)), str(target), Location.of(str(folder / "on-its-way")))
+    rescale.alone(workers, resolve(plan, open_source(plan)), str(target), Location.of(str(folder / "on-its-way")))
     shutil.rmtree(target)
     cpu = sum(workers.cpu.values())
     return Execution(cpu, cpu, 0)

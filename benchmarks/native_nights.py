@@ -23,9 +23,10 @@ from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
-from stateferry.runs.record.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
+from stateferry.runs.record.facts import FACTS_OF, Step, TablesFacts, steps_of
 from stateferry.runs.record.runs import Run
 from stateferry.steps.pipeline import Pipeline
+from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Fact, InProcess, Measure, Work
 from tests.support.fetched_jars import java_tool
 
@@ -113,7 +114,7 @@ class Night:
 
     seconds: dict[Step, float]
     cpu: dict[str, float]
-    migrated: MigrateFacts
+    tables: TablesFacts
 
 
 def night(scale: Scale, source: Path, number: int, ttl: int | None = None) -> Night:
@@ -135,20 +136,24 @@ def night(scale: Scale, source: Path, number: int, ttl: int | None = None) -> Ni
     with Control(plan.catalog_uri) as control:
         lease = control.acquire(plan.job, plan.run_id)
         try:
-            Pipeline(workers, run, resolve(plan, open_source(plan)), control, lease).carry_out()
+            Pipeline(RunAtWork(workers, run, resolve(plan, open_source(plan)), control, lease)).carry_out()
         finally:
             control.release(lease)
     run.staged.remove()
-    migrated = run.facts(MigrateFacts)
-    assert migrated is not None
-    seconds = {step: facts.seconds or 0.0 for step in IN_REHEARSAL if (facts := run.facts(FACTS_OF[step])) is not None}
-    return Night(seconds, workers.cpu, migrated)
+    tables = run.facts(TablesFacts)
+    assert tables is not None
+    seconds = {
+        step: facts.seconds or 0.0
+        for step in steps_of(rehearses=True)
+        if (facts := run.facts(FACTS_OF[step])) is not None
+    }
+    return Night(seconds, workers.cpu, tables)
 
 
 def measure(scale: Scale) -> Iterator[Duration]:
     """One duration for each step of each night, and under time to live for the steps that read what has changed."""
-    yield from _measure(scale, None, IN_REHEARSAL)
-    yield from _measure(scale, TTL, (Step.SNAPSHOT, Step.MIGRATE))
+    yield from _measure(scale, None, steps_of(rehearses=True))
+    yield from _measure(scale, TTL, (Step.SNAPSHOT, Step.TABLES))
 
 
 def _measure(scale: Scale, ttl: int | None, steps: Sequence[Step]) -> Iterator[Duration]:
@@ -158,7 +163,7 @@ def _measure(scale: Scale, ttl: int | None, steps: Sequence[Step]) -> Iterator[D
     nights: list[tuple[Night, Night]] = []
     for _ in range(1 + min(scale.rounds, _ROUNDS)):
         nights.append((night(scale, first, 1, ttl), night(scale, second, 2, ttl)))
-        (counts,) = nights[-1][1].migrated.counts.values()
+        (counts,) = nights[-1][1].tables.counts.values()
         expect(counts.keys_walked, changed, "keys that were read")
         expect(counts.rows_written, changed * ENTRIES_PER_KEY, "rows written")
         shutil.rmtree(scale.folder / "home")
@@ -168,7 +173,7 @@ def _measure(scale: Scale, ttl: int | None, steps: Sequence[Step]) -> Iterator[D
     under = "" if ttl is None else ", under time to live"
     for step in steps:
         before = _duration(f"first night{under}: {step}", befores, step)
-        goal = before.median / _SHARE if step in (Step.SNAPSHOT, Step.MIGRATE) else None
+        goal = before.median / _SHARE if step in (Step.SNAPSHOT, Step.TABLES) else None
         yield before
         yield replace(_duration(f"second night, 1 % changed{under}: {step}", afters, step), at_most=goal)
 

@@ -21,7 +21,7 @@ from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.reading.reader import Savepoint
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.look.survey import survey
-from stateferry.runs.record.facts import FACTS_OF, IN_REHEARSAL, MigrateFacts, Step
+from stateferry.runs.record.facts import FACTS_OF, Step, TablesFacts, steps_of
 from stateferry.runs.record.runs import Run
 
 _ROUNDS = 3
@@ -92,9 +92,9 @@ class Bench:
         done = execute(command, self.folder / "run.log", cores=cores, environment={"STATEFERRY_HOME": str(path)})
         newest = newest_run(path)
         stored = Run.open(Location.of(str(newest)))
-        times = {step: _seconds(stored, step) for step in IN_REHEARSAL}
-        migrated = stored.facts(MigrateFacts)
-        written = sum(state.rows_written for state in migrated.counts.values()) if migrated else 0
+        times = {step: _seconds(stored, step) for step in steps_of(rehearses=True)}
+        tables = stored.facts(TablesFacts)
+        written = sum(state.rows_written for state in tables.counts.values()) if tables else 0
         result = newest / "staged" if rehearse else target
         if "--ttl" not in options:
             self._expect_entries(result)
@@ -229,7 +229,7 @@ def _by_byte(bench: Bench, source: Path, ours: Comparison) -> Iterator[Compariso
 
 
 def _steps(nights: list[Night]) -> Iterator[Duration]:
-    for step in IN_REHEARSAL:
+    for step in steps_of(rehearses=True):
         yield Duration(f"of the plain run: {step}", tuple(night.steps[step] for night in nights))
     rest = tuple(night.execution.seconds - sum(night.steps.values()) for night in nights)
     yield Duration("of the plain run: starting, stopping, and between the steps", rest)
@@ -239,10 +239,10 @@ def _next_night(bench: Bench, source: Path) -> Iterator[Duration]:
     first = bench.night(source, home="nights", rehearse=False)
     changed, count = bench.next_night(source)
     second = bench.night(changed, home="nights", rehearse=False)
-    share = first.steps[Step.MIGRATE] / 5
+    share = first.steps[Step.TABLES] / 5
     for what, night, at_most in (("first night", first, None), ("second night, 1 % changed", second, share)):
         note = f"{night.rows_written:,} rows written, the whole run {night.execution.seconds:.1f} seconds"
-        yield Duration(f"{what}: {Step.MIGRATE}", (night.steps[Step.MIGRATE],), at_most, note)
+        yield Duration(f"{what}: {Step.TABLES}", (night.steps[Step.TABLES],), at_most, note)
     expect(second.rows_written, count * ENTRIES_PER_KEY, "rows written in the second night")
     shutil.rmtree(bench.folder / "nights")
     shutil.rmtree(changed)

@@ -130,8 +130,8 @@ def plan(folder: Path, **others: object) -> dict[str, Tasks]:
     resolved = resolved_run(folder, **others)
     exchange, staged = resolved.source.folder.child("exchange"), str(folder.parent / "away")
     steps: dict[str, Callable[[Nobody], object]] = {
-        "snapshot": lambda nobody: snapshot.run(nobody, resolved),
-        "rescale": lambda nobody: rescale.run(nobody, resolved, staged, exchange),
+        "snapshot": lambda nobody: snapshot.count(nobody, resolved),
+        "rescale": lambda nobody: rescale.alone(nobody, resolved, staged, exchange),
     }
     return {name: _tasks(step) for name, step in steps.items()}
 

@@ -94,7 +94,7 @@ def _show(settings: Settings, conclusion: Mapping[str, Any], published: Mapping[
     report = Report.read(Location.of(conclusion["report"]))
     show_report(report, sys.stdout)
     # They have followed after the publication, which names none of them.
-    tables = [name for state in report.facts[Step.MIGRATE]["tables"] for name in state["snapshots"]]
+    tables = [name for state in report.facts[Step.TABLES]["tables"] for name in state["snapshots"]]
     target = published["target"]
     say("")
     say(f"the new savepoint:  {target}")

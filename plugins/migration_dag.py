@@ -27,7 +27,7 @@ from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.airflow.tasks.shared_application_task import ShareApplication
 from stateferry.airflow.tasks.steps import JobAssets, StepOperator
 from stateferry.airflow.tasks.task_docs import DAG_DOC, TASK_DOCS
-from stateferry.runs.record.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
+from stateferry.runs.record.facts import JobStarted, SavepointTaken, Step, steps_of
 
 _UNLESS_FAILED = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 _TITLE = "Migrate the state of a Flink job into a new savepoint, which is validated before it is published"
@@ -92,7 +92,7 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     plan = PlanOperator(task_id=PLAN_TASK)
     check = CheckSavepoint(task_id=CHECK, **pool)
     rehearsal, of_rehearsal = _rehearsal(REHEARSAL, assets, pool)
-    decide, wait_to_stop = Decide(task_id=DECIDE), WaitToStop(task_id=WAIT_TO_STOP)
+    decide, wait_to_stop = Decide(task_id=DECIDE, trigger_rule=_UNLESS_FAILED), WaitToStop(task_id=WAIT_TO_STOP)
     again, of_another = _rehearsal(REHEARSAL_AGAIN, assets, pool)
     outage = _outage(assets)
     tables = StepOperator.of(Step.TABLES, assets, trigger_rule=_UNLESS_FAILED, **pool)
@@ -102,8 +102,11 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     # Spark starts while Flink takes the savepoint.
     plan >> of_rehearsal
     wait_to_stop >> of_another
-    [plan, wait_to_stop, again[-1]] >> outage.application
-    [plan, wait_to_stop, again[-1]] >> outage.hold_slot
+    [plan, wait_to_stop, *again[-2:]] >> outage.application
+    [plan, wait_to_stop, *again[-2:]] >> outage.hold_slot
+    # Without states to migrate there are no tables, and validate is the last task of a rehearsal.
+    rehearsal[-2] >> decide
+    again[-2] >> outage.take_savepoint
     # A checkpoint needs no savepoint, and a rehearsal that isn't too old isn't made again.
     plan >> rehearsal[1]
     wait_to_stop >> outage.take_savepoint
@@ -112,7 +115,7 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     [outage.cut_over, outage.start_job] >> tables
     plan >> check >> conclude
     # Whatever `plan` skips, one of these is the last task at work.
-    [rehearsal[-1], outage.validate, outage.cut_over, outage.start_job, outage.return_to_old_job, tables] >> conclude
+    [*rehearsal[-2:], outage.validate, outage.cut_over, outage.start_job, outage.return_to_old_job, tables] >> conclude
 
 
 def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> tuple[list[BaseOperator], ShareApplication]:
@@ -125,10 +128,8 @@ def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> tuple[lis
         take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, rehearsal=which)
         steps = {
             step: StepOperator.of(step, assets, of_run=which, trigger_rule=_UNLESS_FAILED, **pool)
-            for step in IN_REHEARSAL
+            for step in steps_of(rehearses=True)
         }
-        # Without states to migrate there are no tables.
-        steps[Step.SNAPSHOT] >> steps[Step.RESCALE]
         return [take_savepoint, *steps.values()], application
 
 
@@ -157,6 +158,7 @@ def _outage(assets: JobAssets) -> _Outage:
         application = ShareApplication(trigger_rule=_UNLESS_FAILED, **HELD)
         hold_slot = HoldSlot(trigger_rule=_UNLESS_FAILED, **HELD)
         snapshot = StepOperator.of(Step.SNAPSHOT, assets, trigger_rule=_UNLESS_FAILED, **STOPPED)
+        migrate = StepOperator.of(Step.MIGRATE, assets, **STOPPED)
         rescale = StepOperator.of(Step.RESCALE, assets, **STOPPED)
         validate = StepOperator.of(Step.VALIDATE, assets, **STOPPED)
         approve = ApproveRun(task_id=APPROVE)
@@ -164,7 +166,7 @@ def _outage(assets: JobAssets) -> _Outage:
         start_job = StartJob(task_id=JobStarted.name, **STOPPED)
         watch_outage = WatchOutage(task_id=WATCH_OUTAGE, **WATCHES)
         return_to_old_job = ReturnToOldJob(task_id=RETURN, trigger_rule=TriggerRule.ONE_FAILED, **RETURNS)
-        chain(take_savepoint, snapshot, rescale, validate, approve, cut_over, start_job)
+        chain(take_savepoint, snapshot, migrate, rescale, validate, approve, cut_over, start_job)
         validate >> cut_over
         take_savepoint >> watch_outage
         [take_savepoint, watch_outage, start_job] >> return_to_old_job

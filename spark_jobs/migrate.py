@@ -1,13 +1,16 @@
-"""Migrate, as a PySpark job: brings the Iceberg tables of the state to the savepoint's content.
+"""Migrate, as a PySpark job: writes the new savepoint, in which each map is rows.
 
     spark-submit spark_jobs/migrate.py --plan plan.json
 
 | | |
 |---|---|
-| reads | the migrated states of the source, and the ledger's rows of the keys that the tables know |
-| one task | a chunk: neighbouring key groups, the same ones in every run of the job |
-| a task does | finds new and changed keys, writes their rows to Parquet files (`stateferry/tables/chunk.py`) |
-| comes back | paths and counts of each task's files; the driver commits all of them at once, on the run's branch |
+| reads | the source savepoint; in a cut-over first the ledger's rows of the keys that the tables know |
+| one task | one new keyed state file, which is one subtask's key groups |
+| a task does | copies entries and converts blobs (`stateferry/changes/staging.py`) |
+| comes back | each file's handle, size, digest and counts; the driver makes the savepoint's `_metadata` of them |
+
+At another max parallelism a task reads a range of old key groups with about `chunk_bytes` of state, and writes a file
+with its entries by their new key groups, of which the step rescale makes the new files.
 
 The driver's part is `stateferry/steps/migrate.py`; `spark_jobs/workers.py` makes the tasks.
 """

@@ -1,17 +1,15 @@
-"""Rescale, as a PySpark job: makes the blobs rows, and writes the new savepoint's files in the plan's parallelism.
+"""Rescale, as a PySpark job: puts key groups into new ranges, where the step migrate can't write into them itself.
 
     spark-submit spark_jobs/rescale.py --plan plan.json
 
 | | |
 |---|---|
-| reads | the source savepoint; at another max parallelism also the files that tasks send each other |
+| reads | at another max parallelism the files that migrate has sent; without a migration the source savepoint |
 | one task | one new keyed state file, which is one subtask's key groups |
-| a task does | copies entries and converts blobs (`stateferry/changes/staging.py`) |
-| comes back | each file's handle, size, digest and counts; the driver makes the savepoint's `_metadata` of them |
+| a task does | reads its part of each of these files, or copies entries (`stateferry/changes/staging.py`) |
+| comes back | each file's handle, size and digest; the driver makes the savepoint's `_metadata` of them |
 
-At another max parallelism, other tasks come first. Each reads a range of old key groups with about `chunk_bytes` of
-state, and writes a file with its entries by their new key groups. The task of a new file then reads its part of each of
-these files.
+In all other runs it has nothing to do.
 
 The driver's part is `stateferry/steps/rescale.py`; `spark_jobs/workers.py` makes the tasks.
 """

@@ -1,4 +1,4 @@
-"""Tables, as a PySpark job: after a publication, brings the tables to what was published, and compares them with it.
+"""Tables, as a PySpark job: brings the Iceberg tables to the savepoint's content, and compares them with the new one.
 
     spark-submit spark_jobs/tables.py --plan plan.json
 
@@ -9,8 +9,8 @@
 | a task does | writes the rows of new and changed keys (`stateferry/tables/chunk.py`), sums up entries (`account.py`) |
 | comes back | the files that were written, counts and checksums; the driver commits and compares them |
 
-A failure leaves the publication as it is, and the tables pending. The driver's part is `stateferry/steps/migrate.py`
-and `stateferry/steps/tables.py`; `spark_jobs/workers.py` makes the tasks.
+A failure leaves a publication as it is, and the tables pending. The driver's part is
+`stateferry/steps/tables.py`; `spark_jobs/workers.py` makes the tasks.
 """
 
 import sys

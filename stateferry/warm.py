@@ -151,6 +151,7 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
     from stateferry.runs.record.runs import Run
     from stateferry.steps import validate
     from stateferry.steps.pipeline import Pipeline
+    from stateferry.steps.run_at_work import RunAtWork
     from stateferry.steps.workers import InProcess
 
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
@@ -173,9 +174,7 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
         resolved, run = resolve(plan, source), Run.create(plan, now)
         with Control(plan.catalog_uri) as control:
             lease = control.acquire(job, plan.run_id)
-            pipeline = Pipeline(workers, run, resolved, control, lease)
-            pipeline.carry_out()
-            pipeline.bring_tables()
+            Pipeline(RunAtWork(workers, run, resolved, control, lease)).carry_out()
             control.release(lease)
         return resolved
 
@@ -190,7 +189,7 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
     # The result's key groups are framed, those of the source aren't.
     read_all(Savepoint.open(plan.target), decoded=False)
     keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
-    validate.run(workers, keeping, plan.target)
+    validate.check(workers, keeping, plan.target)
 
 
 def _advise(savepoint: Savepoint) -> None:

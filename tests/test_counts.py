@@ -6,7 +6,7 @@ import pytest
 
 from stateferry.basics.counts import Counts, shown_count
 from stateferry.changes.counts import ConversionCounts, InventoryCounts
-from stateferry.runs.record.facts import MigrateFacts
+from stateferry.runs.record.facts import TablesFacts
 from stateferry.tables.counts import TableCounts
 
 BOTH = (
@@ -40,7 +40,7 @@ def test_the_keys_of_stored_counts(counts: Counts, keys: str) -> None:
 
 def test_stored_counts_are_read_with_some_missing_and_some_unknown() -> None:
     stored = {"counts": {"main/a": {"rows written": 5, "rows counted by a later version": 1}}}
-    assert MigrateFacts.of_json(stored, "migrate.json").counts == {"main/a": TableCounts(rows_written=5)}
+    assert TablesFacts.of_json(stored, "tables.json").counts == {"main/a": TableCounts(rows_written=5)}
 
 
 def test_counts_are_added_up_by_name() -> None:

@@ -68,7 +68,7 @@ def _outage(rehearsal: Run, foreseen: Prediction) -> Iterator[str]:
     last = ", ".join(f"{conversion_seconds(one):.0f} s" for one in newest)
     yield f"**Ready: the job will stand still for about {estimate_text(foreseen.outage)}.**"
     yield ""
-    yield f"- snapshot, rescale and validate in the last rehearsals, the newest first: {last}"
+    yield f"- snapshot, migrate, rescale and validate in the last rehearsals, the newest first: {last}"
     yield f"- {cell(basis_text(foreseen))}"
     if foreseen.missing:
         yield f"- not in it, as no run has a time for it yet: {', '.join(foreseen.missing)}"

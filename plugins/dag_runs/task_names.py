@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stateferry.airflow.dag_runs.dag_run import REHEARSAL, REHEARSAL_AGAIN
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.runs.record.facts import IN_REHEARSAL, JobStarted, SavepointTaken, Step
+from stateferry.runs.record.facts import JobStarted, SavepointTaken, Step, steps_of
 
 APPLICATION = "application"
 CHECK, DECIDE, WAIT_TO_STOP, APPROVE = "check", "decide", "wait_to_stop", "approve"
@@ -14,7 +14,7 @@ HOLD_SLOT, WATCH_OUTAGE, RETURN = "hold_slot", "watch_outage", "return_to_old_jo
 
 OUTAGE = "outage"
 """The group of the tasks for which the job stands still. Their names don't begin with that of the group."""
-AFTER_STOP = tuple(step.value for step in (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER))
+AFTER_STOP = tuple(step.value for step in Step.TABLES.earlier(rehearses=False))
 """The steps of a cut-over, in their order."""
 IN_OUTAGE = (SavepointTaken.name, APPLICATION, HOLD_SLOT, *AFTER_STOP, APPROVE, JobStarted.name, WATCH_OUTAGE, RETURN)
 
@@ -23,9 +23,8 @@ _THERE_ALREADY = "the savepoint exists already, so Flink takes none"
 
 def of_group(group: str) -> Iterator[str]:
     """The names of the tasks of a rehearsal."""
-    yield from (
-        f"{group}.{name}" for name in (SavepointTaken.name, *(step.value for step in IN_REHEARSAL), APPLICATION)
-    )
+    steps = (step.value for step in steps_of(rehearses=True))
+    yield from (f"{group}.{name}" for name in (SavepointTaken.name, *steps, APPLICATION))
 
 
 def task_of_run(rehearses: bool, name: str) -> str:
@@ -51,7 +50,7 @@ def _not_needed(request: MigrationRequest) -> Iterator[tuple[tuple[str, ...], st
         return
     yield (CHECK,), f"mode is {request.mode!r}, and only mode 'check only' needs this task"
     if request.work == "rescale only":
-        without = (f"{REHEARSAL}.{Step.MIGRATE}", f"{REHEARSAL_AGAIN}.{Step.MIGRATE}", Step.TABLES.value)
+        without = (f"{REHEARSAL}.{Step.TABLES}", f"{REHEARSAL_AGAIN}.{Step.TABLES}", Step.TABLES.value)
         yield without, "work is 'rescale only': no state is migrated, so there are no tables"
     if request.rehearses:
         why = "the run only rehearses: it asks nobody, stops no job and publishes nothing"

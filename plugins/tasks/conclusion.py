@@ -119,7 +119,7 @@ class Conclude(BaseOperator):
         if run.report.exists():
             text = StringIO()
             show_report(Report.read(run.report), text, width=_LOG_WIDTH, is_over=run.state in ENDED)
-            if run.state is RunState.PUBLISHED:
+            if Report.read(run.report).tables:
                 show_tables(Report.read(run.report), text, width=_LOG_WIDTH)
             for line in text.getvalue().splitlines():
                 self.log.info("%s", line)

@@ -40,8 +40,6 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.shared_application import SharedApplication
 from stateferry.runs.record.facts import (
     FACTS_OF,
-    OF_TABLES,
-    Advance,
     NothingToDo,
     SnapshotFacts,
     Step,
@@ -76,12 +74,11 @@ class JobAssets:
         # A rehearsal moves the tables only if its savepoint is the newest.
         self.tables_if_moved = AssetAlias(f"stateferry_tables_if_moved{in_name}")
 
-    def outlets(self, step: str) -> list[Asset | AssetAlias]:
+    def outlets(self, step: str, *, rehearses: bool) -> list[Asset | AssetAlias]:
         """What the step may have events of."""
         of_step: dict[str, Asset | AssetAlias] = {
-            Step.VALIDATE.value: self.tables_if_moved,
             Step.CUT_OVER.value: self.published,
-            Step.TABLES.value: self.tables,
+            Step.TABLES.value: self.tables_if_moved if rehearses else self.tables,
         }
         return [of_step[step]] if step in of_step else []
 
@@ -105,7 +102,7 @@ class StepOperator(SparkSubmitOperator):
             name=f"stateferry-{step}",
             application="{{ task.application_file() }}",
             application_args=["--run", f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK}').get('{of_run}') }}}}"],
-            outlets=self.assets.outlets(step),
+            outlets=self.assets.outlets(step, rehearses=of_run != FOLDER),
             **kwargs,
         )
         self.step, self.of_run = step, of_run
@@ -179,14 +176,10 @@ class StepOperator(SparkSubmitOperator):
         return ended is not None
 
     def _skip_what_the_run_leaves_out(self, run: Run) -> None:
-        if run.plan.rescales_only and self.step in OF_TABLES:
+        if run.plan.rescales_only and self.step == Step.TABLES:
             skip(self.log, "the run migrates no state, so it has no tables")
         if run.plan.rehearse and self.step == Step.CUT_OVER:
             skip(self.log, "a rehearsal publishes nothing")
-        if run.plan.rehearse and self.step == Step.TABLES:
-            skip(self.log, "a rehearsal writes its tables in the task migrate, and checks them in the task validate")
-        if not run.plan.rehearse and self.step == Step.MIGRATE:
-            skip(self.log, "a cut-over writes its tables after the publication, in the task tables")
 
     def _wait_for_lease(self, run: Run, *, of_other_run: bool = False, patience: float = 0) -> None:
         """Has the task start again later if another process has the lease, and keeps it for the seconds of patience."""
@@ -205,9 +198,8 @@ class StepOperator(SparkSubmitOperator):
             return self._published(context, run)
         with fail_if_refused():
             facts = run.facts(FACTS_OF[Step(self.step)])
-            advance = run.facts(Advance) if self.step == Step.VALIDATE else None
         if facts is None and self.step == Step.TABLES:
-            # An earlier version brought them before the publication, or the step was killed before it kept its facts.
+            # The step was killed before it kept its facts.
             facts = TablesFacts()
         if facts is None:
             self._nothing_to_do(context, run)
@@ -215,18 +207,22 @@ class StepOperator(SparkSubmitOperator):
         said = _figures(facts)
         for note in facts.notes if isinstance(facts, SnapshotFacts) else ():
             self.log.warning("note: %s", note)
-        if self.step == Step.TABLES:
-            context["outlet_events"][self.assets.tables].extra = _publication(run)
-        # A person may reject a run while its validation is at work.
-        if advance is not None and advance.moved and run.state is not RunState.REJECTED:
-            told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
-            context["outlet_events"][self.assets.tables_if_moved].add(self.assets.tables, extra=told)
+        if isinstance(facts, TablesFacts):
+            self._tables_followed(context, run, facts)
         self.log.info("%s", ", ".join(f"{name} {value}" for name, value in said.items()))
         if self.step == Step.SNAPSHOT:
             check_like_rehearsal(run)
         if self.step == Step.VALIDATE:
             approve_if_nobody_is_asked(run, request_of(context))
         return said
+
+    def _tables_followed(self, context: Context, run: Run, facts: TablesFacts) -> None:
+        if not run.plan.rehearse:
+            context["outlet_events"][self.assets.tables].extra = _publication(run)
+        # A person may reject a run while its tables are written.
+        elif facts.moved and run.state is not RunState.REJECTED:
+            told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
+            context["outlet_events"][self.assets.tables_if_moved].add(self.assets.tables, extra=told)
 
     def _published(self, context: Context, run: Run) -> dict[str, Any]:
         said = _publication(run)

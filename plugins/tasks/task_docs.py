@@ -6,8 +6,8 @@ DAG_DOC = """\
 Takes a savepoint of a Flink job through these groups of tasks, and publishes a new savepoint from which the new job
 starts. The graph shows what is in a group when you click on it.
 
-1. **rehearsal** reads the savepoint, builds the new one and compares every entry, while the job runs. A night is this
-   group alone.
+1. **rehearsal** reads the savepoint, builds the new one, compares every entry and writes the tables, while the job
+   runs. A night is this group alone.
 2. **decide** asks a person; **wait_to_stop** waits until the job may be stopped. If the rehearsal is too old by then,
    **rehearsal_again** makes it once more.
 3. **outage** does all of it again on the savepoint with which the job is stopped, publishes exactly what was validated,
@@ -37,10 +37,10 @@ TASK_DOCS = {
     "If a task of the cut-over waits for a slot, because a process was lost, that task gets this one.",
     "snapshot": f"Reads the savepoint once, counts its entries, and keeps digests of its bytes.\n\nIt refuses what a "
     f"later step could not handle, before anything is written. {_AGAIN}",
-    "migrate": f"Writes the rows of new and changed keys into the tables.\n\nA cut-over does so after "
-    f"the publication, in the task tables. {_AGAIN}",
-    "rescale": f"Builds the new savepoint from the bytes of the old one: each map becomes rows.\n\nAll other state is "
+    "migrate": f"Writes the new savepoint from the bytes of the old one: each map becomes rows.\n\nAll other state is "
     f"carried over. {_AGAIN}",
+    "rescale": f"If max parallelism changes: puts what migrate has written into the new key groups.\n\nWith work "
+    f"*rescale only* it writes the new savepoint; else it has nothing to do. {_AGAIN}",
     "validate": f"Reads source and new savepoint again, and compares every entry, timestamp and key group.\n\nA red "
     f"report fails this task for good; its log names the checks that failed, with samples. {_AGAIN}",
     "decide": "Asks a person whether to cut over, while the job still runs.\n\nThe question has the rehearsal's report "
@@ -52,8 +52,8 @@ TASK_DOCS = {
     "clearing this task publishes nothing twice.",
     "start_job": "Starts the new job from the new savepoint, and waits for its first checkpoint.\n\nIf that doesn't "
     "come in time, return_to_old_job starts the old job again.",
-    "tables": f"Writes the tables of what was published and compares them.\n\nIf it fails, nothing of the publication "
-    f"changes: remove the cause and clear this task. {_AGAIN}",
+    "tables": f"Writes the rows of new and changed keys into the tables, and compares them with the new "
+    f"savepoint.\n\nIf it fails, nothing of a publication changes: remove the cause and clear this task. {_AGAIN}",
     "watch_outage": "If the request has an outage_limit: waits beside the steps, without a worker.\n\nIf the new job "
     "has completed no checkpoint by then, this task fails, and return_to_old_job starts the old job again.",
     "return_to_old_job": "After a failure: makes sure that the new job has ended, rolls back, and starts the old job."

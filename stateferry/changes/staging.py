@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from flinkstate.files.digests import Digests
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
-from flinkstate.metadata.metadata import AbsoluteFile, KeyedHandle, Metadata, NativeHandle, RelativeFile, StreamHandle
+from flinkstate.metadata.metadata import (
+    AbsoluteFile,
+    KeyedHandle,
+    Metadata,
+    NativeHandle,
+    Operator,
+    RelativeFile,
+    StreamHandle,
+)
 from flinkstate.metadata.savepoint_properties import canonical_properties, native_properties
 from flinkstate.serializers.walker import Positions
 from flinkstate.writing.operator_rewrite import OperatorRewrite
@@ -135,6 +143,11 @@ def assemble(
         handles[file.operator][file.subtask] = file.handle
     operators = tuple(rewrite.finish(writer, handles[rewrite.old.id]) for rewrite in rewrites)
     writer.folder.sync_folder()
+    return with_operators(source, operators)
+
+
+def with_operators(source: Metadata, operators: tuple[Operator, ...]) -> Metadata:
+    """Returns the source's metadata with these operators, as that of a savepoint."""
     is_native = any(subtask.native_keyed is not None for operator in operators for subtask in operator.subtasks)
     properties = native_properties(source) if is_native else canonical_properties(source)
     return replace(source, operators=operators, properties=properties)

@@ -31,6 +31,7 @@ from stateferry.cli import step as one_step
 from stateferry.cli.lent_workers import OpenWorkers, opened_before
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.after_publication import needs_no_more_steps
 from stateferry.runs.control.shared_application import DismissedError, Request, Said, SharedApplication, patiently
 from stateferry.runs.record.facts import Step
 from stateferry.runs.record.run_states import RunState
@@ -41,7 +42,7 @@ _SECONDS_TO_RUN, _SECONDS_BETWEEN = 1800.0, 120.0
 # After an answer the next request comes soon, or takes a while.
 _LOOK, _LOOK_LATER, _SECONDS_UNTIL_LATER = 0.2, 1.0, 20.0
 _PASS_ON, _LOOK_AT_RUN = 0.5, 2.0
-_IMPORTS = ("stateferry.steps.pipeline", "stateferry.steps.migrate")
+_IMPORTS = ("stateferry.steps.pipeline", "stateferry.steps.tables")
 # More of a step's output isn't passed on at once; its reader looks more often than it grows by that.
 _LONGEST = 1 << 16
 _OVER = (RunState.REJECTED, RunState.ROLLED_BACK)
@@ -55,7 +56,7 @@ def main(open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
 @private_files()
 def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     parent = os.getppid()
-    # The imports run while the workers start. The last one is Iceberg's library, which the rescale step needs too.
+    # The imports run while the workers start. The last one brings Iceberg's library, which the migrate step needs too.
     threading.Thread(target=lambda: list(map(importlib.import_module, _IMPORTS)), daemon=True).start()
     with opened_before(open_workers) as lent:
         if options.catalog is not None:
@@ -97,13 +98,7 @@ class _Served:
 
     def is_over(self) -> bool:
         """Whether the run needs no more steps, or nobody is there who waits for this process."""
-        state, plan = self.run.state, self.run.plan
-        if os.getppid() != self._parent or state in _OVER or (plan.rehearse and state is RunState.VERIFIED):
-            return True
-        if state is not RunState.PUBLISHED:
-            return False
-        with Control(plan.catalog_uri) as control:
-            return not control.are_tables_pending(plan.job, plan.run_id)
+        return os.getppid() != self._parent or needs_no_more_steps(self.run)
 
     def has_failed_or_had_nothing_to_do(self) -> bool:
         """After a step; before the first one, a failed run may be about to go on."""

@@ -5,8 +5,8 @@
 
 The first step creates the run from the plan. Each step takes the job's lease, and does its work if it isn't done yet.
 Between steps, the lease stays with the run for some minutes, so that no other run comes between them. It is released
-when a step fails or has nothing to do, and after the validation, because people may take long to approve the run. Exit
-codes are those of `stateferry`.
+when a step fails or has nothing to do, and after the validation of a cut-over, because people may take long to approve
+the run. Exit codes are those of `stateferry`.
 """
 
 from __future__ import annotations
@@ -31,20 +31,17 @@ from stateferry.cli.progress import KeptProgress
 from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, Lease
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve
+from stateferry.runs.control.after_publication import tables_are_left
 from stateferry.runs.control.rejecting import check_may_continue
-from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
 from stateferry.runs.plan.plan import new_plan_values, plan_of, plan_values
-from stateferry.runs.record.facts import OF_TABLES, NothingToDo, Step
+from stateferry.runs.record.facts import NothingToDo, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.temporary_folders import TemporaryFolders
 
-# After a validation a person may think, and after a cut-over the new job starts.
-_AT_ONCE_FOLLOWED = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE)
-
-
-# Opens workers for an application of this name; the second argument is called with the progress of the step.
+# After the validation of a cut-over a person may think, and after the publication the new job starts.
+_AT_ONCE_FOLLOWED = Step.VALIDATE.earlier(rehearses=False)
 
 
 def main(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
@@ -57,15 +54,12 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
     run = _run_of(_parser(step).parse_args(argv))
     with Control(run.plan.catalog_uri) as control:
         check_may_continue(run, control)
-        if run.plan.rescales_only and step in OF_TABLES:
+        if run.plan.rescales_only and step is Step.TABLES:
             say(f"nothing to do: run {run.plan.run_id} migrates no state, so it has no tables")
             return 0
-        if run.state is RunState.PUBLISHED:
-            published = control.publication_of(run.plan.job, run.plan.run_id)
-            TargetMetadata(run).roll_forward(published.record.metadata_digest)
-            if step is not Step.TABLES or not control.are_tables_pending(run.plan.job, run.plan.run_id):
-                say(f"nothing to do: run {run.plan.run_id} is published")
-                return 0
+        if run.state is RunState.PUBLISHED and not (tables_are_left(run, control) and step is Step.TABLES):
+            say(f"nothing to do: run {run.plan.run_id} is published")
+            return 0
         return _do(run, step, open_workers, control)
 
 
@@ -86,14 +80,15 @@ def _do(run: Run, step: Step, open_workers: OpenWorkers, control: Control) -> in
         threading.Thread(target=importlib.import_module, args=("stateferry.steps.pipeline",), daemon=True).start()
         with open_workers(f"stateferry {step} {run.plan.run_id}", KeptProgress(run, sys.stderr)) as workers:
             from stateferry.steps.pipeline import Pipeline
+            from stateferry.steps.run_at_work import RunAtWork
 
-            Pipeline(workers, run, resolved, control, lease, say).carry_out_step(step)
+            Pipeline(RunAtWork(workers, run, resolved, control, lease, say)).carry_out(step)
     say(f"{step} of run {run.plan.run_id} is done: {run.folder.shown}")
     return 0
 
 
 @contextmanager
-def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
+def _leased(control: Control, run: Run, step: Step) -> Iterator[Lease]:
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         yield lease
@@ -101,7 +96,8 @@ def _leased(control: Control, run: Run, step: str) -> Iterator[Lease]:
         with suppress(PassingError):  # If this fails, the lease expires.
             control.release(lease)
         raise
-    if step in _AT_ONCE_FOLLOWED and run.has_done(Step(step)):
+    followed = run.steps[:-1] if run.plan.rehearse else _AT_ONCE_FOLLOWED
+    if step in followed and run.has_done(step):
         control.renew(lease, lease_ms=BETWEEN_STEPS_MS)
     else:
         control.release(lease)

@@ -27,7 +27,7 @@ from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, compare
 from stateferry.proof.expected.sampling import SampleSpec, seed_of
-from stateferry.proof.judgement import Derived, OperatorJudge, Samples, TableAccount, Tally
+from stateferry.proof.judgement import Derived, OperatorJudge, Samples, Tally
 from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
 from stateferry.proof.metadata_check import (
     Difference,
@@ -175,7 +175,6 @@ def validate(
     conversion: Conversion,
     *,
     do: DoTasks = do_here,
-    tables: Sequence[TableAccount] = (),
     target_bytes: int = TARGET_BYTES,
     accounts: StagedStates | None = None,
     derived: Mapping[str, Derived] | None = None,
@@ -198,7 +197,7 @@ def validate(
             if not rules.reverse
         }
     samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
-    return judge(source, staged, conversion, tallies, samples, tables, derived)
+    return judge(source, staged, conversion, tallies, samples, derived)
 
 
 def tally_up(
@@ -225,7 +224,6 @@ def judge(
     conversion: Conversion,
     tallies: dict[str, Tally],
     samples: Samples,
-    tables: Sequence[TableAccount] = (),
     derived: Mapping[str, Derived] | None = None,
 ) -> list[Check]:
     """The checks that follow from the results."""
@@ -235,7 +233,7 @@ def judge(
         tally = tallies[pair.old.hex_id]
         own, label = conversion.of(source, pair.old), pair.old.label
         of_operator = OperatorJudge(
-            pair.old.hex_id, label, own, pair.checks_keys(conversion), seed, tally, samples, tables, derived or {}
+            pair.old.hex_id, label, own, pair.checks_keys(conversion), seed, tally, samples, derived or {}
         )
         keyed = has_keyed_state(pair.old) or has_keyed_state(pair.new)
         carried = has_carried_state(pair.old) or has_carried_state(pair.new)

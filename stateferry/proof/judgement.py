@@ -144,7 +144,6 @@ class OperatorJudge:
     seed: int
     tally: Tally
     samples: Samples
-    tables: Sequence[TableAccount] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
 
     def checks(self) -> Iterator[Check]:
@@ -163,10 +162,6 @@ class OperatorJudge:
         for side, rows in self.tally.plain_rows.items():
             name = f"{self.label}: RocksDB's files of the {_SIDES[side]} read plainly"
             yield rows.check(name, side is Side.SOURCE or not self.tally.damage)
-        for table in self.tables:
-            if table.operator == self.hex_id:
-                found = self.tally.of_all_keys(table.state, is_lazy=self.conversion.is_lazy)
-                yield table_check(self.label, table, found)
 
     def carried(self) -> Iterator[Check]:
         """The checks of operator state and raw state: one for each state that differs, else one for all of them."""

@@ -17,7 +17,8 @@ _NOT_KNOWN = "not known: no earlier run of this job has been timed"
 _NEXT = {
     "take_savepoint": "Flink stops the job with a savepoint",
     "snapshot": "the savepoint is read",
-    "rescale": "the new savepoint is built",
+    "migrate": "the new savepoint is written",
+    "rescale": "if max parallelism changes, key groups get new ranges",
     "validate": "it is compared with the old one",
     "cut_over": "it is published",
     "start_job": "the new job starts, and its first checkpoint ends the outage",

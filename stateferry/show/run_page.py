@@ -53,6 +53,8 @@ def _title(view: RunView) -> str:
             return "Rehearsed"
         case RunState.VERIFIED:
             return "Validated, not published yet"
+        case RunState.STAGED if view.report is not None and view.report.is_green:
+            return "Validated, the tables follow"
         case RunState.STAGED:
             return "Staged, not validated yet"
         case None:
@@ -75,12 +77,9 @@ def _figures(view: RunView) -> Iterator[tuple[str, Content, Content]]:
         yield f"{noun(passed, 'check')} passed", f"{passed}", note
     if view.rows_written is not None:
         yield "entries in the new states", f"{view.rows_written:,}", "written" if view.report is None else "compared"
-    if view.rescale is not None:
-        yield (
-            "new savepoint",
-            shown_amount(view.rescale.bytes, "B"),
-            f"{view.rescale.files} keyed {noun(view.rescale.files, 'file')}",
-        )
+    if view.bytes_written is not None and view.digests is not None:
+        files = len(view.digests.files)
+        yield "new savepoint", shown_amount(view.bytes_written, "B"), f"{files} keyed {noun(files, 'file')}"
     elif view.snapshot is not None:
         yield "source", shown_amount(view.snapshot.size, "B"), f"{view.snapshot.rows:,} entries"
     if view.outage is not None:

@@ -107,7 +107,7 @@ def row_of(run: Run) -> RunRow:
         None if view.report is None else view.report.is_green,
         None if view.snapshot is None else view.snapshot.size,
         view.rows_written,
-        None if view.migrate is None else view.migrate.rows,
+        None if view.tables is None else view.tables.rows,
         sum(view.seconds.values()) if view.seconds else None,
         view.outage,
         None if began is None else began.dag_id,

@@ -25,12 +25,12 @@ _NAMES = {"take_savepoint": "stop with savepoint", "cut_over": "cut over", "star
 
 
 def checks(view: RunView) -> Iterator[Markup]:
-    """The checks of the report, the failed ones first; and those of the tables after a publication."""
+    """The checks of the report, the failed ones first; and those of the tables, which are made last."""
     if view.report is None:
         return
     yield section("Checks", "What the new savepoint must be, read again from its bytes.", _checks(view.report.checks))
     if view.report.tables:
-        hint = "Made after the publication. The published savepoint doesn't depend on them."
+        hint = "Made last: the new savepoint doesn't depend on them."
         yield section("Checks of the tables", hint, _checks(view.report.tables))
 
 
@@ -76,7 +76,7 @@ def before_and_after(view: RunView) -> Iterator[Markup]:
     ]
     heads = (("", ""), ("before", "number"), ("after", "number"))
     parts: list[Content] = [element("div", table(heads, shown))]
-    for state, counts in (view.rescale.counts if view.rescale is not None else {}).items():
+    for state, counts in view.converted.items():
         told = [shown_count(name, number) for name, number in counts.to_json().items() if number]
         of_state: list[list[Content]] = [[name, number] for name, number in told]
         if of_state:
@@ -88,7 +88,7 @@ def before_and_after(view: RunView) -> Iterator[Markup]:
 
 
 def _totals(view: RunView) -> Iterator[tuple[str, str | None, str | None]]:
-    counts = list(view.rescale.counts.values()) if view.rescale is not None else []
+    counts = list(view.converted.values())
     if counts:
         entries = sum(one.blob_entries + one.rows_read for one in counts)
         yield (
@@ -100,8 +100,8 @@ def _totals(view: RunView) -> Iterator[tuple[str, str | None, str | None]]:
     after = sum(one.total for one in view.after.operators) if view.after is not None else None
     if before is None and view.snapshot is not None:
         before = view.snapshot.size
-    if after is None and view.rescale is not None:
-        after = view.rescale.bytes
+    if after is None:
+        after = view.bytes_written
     yield "bytes of keyed state", _bytes(before), _bytes(after)
     read = len(view.snapshot.read) if view.snapshot is not None and view.snapshot.read else None
     written = len(view.digests.files) if view.digests is not None else None
@@ -208,7 +208,7 @@ def plan(view: RunView) -> Iterator[Markup]:
     ]
     tables = [
         (f"snapshot of table {name}", element("code", str(snapshot)))
-        for name, snapshot in (view.migrate.snapshots if view.migrate is not None else {}).items()
+        for name, snapshot in (view.tables.snapshots if view.tables is not None else {}).items()
     ]
     places: list[tuple[str, Content]] = [
         ("folder of the run", element("code", view.folder)),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from flinkstate.errors import PassingError, StateferryError
+from stateferry.changes.counts import ConversionCounts
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.predict.convergence import Night, nights_of
 from stateferry.runs.predict.prediction import PART_NAMES, outage_of, times_of
@@ -26,6 +27,7 @@ from stateferry.runs.record.facts import (
     SavepointTaken,
     SnapshotFacts,
     StagedDigests,
+    TablesFacts,
     TablesProblem,
 )
 from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
@@ -48,6 +50,7 @@ class RunView:
     snapshot: SnapshotFacts | None = None
     migrate: MigrateFacts | None = None
     rescale: RescaleFacts | None = None
+    tables: TablesFacts | None = None
     digests: StagedDigests | None = None
     before: SourceSizes | None = None
     after: StagedSizes | None = None
@@ -96,6 +99,7 @@ class RunView:
             snapshot=facts(SnapshotFacts),
             migrate=facts(MigrateFacts),
             rescale=facts(RescaleFacts),
+            tables=facts(TablesFacts),
             digests=facts(StagedDigests),
             before=facts(SourceSizes),
             after=facts(StagedSizes),
@@ -127,7 +131,26 @@ class RunView:
     @property
     def rows_written(self) -> int | None:
         """The entries that the new states have; None if they aren't written yet."""
-        return None if self.rescale is None else self.rescale.rows
+        rows = [one.rows for one in (self.migrate, self.rescale) if one is not None]
+        return sum(rows) if self.is_written else None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the new savepoint is written."""
+        return self.rescale is not None
+
+    @property
+    def converted(self) -> dict[str, ConversionCounts]:
+        """What was converted, by state."""
+        written = (self.migrate, self.rescale) if self.is_written else ()
+        return {state: counts for one in written if one is not None for state, counts in one.counts.items()}
+
+    @property
+    def bytes_written(self) -> int | None:
+        """The bytes of the new savepoint's keyed state; None if it isn't written yet."""
+        if not self.is_written or self.digests is None:
+            return None
+        return sum(size for size, _ in self.digests.files.values())
 
     @property
     def times(self) -> tuple[tuple[str, float | None, float | None], ...]:

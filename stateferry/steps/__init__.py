@@ -1,1 +1,1 @@
-"""The steps of a run, from the snapshot to the cut-over, and the pipeline that takes them in order."""
+"""The steps of a run, from the snapshot to the tables, and the pipeline that takes them in order."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flinkstate.errors import DamagedError, RefusedError, RejectedError
-from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import build_metadata, parse_metadata
@@ -19,10 +18,12 @@ from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication, Record
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
-from stateferry.runs.record.facts import RescaleFacts, Step, ValidateFacts
+from stateferry.runs.record.facts import CutOverFacts, Step
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.file_digest import DigestTask, digest_tasks
-from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
+from stateferry.runs.report.proven import forget_new_savepoint, proven_report
+from stateferry.runs.report.report import FileDigest, SavepointDigests
+from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 
 _BYTES: Measure[tuple[str, FileDigest]] = Measure("B", lambda digest: digest[1].size)
@@ -52,11 +53,14 @@ def metadata_digest(savepoint: Savepoint) -> SavepointDigests:
     return SavepointDigests(savepoint.folder.shown, savepoint.metadata.checkpoint_id, dict([task.take()]))
 
 
-def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: dict[str, int] | None) -> Publication:
-    """Publishes the run's staged savepoint, if its files are still those of the green report.
+def do(work: RunAtWork) -> CutOverFacts:
+    """Publishes the staged savepoint; without a migration there are no tables that follow."""
+    publish(work.workers, work.run, work.control, work.lease)
+    return CutOverFacts()
 
-    `tables` are the snapshots of the tables; None if the tables follow later.
-    """
+
+def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publication:
+    """Publishes the run's staged savepoint, if its files are still those of the green report."""
     if not run.has_done(Step.VALIDATE):
         raise RejectedError(f"run {run.plan.run_id} has not been validated: nothing is published")
     report = proven_report(run)
@@ -69,20 +73,20 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
     except (DamagedError, RefusedError) as error:
         found, why = None, f" ({error})"
     if found is None or not report.holds_for(found, run.plan.fingerprint):
-        run.forget(RescaleFacts, ValidateFacts)
+        forget_new_savepoint(run)
         raise RejectedError(
             f"run {run.plan.run_id}: the staged savepoint's files are not those that were validated{why}, so nothing "
-            "is published: rescale and validate again"
+            "is published: migrate and validate again"
         )
     # The target may have become a link while its files were read.
     check_apart(run.plan)
     target_metadata = TargetMetadata(run)
     metadata = _proven_metadata(run)
     if metadata is None:
-        run.forget(RescaleFacts, ValidateFacts)
+        forget_new_savepoint(run)
         raise RejectedError(
             f"run {run.plan.run_id}: {run.target_metadata.shown}, or one in {run.plan.target}, is not the `_metadata` "
-            "that was validated, so nothing is published: rescale and validate again"
+            "that was validated, so nothing is published: migrate and validate again"
         )
     standing = control.standing(run.plan.job)
     record = Record(
@@ -92,8 +96,8 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease, tables: 
         checkpoint_id=staged.metadata.checkpoint_id,
         target=run.plan.target,
         metadata_digest=digest_of_metadata(metadata),
-        tables=tables or {},
-        tables_pending=tables is None,
+        tables={},
+        tables_pending=Step.TABLES in run.steps,
     )
     already = standing is not None and standing.record == record
     replaces = standing.sequence if standing is not None and not already else None
@@ -116,15 +120,3 @@ def _proven_metadata(run: Run) -> bytes | None:
         return None
     same = build_metadata(with_absolute_files(metadata, target)) == run.staged_metadata.read()
     return kept if same and build_metadata(metadata) == kept else None
-
-
-def proven_report(run: Run) -> Report:
-    """The report, if it is still what the validation has written."""
-    content, facts = run.report.read(), run.facts(ValidateFacts)
-    if facts is not None and facts.report not in (None, digest_of_bytes(content)):
-        run.forget(ValidateFacts)
-        raise RejectedError(
-            f"run {run.plan.run_id}: {run.report.shown} is not the report that the validation has written, so nothing "
-            "is published: validate again"
-        )
-    return Report.of_json(content, run.report.shown)

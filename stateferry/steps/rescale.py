@@ -1,31 +1,28 @@
-"""Rescale: makes the blobs rows, and writes the new savepoint's files in the parallelism of the plan.
+"""Rescale: puts key groups into new ranges, where the step migrate can't write into them itself.
 
-At another max parallelism, entries get their key groups in `writing/rehash.py` and travel through
-`changes/exchange.py`.
+At another max parallelism it makes the new files of what migrate has sent. A run that migrates no state it writes as a
+whole.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from flinkstate.files.storage import Location, side_by_side
-from flinkstate.hashing.key_groups import KeyGroupRange
-from flinkstate.metadata.chunks import plan_chunks
+from flinkstate.errors import DamagedError
+from flinkstate.files.storage import Location
 from flinkstate.metadata.metadata import Metadata
 from flinkstate.writing.operator_rewrite import OperatorRewrite
-from flinkstate.writing.writer import SavepointWriter
+from stateferry.basics.durations import now_ms
 from stateferry.changes.counts import ConversionCounts
-from stateferry.changes.exchange import Directory, Exchange
-from stateferry.changes.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, assemble, file_tasks
+from stateferry.changes.staging import StagedFile, add_counts, assemble, with_operators
+from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.record.facts import RescaleFacts, StagedDigests, Step
-from stateferry.steps.workers import Measure, Workers
-
-_WRITTEN: Measure[StagedFile] = Measure("B", lambda file: file.size)
-_SENT: Measure[SentFile] = Measure("B", lambda file: file.size)
+from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SentFiles, StagedDigests, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.steps import movement, new_files, sent_files
+from stateferry.steps.run_at_work import RunAtWork
+from stateferry.steps.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +31,57 @@ class Staged:
 
     metadata: Metadata
     files: Sequence[StagedFile]
-
-    @property
-    def counts(self) -> dict[str, ConversionCounts]:
-        """The counts of all files, by state."""
-        return add_counts(file.counts for file in self.files)
-
-    @property
-    def facts(self) -> RescaleFacts:
-        """The facts of the step."""
-        return RescaleFacts(
-            files=sum(len(file.files) for file in self.files),
-            bytes=sum(file.size for file in self.files),
-            counts=self.counts,
-        )
-
-    @property
-    def digests(self) -> StagedDigests:
-        """The size and digest of each file."""
-        return StagedDigests({name: digest for file in self.files for name, digest in file.files.items()})
+    counts: dict[str, ConversionCounts]
 
 
-def run(workers: Workers, resolved: ResolvedPlan, folder: str, exchange: Location) -> Staged:
+def do(work: RunAtWork) -> RescaleFacts:
+    """Does the step and returns its facts."""
+    run = work.run
+    if run.plan.rescales_only:
+        new_files.begin(work)
+        staged = alone(work.workers, work.resolved, work.files.shown, run.exchange)
+        before = StagedDigests({})
+    elif (sent := run.facts(SentFiles)) is None:
+        work.say("rescale: nothing to do: migrate has written into the new ranges itself")
+        run.enter(RunState.STAGED, now_ms())
+        return RescaleFacts()
+    else:
+        if not run.plan.rehearse:
+            check_apart(run.plan)
+        work.remove_drafts()
+        try:
+            staged = _received(work, sent)
+        except DamagedError:
+            # The next try sends the entries anew.
+            run.forget(MigrateFacts)
+            raise
+        before = run.facts(StagedDigests) or StagedDigests({})
+    digests = new_files.digests_of(staged.files)
+    new_files.finish(work, staged.metadata, StagedDigests({**before.files, **digests.files}))
+    return RescaleFacts(
+        files=sum(len(file.files) for file in staged.files),
+        bytes=sum(file.size for file in staged.files),
+        counts=staged.counts,
+        layout=movement.changes(work.resolved) or None,
+    )
+
+
+def _received(work: RunAtWork, facts: SentFiles) -> Staged:
+    """Makes the new files of what was sent."""
+    source, rewrites, folder = work.resolved.source.metadata, work.resolved.rewrites(), work.files.shown
+    written, sent = sent_files.of_facts(work.run.exchange, facts, rewrites)
+    files = new_files.receive(work.workers, Step.RESCALE, sent, folder)
+    received = assemble(source, [one.rewrite for one in sent], files, folder)
+    return Staged(_put_together(source, written, received), files, {})
+
+
+def _put_together(source: Metadata, *parts: Metadata) -> Metadata:
+    """The metadata with all operators of the parts, in the source's order."""
+    operators = {operator.id: operator for part in parts for operator in part.operators}
+    return with_operators(source, tuple(operators[one.id] for one in source.operators))
+
+
+def alone(workers: Workers, resolved: ResolvedPlan, folder: str, exchange: Location) -> Staged:
     """Builds the new savepoint of the plan; `exchange` is a folder for entries that change their key group."""
     return stage(workers, resolved.source.metadata, resolved.rewrites(), folder, exchange, resolved.plan.chunk_bytes)
 
@@ -73,49 +99,10 @@ def stage(
     Operators whose key groups stay the same are copied, one task for each new file. Entries of the others go through
     files in `exchange`, which are removed afterwards.
     """
-    SavepointWriter(folder)  # It looks whether the folder is free.
-    stay = file_tasks([one for one in rewrites if not one.destination.changes_key_groups], folder)
-    staged = list(workers.do(Step.RESCALE, stay, FileTask.copy, _WRITTEN))
-    for number, rewrite in enumerate(rewrites):
-        if rewrite.destination.changes_key_groups:
-            staged += _exchanged(workers, rewrite, folder, exchange.child(f"{number}"), chunk_bytes)
-    exchange.remove_if_empty()
-    return Staged(assemble(source, rewrites, staged, folder), staged)
-
-
-def _exchanged(
-    workers: Workers,
-    rewrite: OperatorRewrite,
-    folder: str,
-    exchange: Location,
-    chunk_bytes: int,
-) -> list[StagedFile]:
-    exchange.make_folder()
-    senders, sent = _send_tasks(rewrite, exchange, chunk_bytes)
-    with Directory(sent) as directory:
-        counts = add_counts(_noted(directory, workers.do(f"{Step.RESCALE}: send", senders, SendTask.send, _SENT)))
-    receive = partial(FileTask.receive, exchange=sent)
-    received = list(workers.do(Step.RESCALE, file_tasks([rewrite], folder), receive, _WRITTEN))
-    for _ in side_by_side(exchange, Location.remove, sent.files):
-        pass
-    exchange.remove_if_empty()
-    # Only senders count what they convert. The counts are added up, so they may be put on any one file.
-    return [replace(file, counts=counts if number == 0 else {}) for number, file in enumerate(received)]
-
-
-def _noted(directory: Directory, sent: Iterable[SentFile]) -> Iterator[dict[str, ConversionCounts]]:
-    for one in sent:
-        directory.add(one.bounds)
-        yield one.counts
-
-
-def _send_tasks(rewrite: OperatorRewrite, folder: Location, chunk_bytes: int) -> tuple[list[SendTask], Exchange]:
-    """Splits the old key groups into ranges with about `chunk_bytes` of state each, one task for each range."""
-    chunks = plan_chunks(rewrite.old, rewrite.source.placed(rewrite.old), target_bytes=chunk_bytes)
-    ranges = [KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)) for chunk in chunks]
-    exchange = Exchange(folder, uuid.uuid4().hex[:12], len(ranges), len(rewrite.ranges()))
-    tasks = [
-        SendTask(part, key_groups, exchange.file(number))
-        for number, (key_groups, part) in enumerate(zip(ranges, rewrite.of_key_groups(ranges), strict=True))
-    ]
-    return tasks, exchange
+    stay, go = new_files.stay_and_go(rewrites)
+    files = new_files.copy(workers, Step.RESCALE, stay, folder)
+    sent = new_files.send(workers, Step.RESCALE, go, exchange, chunk_bytes)
+    counts = add_counts([*(file.counts for file in files), *(one.counts for one in sent)])
+    files += new_files.receive(workers, Step.RESCALE, sent, folder)
+    exchange.remove()
+    return Staged(assemble(source, rewrites, files, folder), files, counts)

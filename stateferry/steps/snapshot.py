@@ -17,7 +17,7 @@ from stateferry.changes.rules import (
     Rules,
 )
 from stateferry.inventory.ages import Ages
-from stateferry.inventory.blob_times import BlobTimes, read_blob_times
+from stateferry.inventory.blob_times import BlobTimes, read_blob_times, write_blob_times
 from stateferry.inventory.inventory import (
     CopiedFilesTask,
     Inventory,
@@ -34,12 +34,21 @@ from stateferry.inventory.inventory_change import (
     take_changes,
 )
 from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.guards.lazy_choice import order_of
+from stateferry.runs.guards.lazy_choice import choose, measured_rate, order_of
 from stateferry.runs.guards.name_guard import flagged_keys, name_errors
 from stateferry.runs.guards.null_values import check_nulls
+from stateferry.runs.guards.option_notes import option_notes
+from stateferry.runs.guards.timers import shown_timers
+from stateferry.runs.predict.differences import layout_of
 from stateferry.runs.predict.earlier_night import Counted, EarlierNight, can_be_brought_forward, earlier_night
 from stateferry.runs.record.facts import LazyChoice, SnapshotFacts, StateSize, Step
+from stateferry.runs.record.key_group_sizes import SourceSizes
+from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.report import source_check
+from stateferry.steps import key_groups
+from stateferry.steps.guards import AFTER_COUNTING, BEFORE_COUNTING, Seen
+from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
@@ -64,7 +73,42 @@ class CountedSource:
         return {f"{operator}/{state}": times for (operator, state), times in self.inventory.blob_times.items()}
 
 
-def run(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None = None) -> CountedSource:
+def do(work: RunAtWork) -> SnapshotFacts:
+    """Does the step and returns its facts."""
+    run, resolved = work.run, work.resolved
+    for guard in BEFORE_COUNTING:
+        guard(Seen(work, Inventory(), FoundAges(run.plan.now, run.plan.keep_expired, ())))
+    rate = measured_rate(run.plan)
+    counts = count(work.workers, resolved, earlier_night(resolved))
+    inventory = counts.inventory
+    found = ages(resolved, inventory)
+    for guard in AFTER_COUNTING:
+        guard(Seen(work, inventory, found))
+    source_check.note_metadata(resolved.source, inventory.read, run.plan.files_from)
+    notes = option_notes(resolved, inventory, found)
+    if counts.since is not None:
+        notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since.run_id}"]
+    _keep(run, resolved, counts)
+    for note in notes:
+        work.say(f"note: {note}")
+    choices = choose(run.plan, inventory.ranks, rate) if run.plan.lazy else None
+    for choice in choices or ():
+        work.say(f"lazy: {choice.line}")
+    made = facts(resolved, inventory, found, notes, choices)
+    return made if counts.since is None else replace(made, of_all=round(counts.since.seconds_per_byte * made.size, 3))
+
+
+def _keep(run: Run, resolved: ResolvedPlan, counts: CountedSource) -> None:
+    """Keeps what was counted for later runs and for the pages."""
+    if counts.counted is not None and counts.times:
+        write_blob_times(run.blob_times, counts.times)
+    metadata = resolved.source.metadata
+    sizes = SourceSizes(key_groups.sizes_of(resolved.source, counts.inventory))
+    kept = (counts.counted, layout_of(metadata), shown_timers(metadata), sizes)
+    run.keep(*(one for one in kept if one is not None))
+
+
+def count(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None = None) -> CountedSource:
     """Counts the source's content on the workers; raises an error if the plan must first say what to do about it.
 
     After an earlier night only the keys are read that have changed since, if that is possible.

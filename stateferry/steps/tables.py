@@ -1,49 +1,242 @@
-"""Tables: compares the tables of a published run with the staged savepoint, as the validation has found it.
+"""Tables: brings the tables to the savepoint's content, compares them with the new savepoint, and moves their `main`.
 
-The validation of a rehearsal does this itself. In a cut-over the tables are written after the publication, so the
-validation keeps the accounts of the staged savepoint for them.
+Only the rows of new and changed keys are written. The step comes last, as no job waits for the tables. The accounts of
+the new savepoint, with which they are compared, are those that the validation has kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flinkstate.errors import RejectedError
-from stateferry.proof.expected.check_result import Check
+from flinkstate.errors import MissingHereError, PassingError, RejectedError, StateferryError
+from flinkstate.files.stores import reaching
+from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.judgement import table_check
-from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.record.facts import StagedAccount, StagedAccounts, Step
-from stateferry.steps.workers import Workers
-from stateferry.tables.account import account_of_chunk, table_accounts
+from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.predict.earlier_night import EarlierNight, earlier_night
+from stateferry.runs.record.facts import (
+    StagedAccount,
+    StagedAccounts,
+    Step,
+    TablesFacts,
+    TablesOfState,
+    TablesProblem,
+    WrittenTables,
+)
+from stateferry.runs.report.proven import green_report
+from stateferry.runs.report.report import Report
+from stateferry.steps.run_at_work import RunAtWork
+from stateferry.steps.workers import Measure, Workers
+from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
+from stateferry.tables.chunk import WrittenChunk
+from stateferry.tables.iceberg.current_view import put_current_view
+from stateferry.tables.iceberg.schemas import StateTables
+from stateferry.tables.update import (
+    EarlierSource,
+    TableHome,
+    TableSnapshots,
+    advance_main,
+    commit_update,
+    is_cut_off,
+    plan_update,
+    tables_of_state,
+    withdraw_run,
+    write_chunk,
+)
+from stateferry.tables.versions import plan_account
+
+_ROWS: Measure[WrittenChunk] = Measure("rows", lambda chunk: chunk.counts.rows_written + chunk.counts.rows_folded)
 
 
 class TablesPendingError(RejectedError):
     """The run is published, but its tables have not followed."""
 
 
-def to_facts(accounts: Mapping[tuple[str, str], Account]) -> StagedAccounts:
-    """The accounts of the staged savepoint as facts of the run, by operator and new state."""
-    return StagedAccounts(
-        tuple(
-            StagedAccount(operator, state, tuple(account.counts.tolist()), tuple(account.sums.tolist()))
-            for (operator, state), account in accounts.items()
+def do(work: RunAtWork) -> TablesFacts:
+    """Does the step and returns its facts.
+
+    What fails here changes nothing of a publication. The run keeps the reason, and the next try goes on.
+    """
+    run = work.run
+    if run.plan.rehearse:
+        green_report(run)
+        return _bring(work)
+    run.forget(TablesProblem)
+    try:
+        with reaching():
+            return _bring(work)
+    except (MissingHereError, PassingError):
+        raise
+    except StateferryError as error:
+        run.keep(TablesProblem(f"{error}"))
+        raise TablesPendingError(
+            f"run {run.plan.run_id} is published, and a job may run from {run.plan.target}. The tables are pending: "
+            f"{error}"
+        ) from error
+
+
+def _bring(work: RunAtWork) -> TablesFacts:
+    run = work.run
+    written = _written(work)
+    facts = TablesFacts(tables=written.tables, counts=written.counts, rebuilt=written.rebuilt)
+    accounts = run.facts(StagedAccounts) or StagedAccounts()
+    report = Report.read(run.report).with_tables(check(work.workers, work.resolved, accounts), written.to_json())
+    work.renewal.check()
+    report.write(run.report)
+    if report.tables_pending:
+        failed = ", ".join(check.name for check in report.tables if check.outcome is Outcome.FAILED)
+        raise RejectedError(
+            f"the tables failed their checks, so their branch main stays where it was: {failed} ({run.report.shown}). "
+            "The next run or rehearsal of the job writes them on from main"
         )
-    )
+    moved = _advance(work.resolved, written)
+    if not moved:
+        work.say(f"the tables' main shows a newer savepoint; what run {run.plan.run_id} has is on its branch")
+    work.renewal.check()
+    if not run.plan.rehearse:
+        work.control.complete(work.lease, run.plan.run_id, facts.snapshots)
+    return replace(facts, moved=moved)
+
+
+def _written(work: RunAtWork) -> WrittenTables:
+    """What the step has written; it writes again if another writer has changed `main` since an earlier try.
+
+    These facts are replaced, not removed, so that the step can go on after a kill.
+    """
+    run, resolved = work.run, work.resolved
+    written = run.facts(WrittenTables)
+    if written is not None and not _withdraw_if_cut_off(resolved, written):
+        return written
+    written = _facts(list(write(work.workers, resolved, earlier_night(resolved))))
+    work.renewal.check()
+    run.keep(written)
+    return written
 
 
 def check(workers: Workers, resolved: ResolvedPlan, staged: StagedAccounts) -> tuple[Check, ...]:
     """The checks of the tables that the run has written."""
-    # The catalog's library is slow to import, and the other functions are also called by a validation.
-    from stateferry.steps import migrate
-
     labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
     found = {(one.operator, one.state): _account(one) for one in staged.states}
-    made = table_accounts(workers.do(Step.TABLES, migrate.accounts(resolved), account_of_chunk))
+    made = table_accounts(workers.do(f"{Step.TABLES}: check", accounts(resolved), account_of_chunk))
     return tuple(table_check(labels[one.operator], one, found[one.operator, one.state]) for one in made)
 
 
 def _account(one: StagedAccount) -> Account:
     return Account(np.array(one.counts, np.int64), np.array(one.sums, np.uint64))
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenState:
+    """The tables of one state after they were written; `rebuild` says why they were written anew, if they were."""
+
+    tables: StateTables
+    snapshots: TableSnapshots
+    rebuild: str | None
+
+
+def table_home(resolved: ResolvedPlan) -> TableHome:
+    """Where the plan's tables are."""
+    return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse)
+
+
+def _facts(states: Sequence[WrittenState]) -> WrittenTables:
+    return WrittenTables(
+        tables=tuple(
+            TablesOfState((one.tables.job, one.tables.operator, one.tables.state), dict(one.snapshots.snapshots))
+            for one in states
+        ),
+        counts={_name(one): one.snapshots.counts for one in states},
+        rebuilt={_name(one): one.rebuild for one in states if one.rebuild is not None},
+    )
+
+
+def _name(one: WrittenState) -> str:
+    return f"{one.tables.operator}/{one.tables.state}"
+
+
+def write(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None) -> Iterator[WrittenState]:
+    """Brings the tables of each migrated state to the savepoint's content.
+
+    After an earlier night only the keys are read that have changed since, where that is possible.
+    """
+    plan = resolved.plan
+    for one in with_tables(resolved):
+        earlier = EarlierSource(night.run_id, night.parts(one.operator)) if night is not None else None
+        for rules in one.rules:
+            with reaching(plan.warehouse):
+                step = plan_update(
+                    table_home(resolved),
+                    plan.job,
+                    plan.run_id,
+                    resolved.source,
+                    one.operator,
+                    rules,
+                    vanish_threshold=plan.vanish_threshold,
+                    chunk_bytes=plan.chunk_bytes,
+                    at_least=workers.at_once,
+                    is_published=not plan.rehearse,
+                    earlier=earlier,
+                )
+            written = list(workers.do(Step.TABLES, step.chunks, write_chunk, _ROWS))
+            with reaching(plan.warehouse, "written"):
+                snapshots = commit_update(step, written)
+            yield WrittenState(step.tables, snapshots, step.rebuild)
+
+
+def with_tables(resolved: ResolvedPlan) -> tuple[ResolvedOperator, ...]:
+    """The operators whose states' tables follow the run.
+
+    A run in reverse leaves the tables as they are. The next rehearsal of the old job brings them to its state.
+    """
+    return () if resolved.plan.reverse else resolved.operators
+
+
+def accounts(resolved: ResolvedPlan) -> list[AccountTask]:
+    """The tasks that find out what the tables hold for this run."""
+    found = []
+    for one in with_tables(resolved.moving(())):
+        new_max = resolved.layout.of(one.operator).max_parallelism
+        changes = resolved.layout.changes_key_groups(one.operator)
+        for rules in one.rules:
+            tables = tables_of_state(resolved.plan.job, one.operator, rules)
+            found += plan_account(
+                table_home(resolved),
+                tables,
+                resolved.plan.run_id,
+                one.operator.hex_id,
+                rules,
+                new_max,
+                changes_key_groups=changes,
+            )
+    return found
+
+
+def _advance(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
+    """Moves the tables' `main` to this run and updates their view; False if a table is of a newer savepoint already."""
+    home = table_home(resolved)
+    states = [StateTables(*one.of) for one in facts.tables]
+    rules = {tables_of_state(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
+    with reaching(resolved.plan.warehouse, "written"):
+        moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
+        for tables in moved:
+            put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
+    return moved == states
+
+
+def _withdraw_if_cut_off(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
+    """Takes back the step's commits if `main` of a table was changed since; says whether the step is to be done again.
+
+    All states' commits are taken back then, because the step counts only what it commits.
+    """
+    home, run_id = table_home(resolved), resolved.plan.run_id
+    states = [(StateTables(*one.of), one.snapshots) for one in facts.tables]
+    with reaching(resolved.plan.warehouse, "written"):
+        if not any(is_cut_off(home, tables, run_id, made) for tables, made in states):
+            return False
+        for tables, _ in states:
+            withdraw_run(home, tables, run_id)
+    return True

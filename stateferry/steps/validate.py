@@ -1,36 +1,125 @@
-"""Validate: reads the staged savepoint and the source anew, and compares them."""
+"""Validate: reads the staged savepoint and the source anew, compares them, and writes the report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
+from flinkstate.errors import StateferryError
 from flinkstate.metadata.bytes_read import BytesRead
+from flinkstate.reading.reader import Savepoint
+from stateferry.basics.durations import now_ms
+from stateferry.inventory.blob_times import read_blob_times
 from stateferry.proof.checks import CheckResult, CheckTask, StagedStates, do_check, open_staged, validate
 from stateferry.proof.expected.check_result import Check
+from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.judgement import Derived
 from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.record.facts import Step
+from stateferry.runs.predict.prediction import predicted
+from stateferry.runs.record.facts import (
+    SnapshotFacts,
+    StagedAccount,
+    StagedAccounts,
+    StagedDigests,
+    Step,
+    ValidateFacts,
+)
+from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
+from stateferry.runs.report import source_check
+from stateferry.runs.report.balance_facts import balance_of
+from stateferry.runs.report.proven import digest_of_report, reported_facts
+from stateferry.runs.report.report import FileDigest, Report
+from stateferry.steps import cut_over, key_groups
+from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
-from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 
 _BYTES: Measure[CheckResult] = Measure("B", lambda result: result.size)
 
 
-def run(
+def do(work: RunAtWork) -> ValidateFacts:
+    """Does the step, writes the report, and returns the step's facts."""
+    run, resolved = work.run, work.resolved
+    # The new files are made of them.
+    run.exchange.remove()
+    read, accounts = BytesRead(), StagedStates()
+    checks = check(work.workers, resolved, run.staged.shown, read, accounts, _derived(work))
+    source_check.note_metadata(resolved.source, read, run.plan.files_from)
+    checks.append(source_check.check_source((run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
+    report = _report(work, tuple(checks))
+    report.write(run.report)
+    if report.tables_pending:
+        run.keep(_to_facts(accounts))
+    return ValidateFacts(green=report.is_green, report=digest_of_report(report))
+
+
+def _report(work: RunAtWork, checks: tuple[Check, ...]) -> Report:
+    run, resolved = work.run, work.resolved
+    staged, foreseen = Savepoint.open(run.staged.shown, places=(run.plan.target,)), predicted(run)
+    sizes = StagedSizes()
+    with suppress(StateferryError):  # A damaged savepoint has a red report, and no picture.
+        sizes = StagedSizes(key_groups.sizes_of(staged))
+        run.keep(sizes)
+    return Report(
+        run.plan.job,
+        run.plan.run_id,
+        run.plan.fingerprint,
+        now_ms(),
+        cut_over.metadata_digest(resolved.source),
+        cut_over.digests_of(work.workers, staged, _written(work)),
+        checks,
+        reported_facts(run, Step.VALIDATE.earlier(rehearses=True)),
+        foreseen.seconds,
+        tables_pending=Step.TABLES in run.steps,
+        prediction=foreseen,
+        balance=balance_of(run.facts_if_sound(SourceSizes), sizes),
+    )
+
+
+def _written(work: RunAtWork) -> dict[str, FileDigest]:
+    """The size and digest of each staged file as it was written, by address.
+
+    The files that the validation reads, and that the cut-over finds, must have the same.
+    """
+    digests = work.run.facts(StagedDigests) or StagedDigests({})
+    return {work.files.child(name).uri: FileDigest(*digest) for name, digest in digests.files.items()}
+
+
+def _derived(work: RunAtWork) -> dict[str, Derived]:
+    """What the snapshot has not read but derived from an earlier night, by operator and legacy state."""
+    facts = work.run.facts(SnapshotFacts)
+    if facts is None or facts.of_all is None:
+        return {}
+    times = read_blob_times(work.run.blob_times) or {}
+    sums = {}
+    for name, of_state in times.items():
+        operator, _, state = name.partition("/")
+        sums[f"{work.resolved.source.operator(operator).label}/{state}"] = of_state.sum()
+    return {name: Derived(counts, sums.get(name)) for name, counts in facts.met.items()}
+
+
+def _to_facts(accounts: Mapping[tuple[str, str], Account]) -> StagedAccounts:
+    """The accounts of the staged savepoint as facts of the run, by operator and new state."""
+    return StagedAccounts(
+        tuple(
+            StagedAccount(operator, state, tuple(account.counts.tolist()), tuple(account.sums.tolist()))
+            for (operator, state), account in accounts.items()
+        )
+    )
+
+
+def check(
     workers: Workers,
     resolved: ResolvedPlan,
     staged: str,
-    tables: Sequence[AccountTask] = (),
     read: BytesRead | None = None,
     accounts: StagedStates | None = None,
     derived: Mapping[str, Derived] | None = None,
 ) -> list[Check]:
     """The checks of the staged savepoint.
 
-    `tables` are tasks that find out what the tables hold. The bytes of the source that were read are added to
-    `read`, the accounts of the new states in the staged savepoint to `accounts`. `derived` is what the snapshot didn't
-    read, by operator and legacy state.
+    The bytes of the source that were read are added to `read`, the accounts of the new states in the staged savepoint
+    to `accounts`. `derived` is what the snapshot didn't read, by operator and legacy state.
     """
     opened = open_staged(staged, (resolved.plan.target,))
     if isinstance(opened, Check):
@@ -53,7 +142,6 @@ def run(
         opened,
         conversion,
         do=on_workers,
-        tables=table_accounts(workers.do(f"{Step.VALIDATE} tables", tables, account_of_chunk)),
         target_bytes=resolved.plan.chunk_bytes,
         accounts=accounts,
         derived=derived,

@@ -1,4 +1,4 @@
-"""The migrate step of one chunk: reads its key groups and writes new and changed entries as rows of the tables.
+"""The rows of one chunk: reads its key groups and writes new and changed entries as rows of the tables.
 
 It takes a few key groups at a time (a unit) and reads them twice: once for the fingerprints of the keys and, if a key
 is new or changed, once for the rows. Of RocksDB's own files it reads only the keys of files that came or went since the
@@ -95,7 +95,7 @@ class WrittenChunk:
     seconds: float
 
 
-def migrate_chunk(task: ChunkTask) -> WrittenChunk:
+def write_chunk(task: ChunkTask) -> WrittenChunk:
     """Writes the chunk's new rows into files of this attempt.
 
     The files become visible when they are committed. Files of other attempts of the task are never committed;
@@ -103,12 +103,12 @@ def migrate_chunk(task: ChunkTask) -> WrittenChunk:
     """
     began = time.monotonic()
     try:
-        return _migrate(task, began, infer_required=True)
+        return _write(task, began, infer_required=True)
     except NullsAfterAllError:
-        return _migrate(task, began, infer_required=False)
+        return _write(task, began, infer_required=False)
 
 
-def _migrate(task: ChunkTask, began: float, *, infer_required: bool) -> WrittenChunk:
+def _write(task: ChunkTask, began: float, *, infer_required: bool) -> WrittenChunk:
     name = f"{task.file_stem}-{uuid.uuid4().hex[:12]}.parquet"
     with (
         DataFile(f"{task.entry_folder}/{name}", infer_required=infer_required) as entries,
@@ -121,7 +121,7 @@ def _migrate(task: ChunkTask, began: float, *, infer_required: bool) -> WrittenC
             work.leave_all_but(changed.keys)
         only = changed.of_subtasks if changed is not None else None
         for sections in units(task.folder, task.chunk, only) if task.chunk else ():
-            work.migrate(sections)
+            work.write(sections)
         work.add_tombstones()
         work.flush()
         entries.close()
@@ -207,7 +207,7 @@ class _ChunkWork:
         self.known = read_ledger(task.ledger_files, self.rules.legacy)
         self.counts.ledger_rows_read = self.known.read
 
-    def migrate(self, sections: Unit) -> None:
+    def write(self, sections: Unit) -> None:
         """Writes the new and changed keys of a unit; if the chunk is folded, the others too."""
         keys = survey_keys(sections, self.task.state)
         new, changed = self.known.compare(keys)

@@ -1,4 +1,4 @@
-"""What the migrate step counts while it brings the tables of one state to the savepoint's content."""
+"""What the tables step counts while it brings the tables of one state to the savepoint's content."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The keys of the savepoint held against those that the last run knew, before a publication.
 
-The migrate step compares them too, but in a cut-over it writes the tables after the publication. Far too many keys that
+The tables step compares them too, but in a cut-over it comes after the publication. Far too many keys that
 have vanished mean that this may be the wrong savepoint, which must be known before. Nothing is written here.
 
 Workers import this module while the job stands still, so it does without the library of Iceberg, whose import takes

@@ -8,7 +8,7 @@ from stateferry.changes.rules import Rules
 from stateferry.tables.iceberg import schemas as names
 from stateferry.tables.iceberg.commits import MAIN, TableHome, files_by_chunk, read_mark
 from stateferry.tables.known_keys import KnownKeysTask
-from stateferry.tables.migrate import layout_of, one_chunk
+from stateferry.tables.update import layout_of, one_chunk
 
 
 def known_keys_tasks(

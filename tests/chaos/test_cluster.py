@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(1800)]
 _PATIENCE = 400
 # What workers know the driver by: another address of the loopback, at which the proxies listen.
 _ACROSS = "127.0.0.2"
-_STEPS = ("snapshot", "rescale", "validate", "migrate")
+_STEPS = ("snapshot", "migrate", "validate", "written_tables")
 _VICTIMS = ("a Python worker", "an executor", "a worker", "the driver", "the driver's JVM", "the network")
 _LOG_SETTINGS = (REPOSITORY / "spark_jobs" / "log4j2.properties").as_uri()
 _SPECULATES = {

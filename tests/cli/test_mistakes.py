@@ -157,7 +157,7 @@ def test_help_shows_each_option_of_a_run_once_in_a_group(capsys: pytest.CaptureF
     groups = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert groups[1:4] == ["options:", "from where to where:", "which state becomes which:"]
     steps = [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[13:14].islower()]
-    assert steps[:5] == ["snapshot", "rescale", "validate", "cut", "tables"]
+    assert steps[:6] == ["snapshot", "migrate", "rescale", "validate", "cut", "tables"]
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ def test_a_run_that_isnt_over_is_continued_by_its_savepoint_alone(
         def interrupted(*_: object) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr("stateferry.steps.pipeline.Pipeline.rescale", interrupted)
+        patch.setattr("stateferry.steps.new_files.begin", interrupted)
         assert run(folder) == INTERRUPTED
     its = f"{folder}/savepoint-new"
     assert f"continues where it stopped with --savepoint {its} instead of --next-in" in capsys.readouterr().err

@@ -393,7 +393,7 @@ def test_a_second_night_publishes_what_a_first_one_would(flink: Flink, tmp_path:
     for night, state in zip(nights, (first, second), strict=True):
         state.write(str(night))
         ferried(night, tmp_path / f"{night.name}-new", "--nulls", "keep")
-    written = [counts["rows written"] for counts in migrate_counts(home)]
+    written = [counts["rows written"] for counts in tables_counts(home)]
     # Of the keys changed: two entries, none, one, and one row of the job's own.
     assert written == [4, 1200]
     ferried(nights[1], tmp_path / "afresh", "--job", "afresh", "--nulls", "keep")
@@ -412,9 +412,9 @@ def second_content(state: LegacyState) -> dict[tuple[str, str], object]:
     return blobs | rows
 
 
-def migrate_counts(home: Path) -> list[dict[str, int]]:
+def tables_counts(home: Path) -> list[dict[str, int]]:
     """Of each run, the newest first."""
-    facts = [json.loads(one.folder.child("steps").child("migrate.json").read())["facts"] for one in runs_of(str(home))]
+    facts = [json.loads(one.folder.child("steps").child("tables.json").read())["facts"] for one in runs_of(str(home))]
     return [one["counts"]["main/newMainState"] for one in facts]
 
 

@@ -53,7 +53,7 @@ def main() -> int:
         savepoint("later/second", keys=27, completed=NOW + DAY + DAY // 2)
         Path("nightly.json").write_text(json.dumps(NIGHTLY, indent=2) + "\n")
         stateferry(*command("finished"))
-        kill_after_migrate(command("half-done"))
+        kill_after_snapshot(command("half-done"))
         stateferry("run", "--plan", f"{night(1).folder.path}/plan.json")
         with tarfile.open(archive, "w:gz") as packed:
             packed.add(".", filter=_of_nobody)
@@ -92,16 +92,16 @@ def stateferry(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "stateferry.cli", *arguments], check=True)
 
 
-def kill_after_migrate(arguments: list[str]) -> None:
+def kill_after_snapshot(arguments: list[str]) -> None:
     process = subprocess.Popen([sys.executable, "-m", "stateferry.cli", *arguments])
     ends = time.monotonic() + _LONGEST_SECONDS
-    while not (found := list(Path("home/runs/half-done").glob("*/steps/migrate.json"))):
+    while not (found := list(Path("home/runs/half-done").glob("*/steps/snapshot.json"))):
         assert process.poll() is None, "the run ended before it was killed"
-        assert time.monotonic() < ends, "the run has not come to migrate"
+        assert time.monotonic() < ends, "the run has not done its snapshot"
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not found[0].with_name("rescale.json").exists(), "killed too late: make it again"
+    assert not found[0].with_name("migrate.json").exists(), "killed too late: make it again"
 
 
 def night(number: int) -> Run:

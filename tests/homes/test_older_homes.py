@@ -23,7 +23,6 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan import plan
 from stateferry.runs.plan.plan import plan_of_json
 from stateferry.runs.record import runs
-from stateferry.runs.record.facts import FACTS_OF, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.tables.iceberg.commits import TableHome
@@ -93,29 +92,6 @@ def test_a_finished_run_has_nothing_to_do_and_can_be_undone(capsys: pytest.Captu
     assert main(["rollback", "--job", "finished"]) == 0
     assert run_of("finished").state is RunState.ROLLED_BACK
     assert f"restore the job from {HERE}/nights/first" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_half_done_run_goes_on_to_the_end_of_an_undisturbed_one(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_of("half-done")
-    done = {step: run.stored(FACTS_OF[step]) for step in Step if run.has_done(step)}
-    assert done.keys() == {"snapshot", "migrate"}
-    assert None not in done.values(), "the plan has got another fingerprint"
-    assert main(command("half-done")) == 0
-    assert run_of("half-done").state is RunState.PUBLISHED
-    assert {step: run.stored(FACTS_OF[step]) for step in done} == done, "what was done has been done again"
-    savepoint, tables = content("new/half-done"), rows("half-done")
-    assert tables == rows("finished"), "the version that made the home found otherwise"
-
-    (tmp_path / "undisturbed").mkdir()
-    monkeypatch.chdir(tmp_path / "undisturbed")
-    shutil.copytree(home.parent / "nights", "nights")
-    # The half-done run has written key groups as the version did that began it.
-    assert main([*command("half-done"), "--compression", "source"]) == 0
-    assert content("new/half-done") == savepoint
-    assert rows("half-done") == tables
 
 
 @pytest.mark.slow

@@ -48,17 +48,17 @@ def test_what_is_over_counts_as_it_was_and_the_rest_as_predicted(runs: tuple[Run
     final, rehearsal = runs
     assert seen(runs, STOP).phase is Phase.RUNS
     rehearsal.keep(StopAsked(STOP))
-    assert seen(runs, STOP).until == (STOP + 60_000, STOP + 30_000, STOP + 180_000)
+    assert seen(runs, STOP).until == (STOP + 70_000, STOP + 35_000, STOP + 210_000)
     # The savepoint took half of the time.
     final.keep(SavepointTaken(seconds=5.0, ended_at=STOP + 5_000, requested_at=STOP))
     found = seen(runs, STOP + 6_000)
-    assert (found.phase, found.until) == (Phase.STANDS_STILL, (STOP + 55_000, STOP + 30_000, STOP + 155_000))
-    assert [part.seconds for part in found.parts] == [5.0, None, None, None, None, None]
+    assert (found.phase, found.until) == (Phase.STANDS_STILL, (STOP + 65_000, STOP + 35_000, STOP + 185_000))
+    assert [part.seconds for part in found.parts] == [5.0, None, None, None, None, None, None]
     # A part that takes longer than predicted may end now, and not before.
     late = seen(runs, STOP + 105_000)
-    assert late.until == (STOP + 145_000, STOP + 125_000, STOP + 225_000)
+    assert late.until == (STOP + 155_000, STOP + 130_000, STOP + 255_000)
     final.keep(SnapshotFacts(seconds=90.0, ended_at=STOP + 95_000))
-    assert seen(runs, STOP + 96_000).until == (STOP + 135_000, STOP + 115_000, STOP + 215_000)
+    assert seen(runs, STOP + 96_000).until == (STOP + 145_000, STOP + 120_000, STOP + 245_000)
 
 
 def test_nothing_is_expected_without_a_prediction(runs: tuple[Run, Run]) -> None:

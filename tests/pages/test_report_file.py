@@ -14,7 +14,7 @@ from stateferry.runs.record.runs import Run, runs_of
 from stateferry.show import run_view
 from stateferry.show.run_rows import row_of
 from stateferry.show.run_view import RunView
-from stateferry.steps import pipeline
+from stateferry.steps import new_files, page
 from tests.pages.views import Page
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -85,7 +85,7 @@ def test_a_page_that_fails_stops_nothing(
     def fails(_: object) -> str:
         raise ZeroDivisionError("no ages")
 
-    monkeypatch.setattr(pipeline, "run_page", fails)
+    monkeypatch.setattr(page, "run_page", fails)
     assert main(arguments) == 0
     assert "report.html could not be written: no ages" in capsys.readouterr().out
     assert not the_run(tmp_path).report_page.exists()
@@ -95,7 +95,7 @@ def test_a_run_without_a_report_has_a_page_too(
     tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.Pipeline, "rescale", lambda _: 1 / 0)
+        patch.setattr(new_files, "begin", lambda _: 1 / 0)
         assert main(arguments) == 70
     run = the_run(tmp_path)
     Path(run.file_of(SnapshotFacts).path).write_text('{"plan": "' + run.plan.fingerprint + '", "facts": {"states": 5}}')

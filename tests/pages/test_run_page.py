@@ -109,7 +109,7 @@ def test_names_full_of_markup_are_text() -> None:
     assert usual.before is not None
     assert usual.snapshot is not None
     assert usual.snapshot.ages is not None
-    assert usual.rescale is not None
+    assert usual.migrate is not None
     ages = replace(usual.snapshot.ages, states=(replace(usual.snapshot.ages.states[0], operator=EVIL, state=EVIL),))
     view = replace(
         usual,
@@ -118,7 +118,7 @@ def test_names_full_of_markup_are_text() -> None:
         changes=(StateChange(RunState.REJECTED, NOW, EVIL),),
         report=report(evil, tables=(evil,)),
         snapshot=replace(usual.snapshot, ages=ages, notes=(EVIL,)),
-        rescale=replace(usual.rescale, counts={EVIL: next(iter(usual.rescale.counts.values()))}),
+        migrate=replace(usual.migrate, counts={EVIL: next(iter(usual.migrate.counts.values()))}),
         before=replace(usual.before, operators=(replace(usual.before.operators[0], operator=EVIL),)),
         returned=Returned(EVIL, EVIL),
         tables_problem=TablesProblem(EVIL),

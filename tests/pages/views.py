@@ -10,7 +10,14 @@ from stateferry.changes.counts import ConversionCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.plan.plan import MigrationPlan, plan_of
 from stateferry.runs.predict.convergence import Night
-from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, StagedDigests, StateSize
+from stateferry.runs.record.facts import (
+    MigrateFacts,
+    RescaleFacts,
+    SnapshotFacts,
+    StagedDigests,
+    StateSize,
+    TablesFacts,
+)
 from stateferry.runs.record.key_group_sizes import OperatorSizes, SourceSizes, StagedSizes, bins
 from stateferry.runs.record.run_states import RunState, StateChange
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
@@ -83,15 +90,16 @@ def whole(key_groups: int = 128, old: int = 4, new: int = 6) -> RunView:
     ages = StateAges(
         "main", "old", "old", Holds.BLOBS, 30 * DAY, 100, 3, 1, -5000, (DAY, 7 * DAY, 14 * DAY), 31 * DAY, None, None
     )
-    seconds = {"snapshot": 4.0, "rescale": 2.0, "validate": 3.0, "cut_over": 0.4, "migrate": 1.5}
+    seconds = {"snapshot": 4.0, "migrate": 2.0, "rescale": 0.0, "validate": 3.0, "cut_over": 0.4, "tables": 1.5}
     return RunView(
         plan(),
         "/home/runs/orders/one",
         (StateChange(RunState.PLANNED, NOW, ""), StateChange(RunState.PUBLISHED, NOW + 12_000, "")),
-        report(PASSED, UNSURE, predictions={"snapshot": 3.5, "rescale": 2.2, "validate": 2.0}),
+        report(PASSED, UNSURE, predictions={"snapshot": 3.5, "migrate": 2.2, "validate": 2.0}),
         SnapshotFacts(states={"main/old": StateSize(10, 4000)}, ages=FoundAges(NOW, False, (ages,)), read={"a": "b"}),
-        MigrateFacts(),
-        RescaleFacts(files=new, bytes=7000, counts={"main/old": counts}),
+        MigrateFacts(files=new, bytes=7000, counts={"main/old": counts}),
+        RescaleFacts(),
+        TablesFacts(),
         StagedDigests({"a": (1, "0" * 16), "b": (2, "0" * 16)}),
         SourceSizes((sizes(key_groups, old),)),
         StagedSizes((sizes(key_groups, new),)),

@@ -10,7 +10,7 @@ from stateferry.basics.durations import moment
 from stateferry.runs.plan.plan import plan_of
 from stateferry.runs.predict import convergence
 from stateferry.runs.predict.convergence import Convergence, Night, nights_of
-from stateferry.runs.record.facts import MigrateFacts
+from stateferry.runs.record.facts import TablesFacts
 from stateferry.runs.record.runs import Run
 from stateferry.tables.counts import TableCounts
 
@@ -67,7 +67,7 @@ def test_a_page_shows_the_nights_up_to_its_run_and_no_more_than_fit(
             }
         )
         counts = TableCounts(keys_migrated_by_ferry=number, keys_left=10 - number)
-        Run.create(plan, plan.now).keep(MigrateFacts(counts={"main/b": counts}))
+        Run.create(plan, plan.now).keep(TablesFacts(counts={"main/b": counts}))
     (nights,) = nights_of(str(tmp_path), "orders", "20260103T020000Z-3").values()
     assert [night.by_ferry for night in nights] == [1, 2, 3]
     monkeypatch.setattr(convergence, "MOST_NIGHTS", 2)

@@ -61,7 +61,7 @@ def resolved(folder: Path, state: LegacyState, *plans: dict[str, object], **opti
 def counted(folder: Path, state: LegacyState, *plans: dict[str, object], **options: object) -> SnapshotFacts:
     """What the snapshot step finds if it doesn't stop."""
     of = resolved(folder, state, *plans, **options)
-    inventory = snapshot.run(InProcess(), of).inventory
+    inventory = snapshot.count(InProcess(), of).inventory
     return snapshot.facts(of, inventory, snapshot.ages(of, inventory), option_notes(of, inventory))
 
 

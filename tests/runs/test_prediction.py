@@ -32,8 +32,8 @@ from stateferry.runs.report.report import Report, SavepointDigests
 from stateferry.runs.report.report_text import show_report, time_line
 
 KINDS = {kind.name: kind for kind in PARTS}
-REHEARSAL = ("take_savepoint", "snapshot", "migrate", "rescale", "validate")
-CUT_OVER = ("take_savepoint", "snapshot", "rescale", "validate", "cut_over", "start_job", "migrate", "tables")
+REHEARSAL = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "tables")
+CUT_OVER = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job", "tables")
 
 
 def a_run(home: Path, number: int, size: int, *, rehearse: bool = False, **given: Any) -> Run:
@@ -89,10 +89,10 @@ def test_after_three_rehearsals_the_prediction_is_within_a_quarter(size: int, ti
     assert foreseen.missing == ()
     assert foreseen.whole.seconds == pytest.approx(seconds(night, *REHEARSAL), rel=0.25)
     # What only a cut-over does is assumed.
-    assert [part for part in CUT_OVER if not foreseen.parts[part].runs] == ["cut_over", "start_job", "tables"]
+    assert [part for part in CUT_OVER if not foreseen.parts[part].runs] == ["cut_over", "start_job"]
     steps = sum(foreseen.parts[part].seconds for part in CUT_OVER[:5])
     assert steps == pytest.approx(seconds(cut_over, *CUT_OVER[:5]), rel=0.25)
-    assert foreseen.outage.low <= seconds(cut_over, *CUT_OVER[:6]) <= foreseen.outage.high
+    assert foreseen.outage.low <= seconds(cut_over, *CUT_OVER[:7]) <= foreseen.outage.high
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -104,7 +104,7 @@ def test_runs_of_other_sizes_predict_the_whole_outage_although_one_was_slow(seed
     foreseen = predict(runs, now.size, CUT_OVER)
     assert foreseen.missing == ()
     assert foreseen.outage is not None
-    assert foreseen.outage.seconds == pytest.approx(seconds(now, *CUT_OVER[:6]), rel=0.25)
+    assert foreseen.outage.seconds == pytest.approx(seconds(now, *CUT_OVER[:7]), rel=0.25)
 
 
 def test_the_first_run_is_said_to_be_unknown(tmp_path: Path) -> None:
@@ -191,12 +191,12 @@ def test_without_sizes_to_compare_the_range_has_both_no_growth_and_full_growth()
 
 
 def test_a_step_that_no_run_has_timed_is_assumed_and_said_to_be(tmp_path: Path) -> None:
-    run = a_run(tmp_path, 0, 1000, rescale=5.0)
+    run = a_run(tmp_path, 0, 1000, migrate=5.0)
     foreseen = predicted_after(run)
     assert foreseen.parts["cut_over"].runs == 0
     assert "cut_over 0 s (assumed)" in prediction_lines(foreseen)[0]
-    assert foreseen.missing == ("validate",)
-    assert "not in it, as no run has a time for it yet: validate" in prediction_lines(foreseen)
+    assert foreseen.missing == ("rescale", "validate")
+    assert "not in it, as no run has a time for it yet: rescale, validate" in prediction_lines(foreseen)
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,12 @@ from stateferry.inventory.inventory import (
 from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.conversion import Conversion
-from stateferry.runs.record.facts import Advance, SnapshotFacts
+from stateferry.runs.record.facts import SnapshotFacts, TablesFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, runs_of
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.source_check import NAME, check_source, note_metadata
-from stateferry.steps import rescale
+from stateferry.steps import new_files
 from tests.flink.judge import dumped
 from tests.runs.test_transitions import World, asked, world
 from tests.support.in_process import without_spark
@@ -185,19 +185,17 @@ def test_a_source_that_changes_between_two_steps_turns_the_report_red(
 
 
 @pytest.mark.slow
-def test_of_a_change_that_was_taken_back_only_the_tables_know(world: World, source: Path) -> None:
+def test_of_a_change_after_the_publication_only_the_tables_know(world: World, source: Path) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
-    whole = change(source, ENTRY, OTHER)
-    world.do("migrate", "rescale")
-    assert asked(world, "validate") == 1
-    source.write_bytes(whole)
+    world.do("migrate", "rescale", "validate", "cut_over")
+    change(source, ENTRY, OTHER)
     assert asked(world, "run") == 1
     report = Report.read(world.run.report)
     assert (report.is_green, report.tables_pending) == (True, True)
     assert [one.name for one in report.tables] == ["main/newMainState: as the tables say"]
-    # The savepoint is what the source is, so it is published; the tables stay where they were.
+    # The savepoint is what the source was, so it stays published; the tables stay where they were.
     assert world.run.state is RunState.PUBLISHED
-    assert world.run.facts(Advance) is None
+    assert world.run.facts(TablesFacts) is None
 
 
 @pytest.mark.slow
@@ -206,13 +204,13 @@ def test_a_change_in_the_middle_of_one_command_is_found_too(
 ) -> None:
     """Also where the snapshot was taken while Spark started."""
     world.pictures[RunState.PLANNED].restore(world.root)
-    run = rescale.run
+    copy = new_files.copy
 
     def changed(*arguments: Any) -> Any:
         change(source, ENTRY, OTHER)
-        return run(*arguments)
+        return copy(*arguments)
 
-    monkeypatch.setattr(rescale, "run", changed)
+    monkeypatch.setattr(new_files, "copy", changed)
     assert main(["run", "--plan", world.plan]) == 1
     assert "the source changed since the snapshot" in capsys.readouterr().err
     assert not (world.root / "target" / METADATA).exists()

@@ -21,7 +21,7 @@ from stateferry.runs.control.rejecting import approve, reject
 from stateferry.runs.plan.plan import plan_of_json
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
-from stateferry.steps import migrate
+from stateferry.steps import new_files
 from tests.support.in_process import do_step, without_spark
 from tests.support.kill_points import Picture
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -147,7 +147,7 @@ COMMANDS = (*STEPS, "run", "approve", "reject", "rollback")
 # validation, and nothing comes after a no, or after a rollback.
 TABLE = {
     RunState.PLANNED: (0, 1, 1, 1, 1, 1, 0, 1, 0, 1),
-    RunState.RUNNING: (0, 0, 0, 1, 1, 1, 0, 1, 0, 1),
+    RunState.RUNNING: (0, 0, 1, 1, 1, 1, 0, 1, 0, 1),
     RunState.STAGED: (0, 0, 0, 0, 1, 1, 0, 1, 0, 1),
     RunState.VERIFIED: (0, 0, 0, 0, 0, 1, 0, 0, 0, 1),
     RunState.APPROVED: (0, 0, 0, 0, 0, 1, 0, 0, 0, 1),
@@ -311,7 +311,7 @@ def test_a_driver_that_lost_the_lease_does_not_say_how_the_run_ends(
             control.acquire("orders", "another-run", force=True)
         raise RejectedError("what it did for nothing has failed")
 
-    monkeypatch.setattr(migrate, "run", robbed)
+    monkeypatch.setattr(new_files, "copy", robbed)
     assert asked(world, "migrate") == 75
     assert world.run.state is RunState.RUNNING
 

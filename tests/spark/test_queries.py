@@ -240,7 +240,7 @@ def test_every_query_of_the_page_answers_what_is_so(tmp_path: Path, monkeypatch:
     for night, state in known.states.items():
         run_night(tmp_path, night, state, known.now)
     report = Report.read(run_folder(str(tmp_path / "home"), "orders", NIGHTS[-1]).child("report.json"))
-    assert report.facts["migrate"]["counts"][f"main/{NEW}"]["keys folded"] > 0
+    assert report.facts["tables"]["counts"][f"main/{NEW}"]["keys folded"] > 0
 
     found = queries()
     assert {heading: len(blocks) for heading, blocks in found.items()} == {

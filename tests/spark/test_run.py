@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from typing import NoReturn
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,11 +19,13 @@ from stateferry.changes.rules import Contradiction, Rules
 from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.target_metadata import TargetMetadata
-from stateferry.runs.record.facts import FACTS_OF, Step
+from stateferry.runs.record.facts import FACTS_OF, Step, TimedFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, runs_of
 from stateferry.runs.report.report import Report
-from stateferry.steps import cut_over, migrate, rescale, validate
+from stateferry.steps import cut_over, new_files
+from stateferry.steps.run_at_work import RunAtWork
+from tests.support.in_process import step_done_by
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 pytestmark = pytest.mark.spark
@@ -129,7 +131,7 @@ def test_a_run_ends_in_a_whole_savepoint_and_the_same_command_again_does_nothing
     assert "green: " in said.out
     assert "main/mainState: 3 entries" in said.out
     assert f"published: restore the new job from {target}" in said.out
-    assert re.search(r"took: snapshot [\d.]+ s, .*, cut_over [\d.]+ s, migrate [\d.]+ s, tables [\d.]+ s\n", said.out)
+    assert re.search(r"took: snapshot [\d.]+ s, .*, cut_over [\d.]+ s, tables [\d.]+ s\n", said.out)
     assert ferry.entries(target) == expected(BEGUN, source)
     assert state_names(target) == {NEW}
     before, runs = content(target), content(Path(ferry.home) / "runs")
@@ -364,14 +366,13 @@ def test_a_held_lease_excludes_another_run(ferry: Ferry) -> None:
 
 def test_who_lost_the_lease_commits_nothing(ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
-    run = validate.run
 
-    def robbed(*arguments: object, **settings: object) -> object:
+    def robbed(do: Callable[[RunAtWork], TimedFacts], work: RunAtWork) -> TimedFacts:
         with Control(f"sqlite:///{ferry.home}/catalog.db") as control:
             control.acquire("main", "another-run", force=True)
-        return run(*arguments, **settings)  # type: ignore[arg-type]
+        return do(work)
 
-    monkeypatch.setattr(validate, "run", robbed)
+    step_done_by(monkeypatch, Step.VALIDATE, robbed)
     said = ferry.run(source, target)
     assert said.code == 75
     assert "has lost the lease of job main" in said.error
@@ -413,24 +414,22 @@ def test_a_rollback_brings_back_what_stood_before(ferry: Ferry) -> None:
     assert (ferry.target("one") / "_metadata").exists()
 
 
-@pytest.mark.parametrize("step", [migrate, rescale, validate], ids=["migrate", "rescale", "validate"])
-def test_a_run_that_was_stopped_goes_on_where_it_was(
-    step: ModuleType, ferry: Ferry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("step", [Step.MIGRATE, Step.RESCALE, Step.VALIDATE, Step.TABLES])
+def test_a_run_that_was_stopped_goes_on_where_it_was(step: Step, ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
 
-    def stopped(*_: object, **__: object) -> None:
+    def stopped(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(step, "run", stopped)
+        step_done_by(patch, step, stopped)
         assert ferry.run(source, target).code == 130
     # The tables come after the publication.
-    assert (target / "_metadata").exists() == (step is migrate)
+    assert (target / "_metadata").exists() == (step is Step.TABLES)
     run = ferry.only_run()
     before = {step: run.stored(FACTS_OF[step]) for step in Step if run.has_done(step)}
     assert "snapshot" in before
-    assert step.__name__.rpartition(".")[2] not in before
+    assert step not in before
     assert ferry.run(source, target).code == 0
     assert ferry.only_run().folder == run.folder
     assert {step: run.stored(FACTS_OF[step]) for step in before} == before
@@ -462,7 +461,7 @@ def flip(file: Path) -> None:
 def flipping(run: Callable[..., object], folder: Path) -> Callable[..., object]:
     def sabotaged(*arguments: object, **settings: object) -> object:
         answer = run(*arguments, **settings)
-        flip(next(file for file in sorted(folder.iterdir()) if file.name != "_metadata"))
+        flip(next(folder.glob("*-keyed-*")))
         return answer
 
     return sabotaged
@@ -471,7 +470,7 @@ def flipping(run: Callable[..., object], folder: Path) -> Callable[..., object]:
 def test_red_validation_publishes_nothing(ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
     with monkeypatch.context() as patch:
-        patch.setattr(rescale, "run", flipping(rescale.run, target))
+        patch.setattr(new_files, "copy", flipping(new_files.copy, target))
         said = ferry.run(source, target)
     assert said.code == 1
     assert "the staged savepoint failed its checks, so nothing is published: main: readable" in said.error
@@ -491,7 +490,7 @@ def test_bytes_that_changed_after_the_validation_are_not_published(
     publish: Callable[..., object] = cut_over.publish
 
     def sabotaged(*arguments: object) -> object:
-        flip(next(target.iterdir()))
+        flip(next(target.glob("*-keyed-*")))
         return publish(*arguments)
 
     monkeypatch.setattr(cut_over, "publish", sabotaged)
@@ -559,5 +558,5 @@ def test_the_report_says_what_was_found(ferry: Ferry) -> None:
     assert report.is_green
     assert report.facts["snapshot"]["states"]["main/mainState"]["entries"] == 2
     assert report.facts["snapshot"]["met"]["main/mainState"]["blobs expired"] == 1
-    assert report.facts["migrate"]["counts"]["main/newMainState"]["keys walked"] == 3
+    assert report.facts["tables"]["counts"]["main/newMainState"]["keys walked"] == 3
     assert "1 blobs expired" in said.out

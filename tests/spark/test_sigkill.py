@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 KILLS = int(os.environ.get("STATEFERRY_KILLS", "8"))
 SEED = int(os.environ.get("STATEFERRY_KILL_SEED", "1"))
 _LONGEST_RUN = 120
-_STEPS = ("snapshot", "migrate", "rescale", "validate")
+_STEPS = ("snapshot", "migrate", "validate", "cut_over", "written_tables")
 
 
 @dataclass(slots=True)

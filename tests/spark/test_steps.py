@@ -22,12 +22,12 @@ from stateferry.basics.exit_codes import INTERRUPTED
 from stateferry.inventory.inventory import take
 from stateferry.runs.checks.plan_check import resolve
 from stateferry.runs.plan.plan import plan_of_json
-from stateferry.runs.record.facts import FACTS_OF, Advance, SnapshotFacts, Step
+from stateferry.runs.record.facts import FACTS_OF, SnapshotFacts, Step, TablesFacts
 from stateferry.runs.record.runs import Run
 from stateferry.spark_jobs.session import LOOPBACK, session
 from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.workers import SparkWorkers
-from stateferry.steps import migrate, snapshot
+from stateferry.steps import snapshot, tables
 from stateferry.steps.workers import Measure, Progress
 from tests.support.in_process import do_step
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -35,7 +35,7 @@ from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 pytestmark = pytest.mark.spark
 
 JOBS = Path(__file__).parents[2] / "spark_jobs"
-STEPS = ("snapshot", "rescale", "validate", "cut_over")
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over")
 STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
 
 
@@ -74,7 +74,7 @@ def do(spark: SparkSession) -> Do:
 def test_step_after_step_publishes(do: Do, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = plan.parent / "target"
     assert do("rescale", "--plan", str(plan)) == 1
-    assert "rescale comes after snapshot: do that first" in capsys.readouterr().err
+    assert "rescale comes after snapshot, migrate: do that first" in capsys.readouterr().err
     for step in STEPS[:-1]:
         assert do(step, "--plan", str(plan)) == 0
         assert not (target / "_metadata").exists()
@@ -90,7 +90,7 @@ def test_step_after_step_publishes(do: Do, plan: Path, capsys: pytest.CaptureFix
     assert [state.name for state in opened.keyed_states(opened.operator("main"))] == [NEW]
     capsys.readouterr()
     assert do("tables", "--run", run.folder.path) == 0
-    for step in (*STEPS, "migrate", "tables"):
+    for step in (*STEPS, "tables"):
         capsys.readouterr()
         assert do(step, "--plan", str(plan)) == 0
         assert "nothing to do: run first is published" in capsys.readouterr().out
@@ -106,19 +106,21 @@ def test_the_tables_follow_after_the_publication(do: Do, plan: Path, monkeypatch
     assert do("tables", "--plan", str(plan)) == 1
     run = the_run(plan)
     with monkeypatch.context() as patch:
-        patch.setattr(migrate, "advance", killed)
+        patch.setattr(tables, "_advance", killed)
         assert do("cut_over", "--plan", str(plan)) == 0
         assert (plan.parent / "target" / "_metadata").exists()
         assert do("tables", "--plan", str(plan)) == INTERRUPTED
-        assert run.facts(Advance) is None
+        assert run.facts(TablesFacts) is None
     assert do("tables", "--plan", str(plan)) == 0
-    assert run.facts(Advance) == Advance(moved=True)
+    facts = run.facts(TablesFacts)
+    assert facts is not None
+    assert facts.moved
     assert [change.state.value for change in run.changes()][-2:] == ["verified", "published"]
 
 
 def test_a_rehearsal_has_nothing_to_cut_over_to(do: Do, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"rehearse": True}))
-    for step in ("snapshot", "migrate", "rescale", "validate"):
+    for step in ("snapshot", "migrate", "rescale", "validate", "tables"):
         assert do(step, "--plan", str(plan)) == 0
     assert do("cut_over", "--plan", str(plan)) == 1
     assert "is a rehearsal" in capsys.readouterr().err
@@ -213,7 +215,7 @@ def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSess
     values = plan_of_json(plan.read_bytes(), str(plan)).model_copy(update={"chunk_bytes": 1})
     resolved = resolve(values, Savepoint.open(values.source))
     heard: list[Progress] = []
-    undisturbed = snapshot.run(SparkWorkers(spark.sparkContext), resolved)
+    undisturbed = snapshot.count(SparkWorkers(spark.sparkContext), resolved)
     work = snapshot.inventory_work(resolved, 2)
     assert len(work) == 2
     head_start = HeadStart("snapshot", work, take)
@@ -222,7 +224,7 @@ def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSess
         time.sleep(0.001)
     workers = SparkWorkers(spark.sparkContext, heard.append, head_start)
     seconds = time.monotonic() - workers.begin("snapshot")
-    assert snapshot.run(workers, resolved) == undisturbed
+    assert snapshot.count(workers, resolved) == undisturbed
     assert seconds > 0
     assert 0 < head_start.seconds < heard[-1].seconds
     assert (heard[-1].done, heard[-1].amount) == (len(work), undisturbed.inventory.sizes.total())
@@ -239,7 +241,7 @@ def test_what_goes_wrong_ahead_of_spark_is_said_by_the_step(spark: SparkSession,
     head_start._thread.join()
     assert len(head_start.facts_of(work, take)) < len(work)
     with pytest.raises(DamagedError, match=file.name):
-        snapshot.run(SparkWorkers(spark.sparkContext, head_start=head_start), resolved)
+        snapshot.count(SparkWorkers(spark.sparkContext, head_start=head_start), resolved)
 
 
 def test_a_session_is_the_one_there_is(spark: SparkSession) -> None:

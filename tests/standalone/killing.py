@@ -17,7 +17,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from tests.standalone.migration import DAG, PATIENCE, Migration
 
-STEP, APPLICATION = Step.RESCALE, "application"
+STEP, APPLICATION = Step.MIGRATE, "application"
 # Not the JVM that was submitted, on whose command line the program is Java.
 _DRIVER = re.compile(r"python\S* \S*steps\.py .*--application (\S+)")
 

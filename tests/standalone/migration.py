@@ -26,8 +26,8 @@ from tests.support.legacy_states import FLAG, LEGACY, NEW
 DAG, ROLLBACK = "state_migration", "state_rollback"
 # On a busy machine a step of Spark takes two minutes, and a run waits for the one before it.
 PATIENCE = 1200.0
-STEPS = ("rehearsal.snapshot", "rehearsal.migrate", "rehearsal.rescale", "rehearsal.validate")
-BEFORE_PUBLICATION = ("snapshot", "rescale", "validate")
+BEFORE_PUBLICATION = ("snapshot", "migrate", "rescale", "validate")
+STEPS = tuple(f"rehearsal.{step}" for step in (*BEFORE_PUBLICATION, "tables"))
 
 
 @dataclass(slots=True)

@@ -28,10 +28,10 @@ from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_me
 from stateferry.runs.plan.plan import plan_of_json
 from stateferry.runs.record.facts import Claim, Step
 from stateferry.runs.record.run_states import RunState
-from stateferry.steps import pipeline, rescale
-from stateferry.tables.chunk import WrittenChunk, migrate_chunk
+from stateferry.steps import migrate, new_files
+from stateferry.tables.chunk import WrittenChunk, write_chunk
 from stateferry.tables.iceberg.files import DataFile
-from stateferry.tables.migrate import advance_main, commit_migrate
+from stateferry.tables.update import advance_main, commit_update
 from tests.flink.judge import dumped
 from tests.runs.test_transitions import World, asked, world
 from tests.support.in_process import without_spark
@@ -51,9 +51,9 @@ def test_attempts_at_a_chunk_write_files_of_their_own(tmp_path: Path, monkeypatc
     savepoint = state.write(str(tmp_path / "savepoint-one"))
     step = nights.plan("one", savepoint, nights.rules(savepoint))
     (chunk,) = step.chunks
-    first = migrate_chunk(chunk)
+    first = write_chunk(chunk)
     contents = {file: file.read_bytes() for file in files_of(first)}
-    zombie = migrate_chunk(chunk)
+    zombie = write_chunk(chunk)
     assert not contents.keys() & set(files_of(zombie))
     write = DataFile.write
 
@@ -64,10 +64,10 @@ def test_attempts_at_a_chunk_write_files_of_their_own(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(DataFile, "write", fails_when_it_has_written)
         with pytest.raises(OSError, match="Input/output error"):
-            migrate_chunk(chunk)
+            write_chunk(chunk)
     there = set((tmp_path / "warehouse").rglob("*.parquet"))
     assert there == contents.keys() | set(files_of(zombie))
-    commit_migrate(step, [first])
+    commit_update(step, [first])
     assert advance_main(nights.home, step.tables, "one")
     # The one that counts is named by its facts, and nobody has touched it.
     assert {file: file.read_bytes() for file in contents} == contents
@@ -86,7 +86,7 @@ def writers_beside_the_step(
         writers.append(WriteBehind(target.child(KEYED)))
         return assemble(*arguments)
 
-    monkeypatch.setattr(rescale, "assemble", beside)
+    monkeypatch.setattr(migrate, "assemble", beside)
     return writers
 
 
@@ -96,10 +96,9 @@ def test_a_twin_that_is_still_writing_when_the_step_ends_can_end_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
-    world.do("migrate")
     target = Location.of(str(world.root / "target"))
     twins = writers_beside_the_step(monkeypatch, target)
-    world.do("rescale", "validate", "cut_over")
+    world.do("migrate", "rescale", "validate", "cut_over")
     (twin,) = twins
     whole = (world.root / "target" / KEYED).read_bytes()
     assert drafts(target) == []
@@ -115,7 +114,6 @@ def test_a_driver_that_lost_the_lease_removes_nothing_of_the_next_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
-    world.do("migrate")
     target = Location.of(str(world.root / "target"))
 
     def rob() -> None:
@@ -123,11 +121,11 @@ def test_a_driver_that_lost_the_lease_removes_nothing_of_the_next_ones(
             control.acquire("orders", "one", force=True)
 
     heirs = writers_beside_the_step(monkeypatch, target, rob)
-    assert asked(world, "rescale") == MAY_PASS
+    assert asked(world, "migrate") == MAY_PASS
     (heir,) = heirs
     assert len(drafts(target)) == 1
     heir.close()
-    assert not world.run.has_done(Step.RESCALE)
+    assert not world.run.has_done(Step.MIGRATE)
 
 
 @pytest.mark.slow
@@ -135,7 +133,6 @@ def test_what_drivers_before_left_behind_goes_before_the_step_writes_anything(
     world: World,
 ) -> None:
     world.pictures[RunState.RUNNING].restore(world.root)
-    world.do("migrate")
     target = Location.of(str(world.root / "target"))
     # As a driver that was killed in the middle of the step leaves it.
     world.run.keep(Claim(target.path))
@@ -144,7 +141,7 @@ def test_what_drivers_before_left_behind_goes_before_the_step_writes_anything(
     sent = world.run.folder.child("exchange").child("0")
     sent.make_folder()
     Path(sent.child("000000-abc").path).write_bytes(b"on its way")
-    world.do("rescale", "validate", "cut_over")
+    world.do("migrate", "rescale", "validate", "cut_over")
     assert drafts(target) == []
     assert not world.run.folder.child("exchange").exists()
 
@@ -256,7 +253,7 @@ def test_two_runs_of_different_homes_do_not_write_into_one_target(
         return main([*command, "--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW])
 
     looks = where.startswith("when the target")
-    module, function = (pipeline, "target_content") if looks else (rescale, "SavepointWriter")
+    module, function = (new_files, "target_content" if looks else "SavepointWriter")
     do = getattr(module, function)
 
     def after_the_other(*arguments: Any, **named: Any) -> Any:
@@ -331,16 +328,14 @@ def test_a_home_in_the_source_is_refused_before_anything_is_written(
     assert sorted(source.rglob("*")) == before
 
 
-@pytest.mark.parametrize("step", ["rescale", "cut_over"])
+@pytest.mark.parametrize("step", ["migrate", "cut_over"])
 def test_a_link_that_comes_later_is_found_before_anything_is_written_there(
     world: World,
     tmp_path: Path,
     step: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    world.pictures[RunState.RUNNING if step == "rescale" else RunState.VERIFIED].restore(world.root)
-    if step == "rescale":
-        world.do("migrate")
+    world.pictures[RunState.RUNNING if step == "migrate" else RunState.VERIFIED].restore(world.root)
     source, target = world.root.parent / "source", world.root / "target"
     before = {file.name: file.read_bytes() for file in source.iterdir()}
     if target.exists():

@@ -150,7 +150,7 @@ class Night:
 
     def has_folded(self) -> bool:
         """Whether there is nothing left of the nights before."""
-        (migrated,) = self.world.newest_report().facts["migrate"]["counts"].values()
+        (migrated,) = self.world.newest_report().facts["tables"]["counts"].values()
         return len(self.after["rows"][KEY_LEDGER]) == int(migrated["keys walked"])
 
     def check_what_readers_see(self) -> None:

@@ -21,7 +21,7 @@ from stateferry.cli import main
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.checks.plan_check import resolve
 from stateferry.runs.plan.plan import plan_of
-from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts, Step, ValidateFacts
+from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, Step, ValidateFacts
 from stateferry.runs.record.runs import Run, runs_of
 from stateferry.steps import validate
 from stateferry.steps.workers import InProcess
@@ -304,8 +304,8 @@ def test_a_step_that_is_tried_again_moves_the_same_keys(tmp_path: Path) -> None:
     assert (choice.left, choice.moved, choice.migrated) == (40, 12, 0)
     before = content(tmp_path / "new")
     shutil.rmtree(tmp_path / "new")
-    run.forget(RescaleFacts, ValidateFacts)
-    do_steps(run, (Step.RESCALE, Step.VALIDATE))
+    run.forget(MigrateFacts, RescaleFacts, ValidateFacts)
+    do_steps(run, (Step.MIGRATE, Step.RESCALE, Step.VALIDATE))
     assert content(tmp_path / "new") == before
 
 
@@ -401,7 +401,7 @@ def test_the_validation_finds_what_is_wrong(alteration: str, tmp_path: Path) -> 
     facts = run.facts(SnapshotFacts)
     assert facts is not None
     resolved = resolve(run.plan, Savepoint.open(run.plan.source)).moving(facts.lazy or ())
-    checks = validate.run(InProcess(), resolved, str(tmp_path / "altered"))
+    checks = validate.check(InProcess(), resolved, str(tmp_path / "altered"))
     failed = [check for check in checks if check.outcome is Outcome.FAILED]
     if alteration not in ALTERATIONS:
         assert failed == []

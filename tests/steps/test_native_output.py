@@ -17,6 +17,7 @@ from flinkstate.writing.operator_rewrite import Layout
 from stateferry.runs.checks.plan_check import ResolvedPlan, native_operators
 from stateferry.runs.guards.option_notes import option_notes
 from stateferry.runs.plan.plan import plan_of
+from stateferry.steps.new_files import digests_of
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of
 from tests.steps.test_native_source import CANONICAL, GOLDEN, NATIVE, placed, run
@@ -84,7 +85,7 @@ def test_an_untouched_operator_travels_as_its_files_are(golden: str, tmp_path: P
                 assert content(source, one.stream) == content(target, other.stream)
                 count += 1
     assert count > 10
-    assert staged.digests.files.keys() == {file.name for file in (tmp_path / "target").iterdir()} - {METADATA}
+    assert digests_of(staged.files).files.keys() == {file.name for file in (tmp_path / "target").iterdir()} - {METADATA}
     assert contents(target) == contents(source)
 
 

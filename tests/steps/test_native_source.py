@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,16 @@ from stateferry.proof.plain.plain_rocksdb import PlainDatabase
 from stateferry.proof.plain.plain_rows import PlainRows
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import lost_timers, open_source, planned, resolve
-from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts, ValidateFacts
-from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.facts import Step, TimedFacts
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report import source_check
 from stateferry.runs.report.report import Report
-from stateferry.steps.pipeline import Pipeline
+from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import InProcess
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of, opened, roots_of
+from tests.support.in_process import step_done_by
+from tests.support.verified_runs import carried_out
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 CANONICAL = GOLDEN / "legacy-ttl-2.3-rocksdb"
@@ -77,7 +77,7 @@ def run(source: Path, folder: Path, **options: Any) -> tuple[Report, Run]:
     with Control(plan.catalog_uri) as control:
         lease = control.acquire(plan.job, plan.run_id)
         try:
-            return Pipeline(InProcess(), run, resolved, control, lease).carry_out(), run
+            return carried_out(RunAtWork(InProcess(), run, resolved, control, lease)), run
         finally:
             control.release(lease)
 
@@ -123,7 +123,7 @@ def test_the_result_is_that_of_the_canonical_savepoint(
     kind: str, options: str, canonical: dict[str, Path], tmp_path: Path
 ) -> None:
     source = placed(NATIVE[kind], tmp_path / "source")
-    report, native = run(source, tmp_path, **OPTIONS[options])
+    report, _ = run(source, tmp_path, **OPTIONS[options])
     assert {check.name: check.outcome for check in report.checks}[source_check.NAME] is Outcome.PASSED
     targets = [canonical[options], tmp_path / "target"]
     expected, found = (contents(Savepoint.open(str(target))) for target in targets)
@@ -133,7 +133,6 @@ def test_the_result_is_that_of_the_canonical_savepoint(
     assert files(targets[1]) == files(targets[0])
     metadata = Savepoint.open(str(targets[1])).metadata
     assert metadata.properties == CANONICAL_SAVEPOINT
-    assert not native.canonical.exists()
 
 
 def test_of_a_native_savepoint_without_timers_a_plan_must_say_that_there_are_none(tmp_path: Path) -> None:
@@ -252,24 +251,6 @@ def test_a_sample_without_rows_cannot_tell(samples: None, tmp_path: Path, monkey
     assert "no row was drawn of" in check.actual
 
 
-@pytest.mark.slow
-def test_a_run_that_an_earlier_version_began_with_a_copy_goes_on(tmp_path: Path) -> None:
-    source = placed(NATIVE["checkpoint"], tmp_path / "source")
-    _, done = run(source, tmp_path, rehearse=True)
-    facts = done.facts(SnapshotFacts)
-    assert facts is not None
-    done.keep(replace(facts, read={"_metadata": "-2:0123456789abcdef"}))
-    done.forget(RescaleFacts, ValidateFacts)
-    done.enter(RunState.RUNNING, 2)
-    copy = done.canonical.child("0123456789abcdef")
-    copy.make_folder()
-    copy.child(METADATA).write_atomically(b"a copy")
-    report, again = run(source, tmp_path, rehearse=True)
-    assert report.is_green
-    assert {check.name: check.outcome for check in report.checks}[source_check.NAME] is Outcome.COULD_NOT_TELL
-    assert not again.canonical.exists()
-
-
 @pytest.mark.spark
 def test_verify_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, folder = NATIVE["checkpoint"], metadata_of(NATIVE["checkpoint"]).parent
@@ -288,14 +269,12 @@ def after_snapshot(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], No
     """Has something happen to the source when the snapshot is done."""
 
     def arrange(happens: Callable[[], None]) -> None:
-        snapshot = Pipeline.snapshot
-
-        def done(pipeline: Pipeline) -> SnapshotFacts:
-            facts = snapshot(pipeline)
+        def done(do: Callable[[RunAtWork], TimedFacts], work: RunAtWork) -> TimedFacts:
+            facts = do(work)
             happens()
             return facts
 
-        monkeypatch.setattr(Pipeline, "snapshot", done)
+        step_done_by(monkeypatch, Step.SNAPSHOT, done)
 
     return arrange
 

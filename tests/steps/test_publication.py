@@ -13,10 +13,12 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.basics.exit_codes import INTERRUPTED
 from stateferry.changes.rules import Rules
 from stateferry.cli import main
+from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.publications import Control, Record
-from stateferry.runs.record.facts import Advance, MigrateFacts, TablesProblem
+from stateferry.runs.record.facts import FACTS_OF, Step, TablesFacts, TablesProblem, WrittenTables
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.report.report import Report
 from stateferry.steps import tables
 from stateferry.tables.iceberg.commits import TableHome
 from stateferry.tables.iceberg.reads import read_current
@@ -29,7 +31,8 @@ from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 __all__ = ["plan_of"]
 
-BEFORE_PUBLICATION = ("snapshot", "rescale", "validate")
+BEFORE_PUBLICATION = ("snapshot", "migrate", "rescale", "validate")
+OF_REHEARSAL = (*BEFORE_PUBLICATION, "tables")
 
 
 def published_target(tmp_path: Path) -> str | None:
@@ -98,14 +101,14 @@ def test_keys_that_have_vanished_stop_a_cut_over_before_anything_is_written(
     known = LegacyState({f"key-{number}": ({"a": number}, 0) for number in range(20)})
     known.write(str(tmp_path / "known"))
     before = plan_of("before", source=str(tmp_path / "known"), rehearse=True)
-    for step in ("snapshot", "migrate", "rescale", "validate"):
+    for step in OF_REHEARSAL:
         assert do_step(step, "--plan", before) == 0
     other = known.with_changes(blobs={f"key-{number}": ({"a": 1}, 0) for number in range(11, 31)})
     other.write(str(tmp_path / "other"))
     wrong = plan_of("wrong", source=str(tmp_path / "other"))
     assert do_step("snapshot", "--plan", wrong) == 0
     capsys.readouterr()
-    assert do_step("rescale", "--plan", wrong) == 1
+    assert do_step("migrate", "--plan", wrong) == 1
     assert "11 of the 20 keys that the last run knew are gone, more than the 50%" in capsys.readouterr().err
     assert the_run(tmp_path, "wrong").state is RunState.FAILED
     assert not (tmp_path / "wrong").exists()
@@ -138,14 +141,14 @@ def test_tables_that_fail_after_the_publication_are_told_and_go_on_later(
     assert f"run one is published, and a job may run from {tmp_path}/one. The tables are pending: " in said.err
     assert "nothing to do: run one is published" in said.out
     run = the_run(tmp_path, "one")
-    assert (run.state, run.facts(Advance)) == (RunState.PUBLISHED, None)
+    assert (run.state, run.facts(TablesFacts)) == (RunState.PUBLISHED, None)
     assert main(["status"]) == 0
     assert f"tables pending: there is no savepoint at {tmp_path}/source" in capsys.readouterr().out
     (tmp_path / "away").rename(tmp_path / "source")
     assert do_step("tables", "--plan", plan) == 0
     assert main(["status"]) == 0
     assert "pending" not in capsys.readouterr().out
-    assert run.facts(Advance) == Advance(moved=True)
+    assert has_moved(run)
     with control_of(tmp_path) as control:
         standing = control.standing("orders")
     assert standing is not None
@@ -167,18 +170,28 @@ def test_tables_of_a_publication_that_was_replaced_stay_as_they_are(
     capsys.readouterr()
     assert do_step("tables", "--plan", first) == 0
     assert "nothing to do" in capsys.readouterr().out
-    assert the_run(tmp_path, "one").facts(Advance) is None
+    assert the_run(tmp_path, "one").facts(TablesFacts) is None
     # After a rollback the first publication stands again, and its tables are due.
     assert main(["rollback", "--job", "orders"]) == 0
     assert do_step("tables", "--plan", first) == 0
-    assert the_run(tmp_path, "one").facts(Advance) == Advance(moved=True)
+    assert has_moved(the_run(tmp_path, "one"))
+
+
+def state_of(tmp_path: Path) -> RunState:
+    return the_run(tmp_path, "one").state
+
+
+def has_moved(run: Run) -> bool:
+    """Whether the tables' main has moved to the run."""
+    facts = run.facts(TablesFacts)
+    return facts is not None and facts.moved
 
 
 def rehearsed(tmp_path: Path, plan_of: PlanOf, run_id: str, state: LegacyState) -> None:
     """Does a rehearsal on another savepoint of the job."""
     state.write(str(tmp_path / f"source of {run_id}"))
     plan = plan_of(run_id, source=str(tmp_path / f"source of {run_id}"), rehearse=True, vanish_threshold=1)
-    for step in ("snapshot", "migrate", "rescale", "validate"):
+    for step in OF_REHEARSAL:
         assert do_step(step, "--plan", plan) == 0
 
 
@@ -207,24 +220,26 @@ def test_tables_that_another_run_moved_after_ours_wrote_its_rows_are_brought_all
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tables, "check", killed)
         assert do_step("tables", "--plan", plan) == INTERRUPTED
-    before = the_run(tmp_path, "one").facts(MigrateFacts)
+    before = the_run(tmp_path, "one").facts(WrittenTables)
     free_the_lease(tmp_path)
     other = LegacyState(blobs={"other": ({"x": 1}, 0)}, checkpoint_id=checkpoint)
     rehearsed(tmp_path, plan_of, "two", other)
     assert shown_keys(tmp_path) == {"other"}
     capsys.readouterr()
     assert do_step("tables", "--plan", plan) == 0
-    after = the_run(tmp_path, "one").facts(MigrateFacts)
+    after = the_run(tmp_path, "one").facts(WrittenTables)
+    facts = the_run(tmp_path, "one").facts(TablesFacts)
     assert before is not None
     assert after is not None
+    assert facts is not None
     newer = checkpoint > 1
     assert shown_keys(tmp_path) == ({"other"} if newer else {"cold", "hot"})
-    assert (before.snapshots == after.snapshots) == newer
+    assert (before.tables == after.tables) == newer
     assert ("the tables' main shows a newer savepoint" in capsys.readouterr().out) == newer
     with control_of(tmp_path) as control:
         standing = control.standing("orders")
     assert standing is not None
-    assert standing.record.tables == after.snapshots
+    assert standing.record.tables == facts.snapshots
     assert not standing.record.tables_pending
     assert do_step("tables", "--plan", plan) == 0
 
@@ -234,12 +249,49 @@ def killed(*_: object) -> None:
 
 
 @pytest.mark.slow
+def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_spark(monkeypatch)
+    plan = plan_of("one", rehearse=True)
+    for step in BEFORE_PUBLICATION:
+        assert do_step(step, "--plan", plan) == 0
+    run, failing = the_run(tmp_path, "one"), Check("as the tables say", Outcome.FAILED, "3 entries", "2 entries")
+    assert state_of(tmp_path) is RunState.STAGED
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "check", lambda *_: (failing,))
+        assert do_step("tables", "--plan", plan) == 1
+        assert "the tables failed their checks, so their branch main stays where it was" in capsys.readouterr().err
+    report = Report.read(run.report)
+    assert (report.is_green, report.tables_pending, report.tables) == (True, True, (failing,))
+    assert state_of(tmp_path) is RunState.FAILED
+    assert shown_keys(tmp_path) == set()
+    # The same command goes on, and has no need to write the savepoint again.
+    before = {step: run.stored(FACTS_OF[step]) for step in Step if run.has_done(step)}
+    assert main(["run", "--plan", plan]) == 0
+    assert "tables: they hold what the new savepoint does" in capsys.readouterr().out
+    assert {step: run.stored(FACTS_OF[step]) for step in before} == before
+    report = Report.read(run.report)
+    assert (report.tables_pending, [one.outcome for one in report.tables]) == (False, [Outcome.PASSED])
+    assert state_of(tmp_path) is RunState.VERIFIED
+    assert shown_keys(tmp_path) == {"cold", "hot"}
+    # The report of the validation is still what it has written.
+    assert main(["run", "--plan", plan]) == 0
+    assert state_of(tmp_path) is RunState.VERIFIED
+
+
+@pytest.mark.slow
 def test_a_rehearsal_whose_tables_another_run_moved_writes_its_rows_again(tmp_path: Path, plan_of: PlanOf) -> None:
     plan = plan_of("one", rehearse=True, vanish_threshold=1)
-    for step in ("snapshot", "migrate", "rescale"):
+    for step in BEFORE_PUBLICATION:
         assert do_step(step, "--plan", plan) == 0
+    # It is killed when it has written its rows; another run comes in between.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tables, "check", killed)
+        assert do_step("tables", "--plan", plan) == INTERRUPTED
+    assert the_run(tmp_path, "one").state is not RunState.VERIFIED
     free_the_lease(tmp_path)
     rehearsed(tmp_path, plan_of, "two", LegacyState(blobs={"other": ({"x": 1}, 0)}))
-    assert do_step("validate", "--plan", plan) == 0
+    assert do_step("tables", "--plan", plan) == 0
     assert the_run(tmp_path, "one").state is RunState.VERIFIED
     assert shown_keys(tmp_path) == {"cold", "hot"}

@@ -17,7 +17,7 @@ __all__ = ["plan_of"]
 
 DAY = 86_400_000
 NEW_JOB = LegacyState(rows={"hot": {"a": (5, 0), "b": (6, 0)}, "cold": {"a": (1, 0)}}, flags={"hot": 0})
-STEPS = ("snapshot", "rescale", "validate", "cut_over", "tables")
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over", "tables")
 
 
 def maps_of(savepoint: Path) -> dict[str, dict[str, int]]:

@@ -24,7 +24,7 @@ from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, TERMINATED, U
 from stateferry.runs.catalog import lease
 from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, LeaseHeldError, LeaseLostError, LeaseRenewal
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.record.facts import Advance, MigrateFacts
+from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, TablesFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.steps import snapshot
@@ -143,23 +143,23 @@ def test_a_plan_that_contradicts_the_savepoint_fails_the_run_in_words(tmp_path: 
 def test_a_green_rehearsal_moves_the_tables_on_unless_it_looks_back(tmp_path: Path, plan_of: PlanOf) -> None:
     def rehearse(run_id: str, **others: object) -> Run:
         plan = plan_of(run_id, rehearse=True, **others)
-        for step in ("snapshot", "migrate", "rescale", "validate"):
+        for step in ("snapshot", "migrate", "rescale", "validate", "tables"):
             assert do_step(step, "--plan", plan) == 0
         return the_run(tmp_path, run_id)
 
-    def rows_written(run: Run) -> int:
-        facts = run.facts(MigrateFacts)
+    def moved_and_rows(run: Run) -> tuple[bool, int]:
+        facts = run.facts(TablesFacts)
         assert facts is not None
-        return facts.rows
+        return facts.moved, facts.rows
 
     for checkpoint in (1, 3):
         replace(STATE, checkpoint_id=checkpoint).write(str(tmp_path / f"night-{checkpoint}"))
     first = rehearse("first", source=str(tmp_path / "night-3"))
-    assert (first.facts(Advance), rows_written(first)) == (Advance(moved=True), 3)
+    assert moved_and_rows(first) == (True, 3)
     same = rehearse("same", source=str(tmp_path / "night-3"))
-    assert (same.facts(Advance), rows_written(same)) == (Advance(moved=True), 0)
+    assert moved_and_rows(same) == (True, 0)
     older = rehearse("older", source=str(tmp_path / "night-1"))
-    assert older.facts(Advance) == Advance(moved=False)
+    assert not moved_and_rows(older)[0]
     assert older.state is RunState.VERIFIED
 
 
@@ -174,7 +174,7 @@ def test_what_may_pass_is_no_failure_of_the_run(
 
     for error in (OSError(errno.EIO, "Input/output error", "/data/x"), PassingError("/data/x is away")):
         with monkeypatch.context() as patch:
-            patch.setattr(snapshot, "run", fails(error))
+            patch.setattr(snapshot, "count", fails(error))
             assert do_step("snapshot", "--plan", plan_of("one")) == MAY_PASS
         said = capsys.readouterr().err
         assert said.startswith("stateferry: /data/x ")
@@ -183,7 +183,7 @@ def test_what_may_pass_is_no_failure_of_the_run(
         with control_of(tmp_path) as control:
             assert control.lease_of("orders") is None
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "run", fails(PermissionError(errno.EACCES, "Permission denied", "/data/x")))
+        patch.setattr(snapshot, "count", fails(PermissionError(errno.EACCES, "Permission denied", "/data/x")))
         assert do_step("snapshot", "--plan", plan_of("one")) == DAMAGED_OR_REFUSED
     last = the_run(tmp_path, "one").changes()[-1]
     assert (last.state, last.reason) == (RunState.FAILED, "/data/x can't be reached: Permission denied")
@@ -199,7 +199,7 @@ def test_what_goes_wrong_without_the_lease_is_its_loss(
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/data/x.draft")
 
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "run", overtaken)
+        patch.setattr(snapshot, "count", overtaken)
         assert do_step("snapshot", "--plan", plan_of("one")) == MAY_PASS
     assert "run one has lost the lease of job orders" in capsys.readouterr().err
     assert the_run(tmp_path, "one").state is RunState.RUNNING
@@ -211,7 +211,7 @@ def test_who_ends_a_step_is_told_that_it_goes_on(
     def interrupted(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(snapshot, "run", interrupted)
+    monkeypatch.setattr(snapshot, "count", interrupted)
     before = signal.getsignal(signal.SIGTERM)
     assert do_step("snapshot", "--plan", plan_of("one")) == TERMINATED
     assert signal.getsignal(signal.SIGTERM) == before
@@ -258,3 +258,28 @@ def test_verify_looks_for_the_result_before_spark_starts(
     nowhere.mkdir()
     assert main(["verify", str(tmp_path / "source"), str(nowhere), *states]) == REJECTED
     assert "failed" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"parallelism": 3}, {"max_parallelism": 300}], ids=str)
+def test_rescale_has_work_if_key_groups_change(
+    tmp_path: Path, plan_of: PlanOf, changes: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in ("snapshot", "migrate"):
+        assert do_step(step, "--plan", plan_of("one", **changes)) == 0
+    run = the_run(tmp_path, "one")
+    is_sent = "max_parallelism" in changes
+    assert (run.state is RunState.STAGED, run.exchange.exists()) == (not is_sent, is_sent)
+    capsys.readouterr()
+    assert do_step("rescale", "--plan", plan_of("one", **changes)) == 0
+    said = "rescale: nothing to do: migrate has written into the new ranges itself\n"
+    assert (said in capsys.readouterr().out) == (not is_sent)
+    migrated, rescaled = run.facts(MigrateFacts), run.facts(RescaleFacts)
+    assert migrated is not None
+    assert rescaled is not None
+    assert migrated.rows > 0
+    assert (migrated.files > 0, rescaled.files > 0, bool(migrated.sent)) == (not is_sent, is_sent, is_sent)
+    assert run.state is RunState.STAGED
+    for step in ("validate", "cut_over"):
+        assert do_step(step, "--plan", plan_of("one", **changes)) == 0
+    assert not run.exchange.exists()

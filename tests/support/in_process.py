@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from stateferry.cli import engine, step
-from stateferry.runs.record.facts import Step
+from stateferry.runs.record.facts import Step, TimedFacts
+from stateferry.steps import pipeline
+from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import InProcess, Workers
 
 
@@ -19,3 +24,11 @@ def without_spark(patch: pytest.MonkeyPatch, workers: Workers | None = None) -> 
 def do_step(name: str, *arguments: str, workers: Workers | None = None) -> int:
     """The exit code of a step that is an application of its own."""
     return step.main(Step(name), lambda *_: nullcontext(workers or InProcess()), arguments)
+
+
+def step_done_by(
+    patch: pytest.MonkeyPatch, step: Step, do: Callable[[Callable[[RunAtWork], TimedFacts], RunAtWork], TimedFacts]
+) -> None:
+    """Has a step done by `do`, which gets what does it otherwise."""
+    specs = tuple(replace(spec, do=partial(do, spec.do)) if spec.step is step else spec for spec in pipeline.STEPS)
+    patch.setattr(pipeline, "STEPS", specs)

@@ -18,15 +18,15 @@ from stateferry.changes.rules import Rules
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.iceberg.commits import committed, files_by_chunk
 from stateferry.tables.iceberg.reads import read_current
-from stateferry.tables.migrate import (
-    MigrateStep,
+from stateferry.tables.update import (
     TableHome,
     TableRef,
     TableSnapshots,
+    TableUpdate,
     advance_main,
-    commit_migrate,
-    migrate_chunk,
-    plan_migrate,
+    commit_update,
+    plan_update,
+    write_chunk,
 )
 from stateferry.tables.versions import chunk_files
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -36,7 +36,7 @@ from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 class Nights:
     folder: Path
     chunks: int = 3
-    steps: dict[str, MigrateStep] = field(default_factory=dict)
+    steps: dict[str, TableUpdate] = field(default_factory=dict)
 
     @property
     def home(self) -> TableHome:
@@ -47,10 +47,10 @@ class Nights:
         states = {state.name: state for state in savepoint.keyed_states(operator)}
         return Rules(states[LEGACY], NEW, FLAG, **{"ttl": None, "now": 0, **rules})
 
-    def plan(self, run: str, savepoint: Savepoint, rules: Rules, **plan: Any) -> MigrateStep:
+    def plan(self, run: str, savepoint: Savepoint, rules: Rules, **plan: Any) -> TableUpdate:
         options = {"chunk_bytes": max(_size(savepoint) // self.chunks, 1), "vanish_threshold": 1.0, **plan}
         operator = savepoint.operator("main")
-        step = plan_migrate(self.home, "orders", run, savepoint, operator, rules, **options)
+        step = plan_update(self.home, "orders", run, savepoint, operator, rules, **options)
         self.steps[run] = step
         return step
 
@@ -60,7 +60,7 @@ class Nights:
         folder = self.folder / f"savepoint-{run}"
         savepoint = Savepoint.open(str(folder)) if folder.exists() else state.write(str(folder))
         step = self.plan(run, savepoint, self.rules(savepoint, **options), **plan)
-        done = commit_migrate(step, [migrate_chunk(chunk) for chunk in step.chunks])
+        done = commit_update(step, [write_chunk(chunk) for chunk in step.chunks])
         if to_main:
             assert advance_main(self.home, step.tables, run)
         return done
@@ -88,17 +88,17 @@ class Nights:
 def folding_everything() -> Iterator[None]:
     """Nights planned meanwhile fold every chunk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stateferry.tables.migrate.chunks_to_fold", lambda _, chunks: frozenset(range(chunks)))
+        patch.setattr("stateferry.tables.update.chunks_to_fold", lambda _, chunks: frozenset(range(chunks)))
         yield
 
 
-def current_rows(home: TableHome, step: MigrateStep, rules: Rules, branch: str = "main") -> Iterator[dict[str, Any]]:
+def current_rows(home: TableHome, step: TableUpdate, rules: Rules, branch: str = "main") -> Iterator[dict[str, Any]]:
     for files in chunk_files(home, step.tables, branch):
         for batch in read_current(files, rules):
             yield from batch.to_pylist()
 
 
-def ledger_rows(home: TableHome, step: MigrateStep, branch: str = "main") -> list[dict[str, Any]]:
+def ledger_rows(home: TableHome, step: TableUpdate, branch: str = "main") -> list[dict[str, Any]]:
     """All rows of the ledger, older ones too."""
     return table_rows(home, step.ledger, branch)
 
@@ -111,7 +111,7 @@ def table_rows(home: TableHome, ref: TableRef, branch: str = "main") -> list[dic
     return list(found.to_pylist())
 
 
-def remove_attempts(step: MigrateStep) -> int:
+def remove_attempts(step: TableUpdate) -> int:
     """Removes what attempts of the run wrote that isn't part of its commits, as cleaning would one day; says how many
     files that were."""
     catalog = step.home.catalog()

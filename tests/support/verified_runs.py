@@ -9,12 +9,14 @@ from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_me
 from stateferry.runs.plan.plan import MigrationPlan, plan_of
 from stateferry.runs.record.facts import Step
 from stateferry.runs.record.runs import Run
+from stateferry.runs.report.report import Report
 from stateferry.steps.pipeline import Pipeline
+from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import InProcess
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 
 _OF_THE_STATE = ("new", "ttl_ms", "flag", "flag_ttl")
-_STEPS = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE)
+_STEPS = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE)
 
 
 def plan_for(source: Path, target: Path, **options: object) -> MigrationPlan:
@@ -36,10 +38,15 @@ def do_steps(run: Run, steps: tuple[Step, ...]) -> Run:
     with Control(run.plan.catalog_uri) as control:
         lease = control.acquire(run.plan.job, run.plan.run_id)
         try:
-            for step in steps:
-                Pipeline(InProcess(), run, None, control, lease).carry_out_step(step)
+            Pipeline(RunAtWork(InProcess(), run, None, control, lease)).carry_out(*steps)
         finally:
             control.release(lease)
     kept = TargetMetadata(run)
     kept.roll_forward(digest_of_metadata(kept.read()))
     return run
+
+
+def carried_out(work: RunAtWork) -> Report:
+    """The report of a run, after all of its steps."""
+    Pipeline(work).carry_out()
+    return Report.read(work.run.report)

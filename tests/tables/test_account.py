@@ -18,9 +18,10 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.map_migration import MigrateMaps
 from stateferry.changes.rules import Rules
-from stateferry.proof.checks import validate
+from stateferry.proof.checks import StagedStates, validate
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.conversion import Conversion
+from stateferry.proof.judgement import table_check
 from stateferry.tables import account
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.tables.versions import plan_account
@@ -59,9 +60,11 @@ class Judged:
         """What is said of the tables, and how many rows had to be read for it."""
         conversion = Conversion(self.layout, {self.operator.id: (self.rules,)})
         accounts = table_accounts(account_of_chunk(task) for task in self.tasks)
-        checks = validate(self.source, Savepoint.open(self.staged), conversion, tables=accounts)
-        (found,) = (check for check in checks if check.name == f"main/{NEW}: as the tables say")
-        assert all(check.outcome is Outcome.PASSED for check in checks if check is not found)
+        staged = StagedStates()
+        checks = validate(self.source, Savepoint.open(self.staged), conversion, accounts=staged)
+        assert all(check.outcome is Outcome.PASSED for check in checks)
+        (table,) = accounts
+        found = table_check("main", table, staged[self.operator.hex_id, NEW])
         return found, sum(one.rows_read for one in accounts)
 
 

@@ -15,7 +15,7 @@ from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import MOST_FILES, chunks_to_fold
 from stateferry.tables.iceberg import commits
 from stateferry.tables.iceberg.cleaning import TableCleaning
-from stateferry.tables.migrate import advance_main, commit_migrate, migrate_chunk
+from stateferry.tables.update import advance_main, commit_update, write_chunk
 from stateferry.tables.versions import chunk_files, plan_account
 from tests.support.legacy_states import LegacyState
 from tests.support.table_nights import Nights, ledger_rows, remove_attempts
@@ -180,7 +180,7 @@ def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after
     savepoint = more.write(str(nights.folder / "savepoint-cut"))
     rules = nights.rules(savepoint)
     step = nights.plan("cut", savepoint, rules)
-    facts = [migrate_chunk(chunk) for chunk in step.chunks]
+    facts = [write_chunk(chunk) for chunk in step.chunks]
     chunks = folded(nights, "cut")
     assert chunks
     if died_after == "entries":
@@ -194,7 +194,7 @@ def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after
         files = [chunk.entries.path for chunk in facts if chunk.entries]
         commits.commit_run(table, step.mark, step.entries.base, files, replaced)
     elif died_after == "both tables":
-        commit_migrate(step, facts)
+        commit_update(step, facts)
     assert nights.current(state, f"{state.checkpoint_id}") == expected(nights, state)
     nights.run("cut", more)
     assert nights.current(more, "cut") == more.migrated(rules)
@@ -219,7 +219,7 @@ def test_both_tables_move_or_neither(nights: Nights, monkeypatch: pytest.MonkeyP
         return advance(table, run_id)
 
     with monkeypatch.context() as patch:
-        patch.setattr("stateferry.tables.migrate.advance", only_entries)
+        patch.setattr("stateferry.tables.update.advance", only_entries)
         with pytest.raises(OSError, match="the power went"):
             advance_main(nights.home, nights.steps["more"].tables, "more")
     assert nights.current(state, f"{state.checkpoint_id}") == expected(nights, state)

@@ -15,7 +15,7 @@ from flinkstate.serializers.types import Scalar
 from flinkstate.values import values
 from flinkstate.values.value_json import value_json
 from stateferry.changes.rules import Nulls, Rules
-from stateferry.tables.migrate import MigrateStep, advance_main, commit_migrate, migrate_chunk, plan_migrate
+from stateferry.tables.update import TableUpdate, advance_main, commit_update, plan_update, write_chunk
 from tests.support.table_nights import Nights, current_rows, folding_everything, table_rows
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
@@ -42,7 +42,7 @@ def _read(type_: Any, data: bytes | None) -> Any:
     return None if data is None else json.loads(value_json(type_, values.decode_whole(type_, data)))
 
 
-def everything(nights: Nights, step: MigrateStep) -> list[str]:
+def everything(nights: Nights, step: TableUpdate) -> list[str]:
     rows = [row for ref in (step.entries, step.ledger) for row in table_rows(nights.home, ref)]
     return sorted(map(repr, rows))
 
@@ -58,8 +58,8 @@ def test_they_hold_what_the_job_put_there(case: str, tmp_path: Path) -> None:
     nulls = Nulls.DROP if legacy.ttl else Nulls.KEEP
     rules = Rules(legacy, "newMainState", "isMigratedState", ttl, 10**12, nulls=nulls)
     nights = Nights(tmp_path)
-    step = plan_migrate(nights.home, "golden", "run", savepoint, operator, rules, chunk_bytes=2000)
-    done = commit_migrate(step, [migrate_chunk(chunk) for chunk in step.chunks])
+    step = plan_update(nights.home, "golden", "run", savepoint, operator, rules, chunk_bytes=2000)
+    done = commit_update(step, [write_chunk(chunk) for chunk in step.chunks])
     assert advance_main(nights.home, step.tables, "run")
 
     wanted = Counter(expected_entries(case))
@@ -77,8 +77,8 @@ def test_they_hold_what_the_job_put_there(case: str, tmp_path: Path) -> None:
 
     # Folded, they are the same rows, of the run that wrote them first.
     with folding_everything():
-        again = plan_migrate(nights.home, "golden", "again", savepoint, operator, rules)
-    folded = commit_migrate(again, [migrate_chunk(chunk) for chunk in again.chunks])
+        again = plan_update(nights.home, "golden", "again", savepoint, operator, rules)
+    folded = commit_update(again, [write_chunk(chunk) for chunk in again.chunks])
     before = everything(nights, step)
     assert advance_main(nights.home, again.tables, "again")
     assert everything(nights, step) == before

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flinkstate.serializers.types import Scalar
 from stateferry.changes.rules import Contradiction, ContradictionsError, Nulls, NullsCannotBeKeptError
 from stateferry.tables.counts import TableCounts
-from stateferry.tables.migrate import VanishedKeysError, advance_main, commit_migrate, migrate_chunk
+from stateferry.tables.update import VanishedKeysError, advance_main, commit_update, write_chunk
 from tests.support.legacy_states import LegacyState
 from tests.support.table_nights import Nights, folding_everything, ledger_rows, remove_attempts, table_rows
 
@@ -212,9 +212,9 @@ def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nigh
     rules = nights.rules(savepoint)
     cut = nights.plan("first", savepoint, rules)
     for chunk in cut.chunks:
-        migrate_chunk(chunk)
+        write_chunk(chunk)
     step = nights.plan("first", savepoint, rules)
-    facts = [migrate_chunk(chunk) for chunk in step.chunks]
+    facts = [write_chunk(chunk) for chunk in step.chunks]
     # As if the driver had died between the two tables' commits.
     entries = nights.home.catalog().load_table(step.entries.identifier)
     from stateferry.tables.iceberg.commits import commit_run
@@ -335,4 +335,4 @@ def test_chunks_that_were_not_planned_are_refused(nights: Nights) -> None:
     savepoint = LegacyState(maps(10)).write(str(nights.folder / "savepoint-first"))
     step = nights.plan("first", savepoint, nights.rules(savepoint))
     with pytest.raises(ValueError, match="1 chunks were planned, and 0 were written"):
-        commit_migrate(step, [])
+        commit_update(step, [])

@@ -28,12 +28,12 @@ from flinkstate.serializers.types import Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.map_migration import MigrateMaps
 from stateferry.changes.rules import Contradiction, Nulls, NullsCannotBeKeptError, Rules
-from stateferry.proof.checks import CheckResult, CheckTask, do_here, open_staged, plan_checks, validate
+from stateferry.proof.checks import CheckResult, CheckTask, StagedStates, do_here, open_staged, plan_checks, validate
 from stateferry.proof.expected import kernels as check_kernels
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.conversion import Conversion
-from stateferry.proof.judgement import TableAccount
+from stateferry.proof.judgement import TableAccount, table_check
 from stateferry.proof.keyed_check import KeyedResult, Side
 from tests.support.rewriting import rewrite
 from tests.support.saboteur import Groups, Row, Saboteur
@@ -800,12 +800,14 @@ def test_the_tables_are_a_third_account(tmp_path: Path) -> None:
     for result in do_here(plan_checks(case.source, staged, case.conversion)):
         if result.side is Side.STAGED and isinstance(result, KeyedResult):
             account.take(result.accounts[NEW])
-    hex_id = operator_id("main").hex()
-    tables = [TableAccount(hex_id, NEW, account)]
-    assert_green(validate(case.source, staged, case.conversion, tables=tables))
+    hex_id, accounts = operator_id("main").hex(), StagedStates()
+    assert_green(validate(case.source, staged, case.conversion, accounts=accounts))
+    found = accounts[hex_id, NEW]
+    table = TableAccount(hex_id, NEW, account)
+    assert table_check("main", table, found).outcome is Outcome.PASSED
     account.counts[3] += 1
-    found = failed(validate(case.source, staged, case.conversion, tables=tables))
-    assert found[f"main/{NEW}: as the tables say"].key_groups == (3,)
+    check = table_check("main", table, found)
+    assert (check.name, check.outcome, check.key_groups) == (f"main/{NEW}: as the tables say", Outcome.FAILED, (3,))
 
 
 # The kernels' plain twins.

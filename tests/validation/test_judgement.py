@@ -322,10 +322,6 @@ def test_tables_are_compared_with_what_was_found() -> None:
     check = table_check("main", table, account(g1=2, g2=1))
     assert parts(check)[:4] == (FAILED, "tables that can be read", "problem 0", ())
     assert len(check.samples) == 10
-    found = tally({}, {"new": account(g1=5)})
-    names = [one.name for one in judge(found, tables=(table, replace(table, operator="another", state="old"))).checks()]
-    assert names.count("main/new: as the tables say") == 1
-    assert "main/old: as the tables say" not in names
 
 
 def test_an_account_of_more_key_groups_does_not_fit() -> None:

@@ -41,7 +41,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.runs.record.run_states import ENDED, RunState
+    from stateferry.runs.record.run_states import ENDED
     from stateferry.runs.report.report import Report
     from stateferry.runs.report.report_text import show_report, show_tables
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(report.to_json())
     else:
         show_report(report, sys.stdout, is_over=found.state in ENDED)
-        if found.state is RunState.PUBLISHED:
+        if report.tables:
             show_tables(report, sys.stdout)
     return 0 if report is not None and report.is_green else 1
 

@@ -28,17 +28,18 @@ _DESCRIPTION = """\
 Migrate a legacy ValueState<Map> into a MapState, in this order:
 
   snapshot   read the savepoint once, count its entries, and refuse what a later step could not handle
-  rescale    build the new savepoint: each map becomes rows, all other state is carried over
+  migrate    write the new savepoint: each map becomes rows, all other state is carried over
+  rescale    at another max parallelism: put what migrate has written into the new key groups
   validate   read both savepoints, and compare every entry
   cut over   publish the new savepoint, if the validation is green: the new job may start
-  tables     bring the Iceberg tables to what was published
+  tables     bring the Iceberg tables to what the new savepoint holds
 
-With --rehearse nothing is published, and the tables are written after the snapshot (migrate). If a run was stopped, the
-same command continues it. After success, the same command does nothing. Runs, catalog and tables are kept in the home,
-unless $STATEFERRY_WAREHOUSE and $STATEFERRY_CATALOG name other places for tables and catalog.
+With --rehearse nothing is published. If a run was stopped, the same command continues it. After success, the same
+command does nothing. Runs, catalog and tables are kept in the home, unless $STATEFERRY_WAREHOUSE and
+$STATEFERRY_CATALOG name other places for tables and catalog.
 
 Without --operator, --legacy-state and --new-state no state is migrated: the whole savepoint is written with another
---parallelism or --max-parallelism, by the same steps, and there are no tables.
+--parallelism or --max-parallelism: the step rescale does that, and there are no tables.
 """
 _EPILOG = """\
 examples:
@@ -142,6 +143,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
     from stateferry.runs.catalog.publications import Control
     from stateferry.runs.checks.apart import check_apart, check_buckets
     from stateferry.runs.checks.plan_check import open_source, resolve
+    from stateferry.runs.control.after_publication import tables_are_left
     from stateferry.runs.control.rejecting import check_may_continue
     from stateferry.runs.guards.option_notes import nothing_to_do_lines
     from stateferry.runs.record.run_states import RunState
@@ -154,7 +156,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
         if before is not None:
             check_may_continue(before, control)
         if before is not None and before.state is RunState.PUBLISHED and _stands(before, control):
-            if control.are_tables_pending(before.plan.job, before.plan.run_id):
+            if tables_are_left(before, control):
                 return _carry_out(before, None, control, open_workers, again)
             say(f"nothing to do: run {before.plan.run_id} has published {before.plan.target}")
             return 0
@@ -203,14 +205,9 @@ def _of_this_source(before: Run | None) -> Run | None:
 
 
 def _stands(run: Run, control: Control) -> bool:
-    """Whether the run's publication stands; completes it in the target if a kill left that undone."""
-    from stateferry.runs.control.target_metadata import TargetMetadata
-
+    """Whether the run's publication stands: it is the newest that was not rolled back."""
     standing = control.standing(run.plan.job)
-    if standing is None or standing.record.run_id != run.plan.run_id:
-        return False
-    TargetMetadata(run).roll_forward(standing.record.metadata_digest)
-    return True
+    return standing is not None and standing.record.run_id == run.plan.run_id
 
 
 def _only_publishes(run: Run) -> bool:
@@ -275,9 +272,9 @@ def _carry_out(
         TemporaryFolders(run.temporary_folders).take_over()
         with if_interrupted(goes_on), opened as workers:
             from stateferry.steps.pipeline import Pipeline
+            from stateferry.steps.run_at_work import RunAtWork
 
-            pipeline = Pipeline(workers, run, resolved, control, lease, say)
-            _do_steps(pipeline)
+            _do_steps(Pipeline(RunAtWork(workers, run, resolved, control, lease, say)))
     finally:
         with suppress(PassingError):  # If this fails, the lease expires.
             control.release(lease)
@@ -287,29 +284,33 @@ def _carry_out(
 
 def _import_ahead() -> None:
     """Imports while the engine starts; the second module is for the tables."""
-    modules = ("stateferry.steps.pipeline", "stateferry.steps.migrate")
+    modules = ("stateferry.steps.pipeline", "stateferry.steps.tables")
     threading.Thread(target=lambda: list(map(importlib.import_module, modules)), daemon=True).start()
 
 
 def _do_steps(pipeline: Pipeline) -> None:
     """Does the steps. As soon as the new job may start, it says so; the tables follow after that."""
+    from stateferry.runs.record.facts import Step
     from stateferry.runs.record.run_states import ENDED, RunState
     from stateferry.runs.report.report import Report
     from stateferry.runs.report.report_text import show_report, show_tables
 
-    run = pipeline.run
+    run = pipeline.work.run
     if run.state is not RunState.PUBLISHED:
         try:
-            report = pipeline.carry_out()
+            pipeline.carry_out(*(step for step in run.steps if step is not Step.TABLES))
         finally:
             _show_failed_report(run)
-        show_report(report, sys.stdout, is_over=run.state in ENDED)
-        _say_result(run)
-    if pipeline.control.are_tables_pending(run.plan.job, run.plan.run_id):
+        show_report(Report.read(run.report), sys.stdout, is_over=run.state in ENDED)
+        if not run.plan.rehearse:
+            _say_result(run)
+    if Step.TABLES in run.steps:
         try:
-            pipeline.bring_tables()
+            pipeline.carry_out(Step.TABLES)
         finally:
             show_tables(Report.read(run.report), sys.stdout)
+    if run.plan.rehearse:
+        _say_result(run)
 
 
 def _show_failed_report(run: Run) -> None:

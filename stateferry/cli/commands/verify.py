@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(opened, Check):
         return _answer([opened], (), as_json=options.json)
     with engine.local_workers("stateferry verify", ProgressLines(sys.stderr)) as workers:
-        checks = validate.run(workers, resolved, plan.target)
+        checks = validate.check(workers, resolved, plan.target)
     expires = any(resolved.dropping.values()) or any(
         rules.drops_expired for one in resolved.operators for rules in one.rules
     )

@@ -19,8 +19,8 @@ def check_apart(plan: MigrationPlan) -> None:
 
     A target among the runs or the tables is refused too: `stateferry clean` removes what it doesn't know there.
 
-    The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the rescale step and
-    the cut-over repeat it before they write.
+    The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the step that writes
+    the new savepoint and the cut-over repeat it before they write.
     """
     source, target = (_real_folder(name) for name in (plan.source, plan.target))
     if _lies_in(target, source) or _lies_in(source, target):

@@ -1,7 +1,7 @@
 """Which keys a lazy run moves: the snapshot turns the plan's share or budget into one number for each state.
 
 A budget is turned into bytes of blobs by the rate of the job's earlier runs: the bytes of state that they have
-rescaled and validated (and with which a new job has started, where that is known) in a second.
+migrated and validated (and with which a new job has started, where that is known) in a second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from flinkstate.errors import RejectedError
 from stateferry.basics.durations import format_duration
 from stateferry.changes.chosen import Order, RankCounts
 from stateferry.runs.plan.plan import MigrationPlan, folder_of
-from stateferry.runs.record.facts import JobStarted, LazyChoice, RescaleFacts, SnapshotFacts, ValidateFacts
+from stateferry.runs.record.facts import (
+    JobStarted,
+    LazyChoice,
+    MigrateFacts,
+    RescaleFacts,
+    SnapshotFacts,
+    ValidateFacts,
+)
 from stateferry.runs.record.runs import Run, runs_of
 
 _NEWEST = 5
@@ -84,10 +91,11 @@ def _rates(plan: MigrationPlan) -> Iterator[float]:
         if summary.plan is None or summary.plan.run_id == plan.run_id:
             continue
         run = Run(summary.plan, summary.folder)
-        snapshot, rescale, validate = (run.facts_if_sound(of) for of in (SnapshotFacts, RescaleFacts, ValidateFacts))
-        if snapshot is None or rescale is None or validate is None or not snapshot.size:
+        snapshot = run.facts_if_sound(SnapshotFacts)
+        done = [run.facts_if_sound(of) for of in (MigrateFacts, RescaleFacts, ValidateFacts)]
+        if snapshot is None or None in done or not snapshot.size:
             continue
-        started = run.facts_if_sound(JobStarted)
-        seconds = sum(one.seconds or 0.0 for one in (rescale, validate, started) if one is not None)
+        timed = [*done, run.facts_if_sound(JobStarted)]
+        seconds = sum(one.seconds or 0.0 for one in timed if one is not None)
         if seconds > 0:
             yield snapshot.size / seconds

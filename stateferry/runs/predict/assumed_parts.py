@@ -14,6 +14,7 @@ from stateferry.runs.predict.estimates import Estimate, Spent
 from stateferry.runs.record.facts import (
     CutOverFacts,
     JobStarted,
+    MigrateFacts,
     RescaleFacts,
     SavepointTaken,
     SnapshotFacts,
@@ -53,10 +54,11 @@ NO_WORK = FlinkWork()
 
 def flink_work(run: Run) -> FlinkWork:
     """By the entries of the run's source and result, and the subtasks of its job."""
-    source, result = run.facts_if_sound(SnapshotFacts), run.facts_if_sound(RescaleFacts)
+    source = run.facts_if_sound(SnapshotFacts)
+    written = [facts for of in (MigrateFacts, RescaleFacts) if (facts := run.facts_if_sound(of)) is not None]
     taken, plan = run.facts_if_sound(SavepointTaken), run.plan
     entries = 0 if source is None else source.rows
-    restored = result.rows if result is not None and result.rows else entries
+    restored = sum(one.rows for one in written) or entries
     if plan.output_format == "native":
         restored = 0
     pace = _RESTORE_PLAIN if plan.compression in ("none", "source") else _RESTORE_FRAMED

@@ -14,7 +14,7 @@ from flinkstate.files.storage import Location, side_by_side
 from stateferry.basics.durations import moment
 from stateferry.basics.quantities import noun, percent
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.facts import MigrateFacts
+from stateferry.runs.record.facts import TablesFacts
 from stateferry.runs.record.runs import Run, runs_of
 
 _NEWEST = 6
@@ -121,11 +121,11 @@ def nights_of(home: str, job: str, until: str | None = None) -> dict[str, tuple[
     }
 
 
-def _with_facts(run: Run) -> tuple[Run, MigrateFacts | None]:
-    return run, run.facts_if_sound(MigrateFacts)
+def _with_facts(run: Run) -> tuple[Run, TablesFacts | None]:
+    return run, run.facts_if_sound(TablesFacts)
 
 
-def _nights(plan: MigrationPlan, facts: MigrateFacts) -> Iterator[tuple[str, Night]]:
+def _nights(plan: MigrationPlan, facts: TablesFacts) -> Iterator[tuple[str, Night]]:
     for state, counts in facts.counts.items():
         night = Night(
             plan.run_id,

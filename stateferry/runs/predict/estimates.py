@@ -20,10 +20,10 @@ from stateferry.runs.record.facts import FACTS_OF, JobStarted, RunFacts, Savepoi
 # The parts of an outage, in their order; the tables follow after the new job has started.
 OUTAGE: tuple[type[TimedFacts], ...] = (
     SavepointTaken,
-    *(FACTS_OF[step] for step in (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER)),
+    *(FACTS_OF[step] for step in Step.TABLES.earlier(rehearses=False)),
     JobStarted,
 )
-AFTERWARDS: tuple[type[TimedFacts], ...] = (FACTS_OF[Step.MIGRATE], FACTS_OF[Step.TABLES])
+AFTERWARDS: tuple[type[TimedFacts], ...] = (FACTS_OF[Step.TABLES],)
 
 START = "start"
 """What passes in a rehearsal before Flink is asked for the savepoint: Airflow's tasks, and the start of Spark."""

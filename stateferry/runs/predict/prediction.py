@@ -15,7 +15,6 @@ from stateferry.runs.predict.assumed_parts import NO_WORK, FlinkWork, assumed, f
 from stateferry.runs.predict.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
 from stateferry.runs.record.facts import (
     FACTS_OF,
-    IN_REHEARSAL,
     Began,
     CutOverFacts,
     JobStarted,
@@ -31,6 +30,7 @@ PARTS: tuple[type[TimedFacts], ...] = (*OUTAGE, *AFTERWARDS)
 PART_NAMES = (START, *(part.name for part in PARTS))
 # Only the newest runs count: older ones say little about today's machines and state.
 _NEWEST = 7
+_CONVERSION = Step.CUT_OVER.earlier(rehearses=True)
 _STEPS = frozenset(facts.name for facts in FACTS_OF.values())
 
 
@@ -63,7 +63,7 @@ def earlier_rehearsals(run: Run) -> Iterator[Run]:
 def conversion_seconds(run: Run) -> float:
     """The seconds by the clock of the steps of an outage that a rehearsal has too, if everything is read."""
     times = _whole_times_of(run)
-    return sum(times[part].wall for part in (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE) if part in times)
+    return sum(times[part].wall for part in _CONVERSION if part in times)
 
 
 def _whole(run: Run) -> list[str]:
@@ -72,7 +72,7 @@ def _whole(run: Run) -> list[str]:
     if not run.plan.rehearse:
         return parts
     taken = [START, SavepointTaken.name] if run.stored(SavepointTaken) is not None else []
-    return [*taken, *(step.value for step in IN_REHEARSAL if step in parts)]
+    return [*taken, *(step.value for step in run.steps)]
 
 
 def _parts(*, rescales_only: bool) -> list[str]:

@@ -25,7 +25,11 @@ SECONDS, ENDED_AT = "seconds", "ended_at"
 
 
 class Step(StrEnum):
-    """The steps of a run."""
+    """The steps of a run, in their order.
+
+    `migrate` writes the new savepoint, `rescale` puts key groups into new ranges where `migrate` can't do that itself,
+    and `tables` writes the tables when the state is safe.
+    """
 
     SNAPSHOT = "snapshot"
     MIGRATE = "migrate"
@@ -36,19 +40,14 @@ class Step(StrEnum):
 
     def earlier(self, *, rehearses: bool, rescales_only: bool = False) -> tuple[Step, ...]:
         """The steps that must be done before this one, in a rehearsal or in a cut-over."""
-        if self is Step.MIGRATE:
-            return (Step.SNAPSHOT,)
-        all_steps = IN_REHEARSAL if rehearses else IN_CUT_OVER
-        steps = tuple(step for step in all_steps if not (rescales_only and step in OF_TABLES))
-        return steps[: steps.index(self)] if self in steps else steps
+        before = tuple(Step)[: tuple(Step).index(self)]
+        return tuple(step for step in steps_of(rehearses=rehearses, rescales_only=rescales_only) if step in before)
 
 
-# A rehearsal publishes nothing, so its report can have the account of the tables. In a cut-over the job stands still
-# until the publication, so the tables follow after it: their step does what is left of the migrate step, too.
-IN_REHEARSAL = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE)
-IN_CUT_OVER = (Step.SNAPSHOT, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER, Step.TABLES)
-# A run that migrates no state has no tables, and so neither of these steps.
-OF_TABLES = (Step.MIGRATE, Step.TABLES)
+def steps_of(*, rehearses: bool, rescales_only: bool = False) -> tuple[Step, ...]:
+    """The steps of a run: a rehearsal publishes nothing, and a run that migrates no state has no tables."""
+    left_out = {Step.CUT_OVER} if rehearses else set()
+    return tuple(step for step in Step if step not in left_out and not (rescales_only and step is Step.TABLES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,47 +237,18 @@ class SnapshotFacts(TimedFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class MigratedTables:
-    """The tables `of` a job, operator and state; `snapshots` are the Iceberg snapshots that the run made, by table."""
+class WritingFacts(TimedFacts):
+    """The state files of the new savepoint that a step has written, their bytes, and what was converted, by state.
 
-    of: tuple[str, str, str]
-    snapshots: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class MigrateFacts(TimedFacts):
-    """What was written into the tables; `rebuilt` says why the tables of a state were written anew."""
-
-    name: ClassVar[str] = Step.MIGRATE.value
-
-    tables: tuple[MigratedTables, ...] = ()
-    counts: Mapping[str, TableCounts] = field(default_factory=dict)
-    rebuilt: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> int:
-        return sum(of_state.rows_written + of_state.rows_folded for of_state in self.counts.values())
-
-    @property
-    def snapshots(self) -> dict[str, int]:
-        """The snapshots of all tables, by table."""
-        return {name: snapshot for one in self.tables for name, snapshot in one.snapshots.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class RescaleFacts(TimedFacts):
-    """The state files that were written, their bytes, and what was converted, by state.
-
-    `layout` says by operator from which layout to which it was brought, where that changed; earlier versions didn't
-    keep it.
+    `layout` says by operator from which layout to which it was brought, where that changed. `sent` are the bytes of the
+    files of the exchange.
     """
-
-    name: ClassVar[str] = Step.RESCALE.value
 
     files: int = 0
     bytes: int = 0
     counts: Mapping[str, ConversionCounts] = field(default_factory=dict)
     layout: Mapping[str, str] | None = None
+    sent: int | None = None
 
     @property
     def rows(self) -> int:
@@ -286,7 +256,21 @@ class RescaleFacts(TimedFacts):
 
     @property
     def size(self) -> int:
-        return self.bytes
+        return self.bytes + (self.sent or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateFacts(WritingFacts):
+    """What the migrate step has written; nothing if the run migrates no state."""
+
+    name: ClassVar[str] = Step.MIGRATE.value
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleFacts(WritingFacts):
+    """What the rescale step has written; nothing if the migrate step has written into the new ranges itself."""
+
+    name: ClassVar[str] = Step.RESCALE.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +291,47 @@ class CutOverFacts(TimedFacts):
 
 
 @dataclass(frozen=True, slots=True)
+class TablesOfState:
+    """The tables `of` a job, operator and state; `snapshots` are the Iceberg snapshots that the run made, by table."""
+
+    of: tuple[str, str, str]
+    snapshots: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class TablesFacts(TimedFacts):
-    """The tables hold what was published, and their `main` has followed as far as it may."""
+    """What was written into the tables, which hold what the new savepoint does.
+
+    `rebuilt` says why the tables of a state were written anew. The tables' `main` has `moved` to this run, unless it is
+    of a newer savepoint.
+    """
 
     name: ClassVar[str] = Step.TABLES.value
+
+    tables: tuple[TablesOfState, ...] = ()
+    counts: Mapping[str, TableCounts] = field(default_factory=dict)
+    rebuilt: Mapping[str, str] = field(default_factory=dict)
+    moved: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(of_state.rows_written + of_state.rows_folded for of_state in self.counts.values())
+
+    @property
+    def snapshots(self) -> dict[str, int]:
+        """The snapshots of all tables, by table."""
+        return {name: snapshot for one in self.tables for name, snapshot in one.snapshots.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTables(RunFacts):
+    """What the tables step has written, before the tables are compared with the new savepoint."""
+
+    name: ClassVar[str] = "written_tables"
+
+    tables: tuple[TablesOfState, ...] = ()
+    counts: Mapping[str, TableCounts] = field(default_factory=dict)
+    rebuilt: Mapping[str, str] = field(default_factory=dict)
 
 
 FACTS_OF: Mapping[Step, type[TimedFacts]] = {
@@ -359,12 +380,26 @@ class StagedDigests(RunFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class Advance(RunFacts):
-    """Whether the tables' `main` has moved to this run; it stays if it is of a newer savepoint."""
+class SentEntries:
+    """The files by which the entries of one operator go from the migrate step to the rescale step.
 
-    name: ClassVar[str] = "advance"
+    `driver` is in their names, and `sizes` are those of the senders' files.
+    """
 
-    moved: bool
+    operator: str
+    driver: str
+    receivers: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SentFiles(RunFacts):
+    """The files of the exchange, and the digest of each directory and of the `_metadata` of what is written already."""
+
+    name: ClassVar[str] = "exchange"
+
+    operators: tuple[SentEntries, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,10 +414,7 @@ class StagedAccount:
 
 @dataclass(frozen=True, slots=True)
 class StagedAccounts(RunFacts):
-    """The accounts of the staged savepoint, with which the tables are compared after the publication.
-
-    A run that an earlier version has validated doesn't have them: its report has the account of the tables.
-    """
+    """The accounts of the staged savepoint, with which the tables are compared."""
 
     name: ClassVar[str] = "accounts"
 

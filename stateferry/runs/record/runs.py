@@ -13,8 +13,7 @@
 | rescale-plan.json | which bytes each new subtask reads |
 | staged/ | the staged savepoint |
 | to-publish/_metadata | the target's `_metadata`, until the publication stands |
-| canonical/ | of earlier versions: a canonical copy of a source of RocksDB's own files; it is removed |
-| exchange/ | entries on their way to key groups of another max parallelism, during the rescale step |
+| exchange/ | entries on their way to key groups of another max parallelism, from the migrate step to the rescale step |
 | temporary.json | the temporary folders of the run's processes |
 
 `format.json` beside `runs/` holds the version of these formats. Every file appears complete or not at all.
@@ -39,7 +38,7 @@ from stateferry.basics.private_files import private_files
 from stateferry.runs.catalog.control_tables import check_catalog
 from stateferry.runs.catalog.lease import job_locked
 from stateferry.runs.plan.plan import MigrationPlan, plan_of_json
-from stateferry.runs.record.facts import FACTS_OF, RunFacts, Step
+from stateferry.runs.record.facts import FACTS_OF, RunFacts, Step, steps_of
 from stateferry.runs.record.run_states import (
     ENDED,
     RunState,
@@ -126,11 +125,6 @@ class RunFolder:
     def target_metadata(self) -> Location:
         """The `_metadata` of the target, until the publication stands."""
         return self.folder.child("to-publish").child(METADATA)
-
-    @property
-    def canonical(self) -> Location:
-        """The folder in which earlier versions had a canonical copy of a native source."""
-        return self.folder.child("canonical")
 
     @property
     def exchange(self) -> Location:
@@ -337,6 +331,11 @@ class Run(RunFolder):
 
     def _may_have(self, file: Location) -> bool:
         return self._facts is None or file.shown in self._facts or file.parent != self._steps
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the run, in their order."""
+        return steps_of(rehearses=self.plan.rehearse, rescales_only=self.plan.rescales_only)
 
     def has_done(self, step: Step) -> bool:
         """Whether the step is done, for this plan."""

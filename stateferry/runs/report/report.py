@@ -44,9 +44,8 @@ class Report:
     """The result of the validation.
 
     `facts` are by step. `prediction` is what was predicted for the run; earlier versions had only `predictions`, its
-    seconds by part. In a cut-over the tables are `tables_pending` until `tables`, the checks that are made of them
-    after the publication, are green. In a rehearsal these are among the other checks. `balance` says for each operator
-    how evenly its state is spread.
+    seconds by part. The tables are `tables_pending` until `tables`, the checks that are made of them last, are green.
+    `balance` says for each operator how evenly its state is spread.
     """
 
     # A report of a later version may have fields that this version doesn't know, so it is refused.
@@ -92,17 +91,22 @@ class Report:
     @property
     def has_tables(self) -> bool:
         """Whether there are tables that follow the state: not if no state is migrated."""
-        return self.tables_pending or Step.MIGRATE in self.facts
+        return self.tables_pending or Step.TABLES in self.facts
 
     @property
     def failed(self) -> tuple[Check, ...]:
         """The checks that failed."""
         return tuple(check for check in self.checks if check.outcome is Outcome.FAILED)
 
-    def with_tables(self, checks: tuple[Check, ...], facts: dict[str, dict[str, Any]]) -> Report:
+    def with_tables(self, checks: tuple[Check, ...], facts: dict[str, Any]) -> Report:
         """The report with the checks and facts of the tables, which are pending as long as a check fails."""
         red = any(check.outcome is Outcome.FAILED for check in checks)
-        return replace(self, tables=checks, tables_pending=red, facts=self.facts | facts)
+        return replace(self, tables=checks, tables_pending=red, facts=self.facts | {Step.TABLES.value: facts})
+
+    def without_tables(self) -> Report:
+        """The report as the validation has made it."""
+        facts = {step: of_step for step, of_step in self.facts.items() if step != Step.TABLES}
+        return replace(self, tables=(), tables_pending=self.has_tables, facts=facts)
 
     def holds_for(self, staged: SavepointDigests, plan_fingerprint: str) -> bool:
         """Whether the report is about exactly these bytes, made by exactly this plan."""

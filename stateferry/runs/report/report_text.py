@@ -34,7 +34,7 @@ def show_report(report: Report, file: TextIO, *, width: int | None = None, is_ov
     with console_on(file, width) as console:
         console.print(plain(f"run {report.run_id} of job {report.job}"))
         console.print(plain(f"{source.path} (checkpoint {source.checkpoint_id}) -> {report.staged.path}"))
-        for step, facts in report.facts.items():
+        for step, facts in report.without_tables().facts.items():
             for line in fact_lines(step, facts):
                 console.print(plain(line), soft_wrap=True)
         for line in (line for one in report.balance for line in one.lines):
@@ -58,9 +58,9 @@ def foreseen_lines(report: Report, *, is_over: bool = False) -> list[str]:
 
 
 def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> None:
-    """Prints the checks of the tables, which are made after the publication, to the file."""
+    """Prints the checks of the tables, which are made last, to the file."""
     with console_on(file, width) as console:
-        for line in fact_lines(Step.MIGRATE, report.facts.get(Step.MIGRATE, {})):
+        for line in fact_lines(Step.TABLES, report.facts.get(Step.TABLES, {})):
             console.print(plain(line), soft_wrap=True)
         if report.tables:
             _show(console, report.tables)
@@ -68,12 +68,12 @@ def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> No
 
 
 def tables_line(report: Report) -> str:
-    """How far the tables have followed the publication."""
+    """How far the tables have followed the new savepoint."""
     if not report.tables_pending:
-        return "tables: they hold what is published"
+        return "tables: they hold what the new savepoint does"
     if not report.tables:
-        return "tables pending: they are written and checked after the publication"
-    return "tables pending: they don't hold what is published. The published savepoint is not affected"
+        return "tables pending: they are written and checked last"
+    return "tables pending: they don't hold what the new savepoint does. The savepoint is not affected"
 
 
 def show_checks(checks: Iterable[Check], file: TextIO) -> None:

@@ -280,7 +280,7 @@ def advance(table: Table, run_id: str) -> bool:
     table = table.refresh()
     done, main = committed(table, run_id), table.snapshot_by_name(MAIN)
     if done is None:
-        raise TableConflictError(f"table {_name(table)} has no snapshot of run {run_id}: do its migrate step first")
+        raise TableConflictError(f"table {_name(table)} has no snapshot of run {run_id}: do its tables step first")
     if done.snapshot_id in _line(table, main):
         return True
     if _is_of_newer(table, main, done):

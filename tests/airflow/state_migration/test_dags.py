@@ -66,9 +66,9 @@ def test_a_dag_is_imported_in_less_than_two_seconds_without_spark(name: str) -> 
 
 def test_the_steps_come_in_order() -> None:
     dag = load("state_migration")
-    rehearsed = ["take_savepoint", "snapshot", "migrate", "rescale", "validate"]
+    rehearsed = ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "tables"]
     rehearsal, again = ([f"{group}.{task}" for task in rehearsed] for group in ("rehearsal", "rehearsal_again"))
-    outage = ["take_savepoint", "snapshot", "rescale", "validate", "approve", "cut_over", "start_job"]
+    outage = ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "approve", "cut_over", "start_job"]
     order = ["plan", *rehearsal, "decide", "wait_to_stop", *again, *outage, "tables", "conclude"]
     for before, after in pairwise(order):
         assert after in dag.task_dict[before].downstream_task_ids
@@ -77,9 +77,13 @@ def test_the_steps_come_in_order() -> None:
         assert after in dag.task_dict[before].downstream_task_ids
         assert dag.task_dict[after].trigger_rule == "none_failed_min_one_success"
     # Without states to migrate there are no tables.
-    for group in ("rehearsal", "rehearsal_again"):
-        assert f"{group}.rescale" in dag.task_dict[f"{group}.snapshot"].downstream_task_ids
-        assert dag.task_dict[f"{group}.rescale"].trigger_rule == "none_failed_min_one_success"
+    for group, nexts in (
+        ("rehearsal", {"decide", "conclude"}),
+        ("rehearsal_again", {"take_savepoint", "application", "hold_slot"}),
+    ):
+        assert nexts <= dag.task_dict[f"{group}.validate"].downstream_task_ids
+        rules = {dag.task_dict[name].trigger_rule for name in nexts - {"conclude"}}
+        assert rules == {"none_failed_min_one_success"}
     assert dag.task_dict["return_to_old_job"].upstream_task_ids == {"take_savepoint", "watch_outage", "start_job"}
     # An application that isn't needed any more ends by itself, and so does the task that keeps a slot.
     assert {task.task_id for task in dag.leaves} == {*BESIDE, "conclude"}

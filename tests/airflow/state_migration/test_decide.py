@@ -140,7 +140,7 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
     # 5 s and 6 s for the steps that were timed, and a little that is assumed.
     assert subject == "Cut over job main? Ready: it will stand still for about 14 s, at most 23"
     assert "**Nothing stands still: job `orders` runs**, and is stopped only after a yes." in body
-    assert "snapshot, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
+    assert "snapshot, migrate, rescale and validate in the last rehearsals, the newest first: 11 s, 11 s, 11 s" in body
     assert "| snapshot | 5 | " in body
     assert "| entries of main/mainState | 800 | 1,000 |" in body
     assert "the new job is started: `new.jar 'a.New'Job'`" in body
@@ -542,7 +542,7 @@ def test_a_validated_run_is_approved_if_approval_is_off_and_there_is_something_t
     assert (run.changes()[-1].reason == APPROVAL_IS_OFF) == (run.state is RunState.APPROVED) == (mode == "cut over")
 
 
-STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "application")
+STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "tables", "application")
 REHEARSAL, AGAIN = ({f"{group}.{task}" for task in STEPS} for group in ("rehearsal", "rehearsal_again"))
 DECISION = {*AGAIN, "decide", "wait_to_stop"}
 OF_SAVEPOINT = {*REHEARSAL, *DECISION, "take_savepoint", "hold_slot", "start_job"}
@@ -558,7 +558,7 @@ RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
         ({"source": "demo", "mode": "rehearse"}, {*DECISION, *CUT_OVER, "rehearsal.take_savepoint"}),
         ({"source": "flink"}, {"approve"}),
         ({"source": "flink", "mode": "rehearse"}, {*DECISION, *CUT_OVER}),
-        (RESCALED, {"approve", "rehearsal.migrate", "rehearsal_again.migrate", "tables"}),
+        (RESCALED, {"approve", "rehearsal.tables", "rehearsal_again.tables", "tables"}),
     ],
 )
 @pytest.mark.usefixtures("home")

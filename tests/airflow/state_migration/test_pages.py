@@ -39,7 +39,7 @@ from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
 from stateferry.runs.predict.outage import OutageExceeded, StopAsked
-from stateferry.runs.record.facts import Began, JobStarted, MigrateFacts, Returned, SavepointTaken, SnapshotFacts
+from stateferry.runs.record.facts import Began, JobStarted, Returned, SavepointTaken, SnapshotFacts, TablesFacts
 from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -283,7 +283,7 @@ def cutting_over(world: World, *, asked: bool = True) -> tuple[Run, Run]:
 def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(world: World) -> None:
     cutting_over(world)
     world.dag_run(ORDERS, DAG_RUN, "running")
-    for task, state in (("snapshot", "success"), ("rescale", "running"), ("application", "running")):
+    for task, state in (("snapshot", "success"), ("migrate", "running"), ("application", "running")):
         world.task(ORDERS, DAG_RUN, task, state)
     world.session.commit()
     said = world.words("ada", "/")
@@ -291,11 +291,11 @@ def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(world
         "1 job, 1 stands still",
         "<strong>The job stands still.</strong>",
         "for 60 s",
-        # What is left of 20 s for the part at work, and three times 20 s for what follows.
-        "in about 60 s (between",
+        # What is left of 20 s for the part at work, and four times 20 s for what follows.
+        "in about 80 s (between",
         "without a checkpoint of the new job by then, the old job is started again by itself",
         "in 4.0 m",
-        ">rescale</a> running",
+        ">migrate</a> running",
         "compared with the old one; it is published; the new job starts, and its first checkpoint ends the outage",
         "the old job is started again by itself, unless the new one has completed a checkpoint",
         "approved by ada; triggered by grace: ",
@@ -450,7 +450,7 @@ def test_a_run_links_to_its_jobs_in_flink(world: World) -> None:
 def test_how_a_lazy_migration_converges_is_told_to_who_may_read_all_runs(world: World, home: Path) -> None:
     counts = TableCounts(keys_migrated_by_job=60, keys_migrated_by_ferry=20, keys_left=20)
     run = world.orders
-    run.keep(MigrateFacts(counts={"main/mainState": counts}))
+    run.keep(TablesFacts(counts={"main/mainState": counts}))
     line = "main/mainState: 80.0 % of 100 keys migrated: 60 by the job, 20 by Stateferry; 20 left"
     assert line in world.words("ada", "/")
     others = planned(MigrationRequest.model_validate({"job": "orders", "target": f"{home}/x"}).rehearsal(), LATER)[1]

@@ -30,7 +30,7 @@ from stateferry.airflow.tasks.hold_slot import HoldSlot, wait_for_slots
 from tests.airflow.state_migration.test_dags import DAGS, load
 from tests.airflow.state_migration.test_steps import TaskInstance
 
-STOPPED = ("take_savepoint", "snapshot", "rescale", "validate", "cut_over", "start_job")
+STOPPED = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job")
 BESIDE = ("application", "hold_slot", "watch_outage")
 
 

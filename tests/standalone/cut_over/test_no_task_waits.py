@@ -44,7 +44,7 @@ with DAG("nights", schedule=None, start_date=datetime(2026, 1, 1), max_active_ta
     night.expand(number=list(range(45)))
 """
 JOB, DAG_OF_JOB = "held", "state_migration_held"
-AFTER_STOP = ("snapshot", "rescale", "validate", "cut_over", "start_job")
+AFTER_STOP = ("snapshot", "migrate", "rescale", "validate", "cut_over", "start_job")
 QUEUED_AT_MOST = 2.0
 
 

@@ -70,7 +70,7 @@ def test_a_step_that_hangs_is_left_alone_and_the_old_job_runs_again(
     run = ferry.cut_over(ferry.start_old_job(), ttl="30d", outage_limit=LIMIT)
     wait_for_state(ferry, run, "take_savepoint", "success")
     final = run_of(ferry, run)
-    with stopped(driver_at(final, Step.RESCALE)):
+    with stopped(driver_at(final, Step.MIGRATE)):
         check_page(airflow, tmp_path / "jobs.html")
         # The old job does not wait for the step.
         wait_for_state(ferry, run, "return_to_old_job", "success")

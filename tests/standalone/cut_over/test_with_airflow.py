@@ -37,7 +37,7 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
         yield cluster
 
 
-PARTS = ["take_savepoint", "snapshot", "rescale", "validate", "cut_over", "start_job", "migrate", "tables"]
+PARTS = ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job", "tables"]
 
 
 def test_a_cut_over_replaces_the_job_and_a_rollback_brings_it_back(
@@ -279,7 +279,7 @@ def test_a_job_manager_that_is_away_slow_and_restarted_only_takes_longer(airflow
         cluster.kill_job_manager()
         cluster.start_job_manager()
 
-        wait_for_state(ferry, run, "rescale", "running")
+        wait_for_state(ferry, run, "migrate", "running")
         cluster.kill_job_manager()
         cluster.start_job_manager()
         assert ferry.end_of(run) == "success", ferry.logs(run)

@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.m
 
 DAG = "state_migration"
 PATIENCE = 1200.0
-AT_WORK = "rescale"
-STEPS = ("snapshot", "rescale", "validate", "cut_over", "tables")
+AT_WORK = "migrate"
+STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over", "tables")
 
 
 @pytest.fixture(scope="module")

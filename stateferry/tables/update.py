@@ -1,4 +1,4 @@
-"""The migrate step: plans chunks, has tasks write each chunk's rows (`migrate_chunk`), makes one commit to each table.
+"""Brings tables to what a savepoint holds: plans chunks, has tasks write their rows (`write_chunk`), commits tables.
 
 Everything is on the run's branch until `advance_main`. Planning, writing and committing can be repeated without harm;
 files of attempts whose facts the driver didn't receive are never committed.
@@ -23,7 +23,7 @@ from flinkstate.metadata.chunks import TARGET_BYTES, Chunk, plan_chunks
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from stateferry.changes.rules import Rules
-from stateferry.tables.chunk import ChunkTask, WrittenChunk, migrate_chunk
+from stateferry.tables.chunk import ChunkTask, WrittenChunk, write_chunk
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import chunks_to_fold
 from stateferry.tables.iceberg import schemas as names
@@ -46,7 +46,7 @@ from stateferry.tables.iceberg.commits import (
 from stateferry.tables.iceberg.ledger import LegacyState
 from stateferry.tables.iceberg.types import iceberg_schema, shape, with_field_ids
 
-__all__ = ["ChunkTask", "MigrateStep", "TableHome", "advance_main", "commit_migrate", "migrate_chunk", "plan_migrate"]
+__all__ = ["ChunkTask", "TableHome", "TableUpdate", "advance_main", "commit_update", "plan_update", "write_chunk"]
 
 
 class VanishedKeysError(RejectedError):
@@ -62,7 +62,7 @@ class TableRef:
 
 
 @dataclass(frozen=True, slots=True)
-class MigrateStep:
+class TableUpdate:
     """What a run does to the tables of one migrated state.
 
     `rebuild` is the reason why all rows are written again, or None; then single chunks may still be folded. A run that
@@ -97,7 +97,7 @@ class TableSnapshots:
     counts: TableCounts
 
 
-def plan_migrate(
+def plan_update(
     home: TableHome,
     job: str,
     run_id: str,
@@ -110,7 +110,7 @@ def plan_migrate(
     at_least: int = 1,
     is_published: bool = False,
     earlier: EarlierSource | None = None,
-) -> MigrateStep:
+) -> TableUpdate:
     """Plans the work on one state's tables, and creates the tables if they are missing.
 
     It makes at least `at_least` chunks if there is enough data for them. With `is_published` the ledger says of the
@@ -138,7 +138,7 @@ def plan_migrate(
     done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
     if not done:
         found = {name: evolve_schema(table, schemas[name]) for name, table in found.items()}
-    step = MigrateStep(
+    step = TableUpdate(
         home,
         tables,
         RunMark(
@@ -230,7 +230,7 @@ def _chunk_firsts(savepoint: Savepoint, operator: Operator, chunk_bytes: int, at
 
 
 def _chunks(
-    step: MigrateStep,
+    step: TableUpdate,
     savepoint: Savepoint,
     operator: Operator,
     legacy: LegacyState,
@@ -282,7 +282,7 @@ def one_chunk(savepoint: Savepoint, operator: Operator, key_groups: range) -> Ch
     return chunks[0] if chunks else None
 
 
-def commit_migrate(step: MigrateStep, written: Sequence[WrittenChunk]) -> TableSnapshots:
+def commit_update(step: TableUpdate, written: Sequence[WrittenChunk]) -> TableSnapshots:
     """Commits the chunks' files to the run's branch, unless too many keys have vanished."""
     counts = TableCounts()
     for chunk in written:
@@ -312,7 +312,7 @@ def check_vanished(tables: names.StateTables, known: int, vanished: int, thresho
         )
 
 
-def _replaced(step: MigrateStep, table: Table, ref: TableRef) -> list[DataFile]:
+def _replaced(step: TableUpdate, table: Table, ref: TableRef) -> list[DataFile]:
     folded = {chunk.number for chunk in step.chunks if chunk.folds}
     if not folded and step.rebuild is None:
         return []
@@ -341,7 +341,7 @@ def is_cut_off(home: TableHome, tables: names.StateTables, run_id: str, made: Ma
 
 
 def withdraw_run(home: TableHome, tables: names.StateTables, run_id: str) -> None:
-    """Takes back the run's commits, so that its next `plan_migrate` begins from what `main` is now.
+    """Takes back the run's commits, so that its next `plan_update` begins from what `main` is now.
 
     Those of both tables go in one transaction, as one alone would be taken for the commit of a later try.
     """

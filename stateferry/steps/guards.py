@@ -1,0 +1,71 @@
+"""What the snapshot step refuses: each guard raises an error if the run must not go on, before anything is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flinkstate.files.storage import Location
+from stateferry.inventory.inventory import Inventory
+from stateferry.runs.checks.space import check_files, check_room, estimate
+from stateferry.runs.guards.cleanup_promise import check_promises
+from stateferry.runs.guards.expiry_guard import check_ages
+from stateferry.runs.guards.migrated_before import check_migrated_before
+from stateferry.runs.guards.timer_guard import check_timers
+from stateferry.runs.record.facts import Step
+from stateferry.runs.record.state_ages import FoundAges
+from stateferry.steps.run_at_work import RunAtWork
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a guard looks at; what the snapshot has counted is empty before it has."""
+
+    work: RunAtWork
+    inventory: Inventory
+    ages: FoundAges
+
+
+Guard = Callable[[Seen], None]
+
+
+def _room(seen: Seen) -> None:
+    work, plan = seen.work, seen.work.run.plan
+    check_files(work.resolved, work.files)
+    places = (work.files, work.run.exchange, Location.of(plan.warehouse))
+    if not any(place.is_local for place in places) and plan.output_format != "native":
+        # Nothing is known of the room in an object store, and nothing waits on a disk.
+        return
+    room = estimate(work.resolved, work.workers.at_once)
+    # What of a key group was written before it is merged stays until then.
+    needs = Counter({work.files.shown: room.bytes + room.merged})
+    if Step.TABLES in work.run.steps:
+        # The tables hold the entries of the staged savepoint once more, compressed.
+        needs[plan.warehouse] += room.bytes // 2
+    if work.workers.temporary_folder is not None:
+        # Files on an object store can't be drafts there, so these are here too.
+        needs[work.workers.temporary_folder] += room.merged if work.files.is_local else 2 * room.merged
+    if any(map(work.resolved.layout.changes_key_groups, work.resolved.source.metadata.operators)):
+        needs[work.run.exchange.shown] += room.bytes
+    check_room(needs, room.how)
+
+
+def _timers(seen: Seen) -> None:
+    check_timers(seen.work.run.plan, seen.work.resolved.source)
+
+
+def _migrated_before(seen: Seen) -> None:
+    check_migrated_before(seen.work.resolved)
+
+
+def _ages(seen: Seen) -> None:
+    check_ages(seen.work.run.plan, seen.ages)
+
+
+def _promises(seen: Seen) -> None:
+    check_promises(seen.work.resolved, seen.ages, seen.inventory.promised)
+
+
+BEFORE_COUNTING: tuple[Guard, ...] = (_room, _timers, _migrated_before)
+AFTER_COUNTING: tuple[Guard, ...] = (_ages, _promises)

@@ -1,0 +1,46 @@
+"""Compares the keys of the source with those that the tables know, before a cut-over writes anything.
+
+The tables step compares them too, but in a cut-over it comes after the publication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flinkstate.files.stores import reaching
+from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.steps.tables import table_home, with_tables
+from stateferry.steps.workers import Workers
+from stateferry.tables.iceberg.schemas import StateTables
+from stateferry.tables.known_keys import KnownKeysTask
+from stateferry.tables.known_keys_tasks import known_keys_tasks
+from stateferry.tables.update import check_vanished, tables_of_state
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeys:
+    """The tasks that look for the keys which the tables of one state know."""
+
+    tables: StateTables
+    tasks: tuple[KnownKeysTask, ...]
+
+
+def known_keys_of(resolved: ResolvedPlan) -> list[KnownKeys]:
+    """The tasks, by what the catalog and the tables say."""
+    found = []
+    for one in with_tables(resolved.moving(())):
+        for rules in one.rules:
+            tables = tables_of_state(resolved.plan.job, one.operator, rules)
+            with reaching(resolved.plan.warehouse):
+                tasks = known_keys_tasks(table_home(resolved), tables, resolved.source, one.operator, rules)
+            found.append(KnownKeys(tables, tuple(tasks)))
+    return found
+
+
+def check(workers: Workers, resolved: ResolvedPlan, states: Sequence[KnownKeys]) -> None:
+    """Raises an error if too many keys that the last run knew have vanished, as the tables step does."""
+    for one in states:
+        found = list(workers.do("known keys", one.tasks, KnownKeysTask.count))
+        known, vanished = sum(keys.known for keys in found), sum(keys.vanished for keys in found)
+        check_vanished(one.tables, known, vanished, resolved.plan.vanish_threshold)
