@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from flinkstate.errors import PassingError, RefusedError
+from flinkstate.errors import RefusedError, TransientError
 from flinkstate.files.hdfs import HdfsOutput
-from flinkstate.files.naming import naming
+from flinkstate.files.named_errors import naming
 
 # The first piece that a reader gets after a jump; the longer it reads on, the more is asked for.
 _LEAST = 1 << 18
@@ -97,7 +97,7 @@ class RemoteInput:
                 if len(data) != piece.end - piece.start:
                     # The file has them, so another try may get them: this is no damage.
                     size = piece.end - piece.start
-                    raise PassingError(f"{self._name} can't be read: expected {size} bytes, got {len(data)}")
+                    raise TransientError(f"{self._name} can't be read: expected {size} bytes, got {len(data)}")
                 part = memoryview(data)[self._position - piece.start :][: len(view) - filled]
                 view[filled : filled + len(part)] = part
                 filled += len(part)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.kernels import Bytes, Codes, Positions
-from flinkstate.hashing.scalars import HASHED_SCALARS, Hashes, SerializedValues, hash_scalars
+from flinkstate.hashing.scalar_hashes import HASHED_SCALARS, Hashes, SerializedValues, hash_scalars
 from flinkstate.serializers.types import (
     FLINK_EITHER,
     ArrayType,
@@ -193,7 +193,7 @@ def _hash_row(type_: RowType, rows: SerializedValues) -> Hashes:
     rows.check_values(~np.any(unused, axis=1), "the mask of a row without further bits", mask.shape[1])
     codes = np.full(len(rows), 1, dtype=np.int32)
     for position, field in enumerate(type_.fields, start=kind_bits):
-        codes = codes * np.int32(31) + _hash_chosen(field, rows, ~bits[:, position], deep=True).codes
+        codes = codes * np.int32(31) + _hash_where(field, rows, ~bits[:, position], deep=True).codes
     if type_.has_kind:
         # The lower bit of the kind comes first.
         codes += np.int32(31) * (bits[:, 0] + np.int32(2) * bits[:, 1])
@@ -212,7 +212,7 @@ def _hash_set(element: FlinkType, rows: SerializedValues) -> Hashes:
     codes = np.zeros(len(rows), dtype=np.int32)
     for active, part in _rounds(rows, "the size of a set"):
         null = part.booleans("the null flag of an element")
-        codes[active] += _hash_chosen(element, part, ~null).codes
+        codes[active] += _hash_where(element, part, ~null).codes
     return _present(codes)
 
 
@@ -221,7 +221,7 @@ def _hash_map(key: FlinkType, value: FlinkType, rows: SerializedValues, *, deep:
     for active, part in _rounds(rows, "the size of a map"):
         keys = _deep_hash(key, part) if deep else _hash(key, part)
         null = part.booleans("the null flag of a value")
-        codes[active] += keys.codes ^ _hash_chosen(value, part, ~null, deep=deep).codes
+        codes[active] += keys.codes ^ _hash_where(value, part, ~null, deep=deep).codes
     return _present(codes)
 
 
@@ -231,13 +231,13 @@ def _hash_nullable(type_: NullableType, rows: SerializedValues, *, deep: bool) -
     part = rows.subset(padded)
     part.skip(type_.padding, "the padding of a null")
     rows.resume(padded, part)
-    return _hash_chosen(type_.value, rows, ~null, deep=deep)
+    return _hash_where(type_.value, rows, ~null, deep=deep)
 
 
 def _hash_either(type_: EitherType, rows: SerializedValues) -> Hashes:
     is_left = rows.booleans("the side of an Either")
-    left = _hash_chosen(type_.left, rows, is_left)
-    right = _hash_chosen(type_.right, rows, ~is_left)
+    left = _hash_where(type_.left, rows, is_left)
+    right = _hash_where(type_.right, rows, ~is_left)
     rows.check_values(left.present | right.present, "a value that isn't null in an Either", 1)
     return _present(left.codes + right.codes)
 
@@ -258,7 +258,7 @@ def _rounds(rows: SerializedValues, what: str) -> Iterator[tuple[NDArray[np.intp
         active = active[sizes[active] > element]
 
 
-def _hash_chosen(type_: FlinkType, rows: SerializedValues, chosen: NDArray[np.bool_], *, deep: bool = False) -> Hashes:
+def _hash_where(type_: FlinkType, rows: SerializedValues, chosen: NDArray[np.bool_], *, deep: bool = False) -> Hashes:
     """Hashes the next value of the chosen rows; the other rows have a null and no value."""
     hash_rows = _deep_hash if deep else _hash
     if chosen.all():

@@ -24,8 +24,8 @@ from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer, Compression, Content, PlainContent, SnappyContent, begins_stored
 from flinkstate.keyed.full_checkpoint import expect_canonical
 from flinkstate.keyed.header import KeyedHeader, parse_header
+from flinkstate.keyed.key_group_check import Membership
 from flinkstate.keyed.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW, KeyedFile, Section
-from flinkstate.keyed.membership import Membership
 from flinkstate.metadata.bytes_read import HEADER, BytesRead
 from flinkstate.metadata.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
 from flinkstate.metadata.metadata import FULL_CHECKPOINT, KeyedHandle

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flinkstate.files.storage import Location
-from flinkstate.keyed.membership import key_offset
+from flinkstate.keyed.key_group_check import key_offset
 from flinkstate.keyed.native_file import NativeFile, stored_by_itself
 from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.table import Table
-from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.sst_file import Table
 from flinkstate.serializers.types import opaque_parts
 from flinkstate.serializers.walker import skip_runs
 

@@ -22,8 +22,8 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import BackendKind, parse_header, refuse_twins
 from flinkstate.keyed.heap_timers import HeapTimers, laid_out
+from flinkstate.keyed.key_group_check import Membership
 from flinkstate.keyed.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW, KeyedFile, Section
-from flinkstate.keyed.membership import Membership
 from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import HEADER, SST, BytesRead
 from flinkstate.metadata.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
@@ -34,7 +34,7 @@ from flinkstate.rocksdb.files import StoredFile
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.rocksdb.scan import PORTION, Found, Scan, entries_of
-from flinkstate.rocksdb.table import Table
+from flinkstate.rocksdb.sst_file import Table
 from flinkstate.serializers.walker import Positions
 
 # Of no state, but every database has it.
@@ -250,7 +250,7 @@ class NativeFile(KeyedFile):
                 )
                 writer.take(found.rows, found.position)
                 if self.only is not None:
-                    section = _chosen(section, self.only[state])
+                    section = _rows_with(section, self.only[state])
                 with section.locating():
                     self.membership.check(state, extent.key_group, writer.buffer, section.starts, section.key_ends)
                 if len(section):
@@ -374,7 +374,7 @@ class _Window:
         self.position = position
 
 
-def _chosen(section: Section, prefixes: Prefixes) -> Section:
+def _rows_with(section: Section, prefixes: Prefixes) -> Section:
     """Returns the rows with one of the prefixes. Others lie beside them in their blocks."""
     rows = prefixes.rows_of(section.data, section.starts, section.key_ends)
     if rows.all():

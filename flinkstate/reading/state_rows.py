@@ -97,8 +97,8 @@ class _RunReader:
         fitting = self.at + int(np.searchsorted(self._ends[self.at :], begin + len(self._buffer), "right"))
         if fitting == self.at:
             return self.at
-        apart = np.flatnonzero(self._begins[self.at + 1 : fitting] != self._ends[self.at : fitting - 1])
-        return self.at + 1 + int(apart[0]) if len(apart) else fitting
+        gaps = np.flatnonzero(self._begins[self.at + 1 : fitting] != self._ends[self.at : fitting - 1])
+        return self.at + 1 + int(gaps[0]) if len(gaps) else fitting
 
     def _fill(self, begin: int, end: int) -> bool:
         source, filled = PlainContent(self._file.file, self._file.name, begin, end), 0

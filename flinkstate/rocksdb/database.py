@@ -9,18 +9,18 @@ import numpy as np
 
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb.files import Bytes, StoredFile
+from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile
 from flinkstate.rocksdb.manifest import manifest_name, read_manifest
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.rocksdb.scan import PORTION, Scan
-from flinkstate.rocksdb.table import Positions, Table
-from flinkstate.rocksdb.visible import ColumnFamily, LiveFile
+from flinkstate.rocksdb.sst_file import Positions, Table
 
 _CURRENT = "CURRENT"
 _SST = ".sst"
 # So many files of a run are searched for rows that must not be there.
 _MOST_SEARCHED = 4
 # What so many files say of themselves is read once.
-_MOST_KEPT = 1 << 10
+_MOST_OPEN = 1 << 10
 
 
 class Database:
@@ -146,7 +146,7 @@ class Database:
             table = Table(self._file(file.name), file, family.name, family.id)
             # A large state has more files than a process may have open.
             table.close()
-            if len(self._tables) < _MOST_KEPT:
+            if len(self._tables) < _MOST_OPEN:
                 self._tables[family.id, file.number] = table
         return table
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from flinkstate.rocksdb import prefix_kernels
 from flinkstate.rocksdb.files import Bytes
-from flinkstate.rocksdb.table import Index, Positions
+from flinkstate.rocksdb.sst_file import Index, Positions
 
 Flags = npt.NDArray[np.bool_]
 

@@ -23,7 +23,7 @@ from flinkstate.rocksdb.coding import Coded
 from flinkstate.rocksdb.files import Bytes, read_pieces
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.table import TRAILER, DeletedRange, Index, Positions, Table, entries_end
+from flinkstate.rocksdb.sst_file import TRAILER, DeletedRange, Index, Positions, Table, entries_end
 
 Tags = npt.NDArray[np.uint64]
 
@@ -80,11 +80,11 @@ class _Blocks:
         """Reads blocks from the first one on, about `portion` bytes; returns the one behind them."""
         offsets, ends = index.offsets[first:], index.offsets[first:] + index.sizes[first:] + TRAILER
         between = np.append(0, offsets[1:] - ends[:-1])
-        is_apart = between > _MOST_BETWEEN
-        taken = np.cumsum(ends - offsets + np.where(is_apart, 0, between))
+        is_far = between > _MOST_BETWEEN
+        taken = np.cumsum(ends - offsets + np.where(is_far, 0, between))
         after = first + max(int(np.searchsorted(taken, portion, "right")), 1)
         sizes = np.ascontiguousarray(index.sizes[first:after])
-        firsts = np.append(0, np.flatnonzero(is_apart[: after - first]))
+        firsts = np.append(0, np.flatnonzero(is_far[: after - first]))
         begins, stops = offsets[firsts], ends[np.append(firsts[1:], after - first) - 1]
         pieces = list(zip(begins.tolist(), (stops - begins).tolist(), strict=True))
         data = read_pieces(table.file, table.stored, pieces, SLACK)

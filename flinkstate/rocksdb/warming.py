@@ -7,9 +7,9 @@ import numpy as np
 from flinkstate.rocksdb import kernels, prefix_kernels
 from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.kernels import SLACK
-from flinkstate.rocksdb.sorting import PendingRows
+from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_manifest import manifest_bytes
-from flinkstate.rocksdb.write_table import Buffers, TableWriter
+from flinkstate.rocksdb.write_sst_file import Buffers, TableWriter
 
 
 def use_kernels() -> None:

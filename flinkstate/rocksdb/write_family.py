@@ -20,13 +20,13 @@ import pyarrow as pa
 from flinkstate.errors import DamagedError
 from flinkstate.files.temporary_folder import task_folder
 from flinkstate.rocksdb.files import Bytes, StoredFile
+from flinkstate.rocksdb.live_files import LiveFile
+from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.scan import PORTION as READ
 from flinkstate.rocksdb.scan import Scan
-from flinkstate.rocksdb.sorting import PendingRows
-from flinkstate.rocksdb.table import Table
-from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.sst_file import Table
 from flinkstate.rocksdb.write_kernels import SLACK
-from flinkstate.rocksdb.write_table import Buffers, Rows, Sink, TableWriter
+from flinkstate.rocksdb.write_sst_file import Buffers, Rows, Sink, TableWriter
 
 # The lowest level of seven.
 LEVEL = 6

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import ByteReader
-from flinkstate.serializers.landmarks import Landmarks, find_landmarks, read_key, read_state_head
+from flinkstate.serializers.possible_starts import Landmarks, find_landmarks, read_key, read_state_head
 
 # The limit of the work for a header. Known parts are free for the first reading that reaches a position: in total they
 # take no longer than reading the header once.

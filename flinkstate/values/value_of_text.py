@@ -34,6 +34,7 @@ from flinkstate.serializers.types import (
     TupleType,
     type_name,
 )
+from flinkstate.values.codecs import decode_whole, encode
 from flinkstate.values.java_values import (
     BigDecimal,
     EitherValue,
@@ -49,7 +50,6 @@ from flinkstate.values.java_values import (
     SqlTimestamp,
 )
 from flinkstate.values.value_json import CLASS
-from flinkstate.values.values import decode_whole, encode
 
 # What JSON's parser gave: null, a Boolean, a number, a string, a list or an object.
 Json = Any

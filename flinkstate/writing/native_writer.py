@@ -21,11 +21,11 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import KeyedHeader, build_header
 from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile
 from flinkstate.rocksdb.files import StoredFile
-from flinkstate.rocksdb.sorting import PendingRows
-from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.live_files import LiveFile
+from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_family import PORTION, FamilyWriter
 from flinkstate.rocksdb.write_manifest import CURRENT, FIRST_FILE, NAME, NewFamily, manifest_bytes
-from flinkstate.rocksdb.write_table import Buffers
+from flinkstate.rocksdb.write_sst_file import Buffers
 from flinkstate.writing.write_behind import WriteBehind
 
 _CURRENT = "CURRENT"

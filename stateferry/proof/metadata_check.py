@@ -88,8 +88,8 @@ def _compare_formats(old: Operator, found: Operator, checkpoint_id: int, *, is_n
             yield Difference(what, expected, other, _ends(handle.range))
         elif isinstance(handle, NativeHandle):
             if handle.checkpoint_id not in known:
-                told = f"of checkpoint {checkpoint_id}", f"of checkpoint {handle.checkpoint_id}"
-                yield Difference(what, *told, _ends(handle.range))
+                ids = f"of checkpoint {checkpoint_id}", f"of checkpoint {handle.checkpoint_id}"
+                yield Difference(what, *ids, _ends(handle.range))
             # A job that claims the savepoint would make checkpoints with such files that can't be restored.
             if handle.shared:
                 yield Difference(what, "no shared files", f"{len(handle.shared)}", _ends(handle.range))
@@ -142,8 +142,8 @@ def expected_header(merged: KeyedHeader, conversion: OperatorConversion) -> Keye
         )
         there = metas.get(rules.made_name)
         metas[rules.made_name] = (there.merged_with(made) or made) if there else made
-        if rules.chosen is not None and rules.chosen.flag.name not in metas:
-            metas[rules.chosen.flag.name] = _flag_state_of(metas[rules.legacy.name], rules.chosen.flag)
+        if rules.lazy_cut is not None and rules.lazy_cut.flag.name not in metas:
+            metas[rules.lazy_cut.flag.name] = _flag_state_of(metas[rules.legacy.name], rules.lazy_cut.flag)
     states = tuple(meta for meta in metas.values() if meta.name not in conversion.left_behind)
     return replace(merged, states=states)
 

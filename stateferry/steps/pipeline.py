@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from flinkstate.errors import MissingHereError, PassingError, RejectedError, StateferryError
+from flinkstate.errors import MissingHereError, RejectedError, StateferryError, TransientError
 from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import reaching
@@ -167,7 +167,7 @@ class Pipeline:
             try:
                 with reaching():
                     yield
-            except PassingError:
+            except TransientError:
                 # The run has not failed: the next try of this driver, or another driver, continues it.
                 raise
             except StateferryError as error:
@@ -504,7 +504,7 @@ class Pipeline:
             try:
                 with reaching():
                     self._bring_tables()
-            except (MissingHereError, PassingError):
+            except (MissingHereError, TransientError):
                 raise
             except StateferryError as error:
                 self.run.keep(TablesProblem(f"{error}"))

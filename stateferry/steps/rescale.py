@@ -1,7 +1,7 @@
 """Rescale: makes the blobs rows, and writes the new savepoint's files in the parallelism of the plan.
 
-At another max parallelism, entries get their key groups in `writing/rehash.py` and travel through
-`changes/exchange.py`.
+At another max parallelism, entries get their key groups in `writing/max_parallelism_change.py` and travel through
+`changes/max_parallelism_exchange.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flinkstate.metadata.metadata import Metadata
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.changes.counts import ConversionCounts
-from stateferry.changes.exchange import Directory, Exchange
+from stateferry.changes.max_parallelism_exchange import Directory, Exchange
 from stateferry.changes.staging import FileTask, SendTask, SentFile, StagedFile, add_counts, assemble, file_tasks
 from stateferry.runs.checks.plan_check import ResolvedPlan
 from stateferry.runs.record.facts import RescaleFacts, StagedDigests, Step

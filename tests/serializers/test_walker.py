@@ -32,7 +32,7 @@ from flinkstate.serializers.types import (
     TraversableType,
     TupleType,
 )
-from flinkstate.values.values import decode, encode
+from flinkstate.values.codecs import decode, encode
 from tests.support import naive
 
 GAP = b"\xee" * 3

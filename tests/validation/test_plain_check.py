@@ -34,12 +34,12 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.serializers.walker import MapEntries, walk_entries
 from flinkstate.ttl import expired_array
+from flinkstate.values.codecs import decode_whole, decoder
 from flinkstate.values.hash_codes import hash_code, key_group_of
 from flinkstate.values.java_values import EitherValue
-from flinkstate.values.values import decode_whole, decoder
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes import key_hashes, sections
-from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.rules import Contradiction, Rules, null_under_ttl
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
@@ -98,19 +98,21 @@ def of_two_bytes(hashes: Callable[..., Any]) -> Callable[..., Any]:
     return hashed
 
 
+SECTIONS, CONTENT = "stateferry.changes.sections", "stateferry.proof.expected.content"
+EXPECTED = "stateferry.proof.expected.expected_entries"
 FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
     "the walk over maps": (
         "legacy-2.3-rocksdb",
         "same",
         {},
-        dict.fromkeys(("migration.sections.walk_entries", "validation.content.walk_entries"), without_last_entries),
+        dict.fromkeys((f"{module}.walk_entries" for module in (SECTIONS, CONTENT)), without_last_entries),
     ),
     "expiry": (
         "legacy-ttl-2.3-rocksdb",
         "same",
         {},
         dict.fromkeys(
-            (f"{module}.expired_array" for module in ("migration.sections", "validation.expected_entries")),
+            (f"{module}.expired_array" for module in (SECTIONS, EXPECTED)),
             an_hour_early,
         ),
     ),
@@ -121,7 +123,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         dict.fromkeys(
             (
                 f"{module}.null_under_ttl"
-                for module in ("migration.rules", "migration.map_migration", "validation.expected_entries")
+                for module in ("stateferry.changes.rules", "stateferry.changes.blobs_to_rows", EXPECTED)
             ),
             zero_for_null,
         ),
@@ -131,7 +133,8 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "max300",
         {},
         dict.fromkeys(
-            (f"{module}.assign_to_key_groups" for module in ("savepoint.rehash", "validation.content")), shifted
+            (f"{module}.assign_to_key_groups" for module in ("flinkstate.writing.max_parallelism_change", CONTENT)),
+            shifted,
         ),
     ),
 }
@@ -146,7 +149,7 @@ def test_a_fault_that_conversion_and_validation_share_is_seen(
     if "-ttl" in case:
         settings = {**settings, "now": expiring(case)}
     for place, function in places.items():
-        monkeypatch.setattr(f"stateferry.{place}", function)
+        monkeypatch.setattr(place, function)
     made = migrated(GOLDEN / case, tmp_path / "new", "main", LAYOUTS[layout], **settings)  # type: ignore[arg-type]
     checks = made.checks(made.folder)
     assert outcomes(checks, Outcome.FAILED).keys() == {f"main/{NEW}{PLAIN}"}
@@ -179,7 +182,7 @@ def test_keys_with_a_namespace(case: str, layout: Layout, tmp_path: Path) -> Non
     states = {state.name: state for state in source.keyed_states(operator)}
     of_windows = Rules(states["value-state"], "new", None, None, 0)
     layout = replace(layout, compression=Compression.NONE)
-    rewrite(source, str(tmp_path / "new"), layout, transforms={operator.id: MigrateMaps([of_windows], states)})
+    rewrite(source, str(tmp_path / "new"), layout, transforms={operator.id: BlobsToRows([of_windows], states)})
     made = Case(source, Conversion(layout, {operator.id: (of_windows,)}), tmp_path / "new", "kinds")
     checks = made.checks(made.folder)
     assert not outcomes(checks, Outcome.FAILED)

@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from flinkstate.errors import PassingError, UsageError
+from flinkstate.errors import TransientError, UsageError
 from stateferry.basics.durations import parse_duration
 from stateferry.basics.printable import say
 from stateferry.cli import files_from
@@ -263,7 +263,7 @@ def _carry_out(
             pipeline = Pipeline(workers, run, resolved, control, lease, say)
             _do_steps(pipeline)
     finally:
-        with suppress(PassingError):  # If this fails, the lease expires.
+        with suppress(TransientError):  # If this fails, the lease expires.
             control.release(lease)
     _say_times(run)
     return 0

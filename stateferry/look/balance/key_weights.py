@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import murmur
+from flinkstate.keyed.key_group_check import key_offset
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
-from flinkstate.keyed.membership import key_offset
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, opaque_parts, type_name
 from flinkstate.serializers.walker import skip_runs
+from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import json_text
-from flinkstate.values.values import decode_whole
 from stateferry.changes.key_hashes import hash_each, key_lanes
 from stateferry.look.balance.kernels import Hashes, Weights
 

@@ -31,7 +31,7 @@ class Rates:
     name = "rates"
 
     def __init__(self, path: str, key: FlinkType) -> None:
-        told: dict[bytes, int] = {}
+        rates: dict[bytes, int] = {}
         for number, line in enumerate(_lines(path), 1):
             text, tab, rate = line.rpartition("\t")
             if not tab or not rate.isdecimal() or int(rate) > _MOST:
@@ -40,19 +40,19 @@ class Rates:
                     f"{line[:100]!r}"
                 )
             data = bytes_of_text(key, text)
-            if data in told:
+            if data in rates:
                 raise UsageError(f"{path}, line {number}: expected each key once, found {text[:100]!r} again")
-            told[data] = int(rate)
-        if not told:
+            rates[data] = int(rate)
+        if not rates:
             raise UsageError(f"{path}: expected lines of a key, a tab and its rate, found none")
-        ends = np.cumsum([len(data) for data in told])
-        lanes, _ = key_lanes(np.frombuffer(b"".join(told), np.uint8), np.append(0, ends[:-1]), ends)
+        ends = np.cumsum([len(data) for data in rates])
+        lanes, _ = key_lanes(np.frombuffer(b"".join(rates), np.uint8), np.append(0, ends[:-1]), ends)
         order = np.argsort(lanes)
-        self._identities, self._rates = lanes[order], np.array(list(told.values()), np.int64)[order]
-        self.keys, self.met = len(told), 0
+        self._identities, self._rates = lanes[order], np.array(list(rates.values()), np.int64)[order]
+        self.keys, self.met = len(rates), 0
 
     def of(self, key_group: int, keys: Keys) -> Weights:
-        """Returns the told rates; a key that the file doesn't have gets none."""
+        """Returns the rates of the keys; a key that the file doesn't have gets none."""
         found = _places(self._identities, keys.identities)
         self.met += int((found >= 0).sum())
         return np.where(found >= 0, self._rates[found], 0)

@@ -37,14 +37,14 @@ from flinkstate.serializers.types import (
     children,
     type_name,
 )
-from flinkstate.values.codec import read_flag
+from flinkstate.values.codec_parts import read_flag
+from flinkstate.values.codecs import decoder
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.value_json import json_text
-from flinkstate.values.values import decoder
 from stateferry.changes.rules import Contradiction, Nulls, Rules
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
-from stateferry.proof.plain.plain_choice import is_chosen
+from stateferry.proof.plain.plain_lazy_cut import is_moved
 
 _LATEST = 2**63 - 1
 _MOST_TEXT = 200
@@ -239,15 +239,15 @@ class PlainReader:
         ]
         living = [blob for blob in blobs if self._lives(self._states[rules.legacy.name].stamp(blob))]
         contradicts = bool(living) and any(map(self._is_set, flags))
-        if rules.chosen is not None:
-            if living and not contradicts and not is_chosen(rules.chosen, key.raw, living[0].value):
+        if rules.lazy_cut is not None:
+            if living and not contradicts and not is_moved(rules.lazy_cut, key.raw, living[0].value):
                 for entry in standing:
                     yield entry.line(new, group, key)
                 for row in (*living, *flags):
                     yield _untouched(row, group, key)
                 return
             if living and not contradicts:
-                flags = [self._flag_to_set(rules.chosen.flag, living[0], key)]
+                flags = [self._flag_to_set(rules.lazy_cut.flag, living[0], key)]
             for row in flags:
                 yield _untouched(row, group, key)
         if contradicts:

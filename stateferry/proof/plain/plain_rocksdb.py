@@ -18,8 +18,8 @@ import cramjam
 
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb.files import StoredFile, read_at
+from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile
 from flinkstate.rocksdb.manifest import manifest_name, read_manifest
-from flinkstate.rocksdb.visible import ColumnFamily, LiveFile
 
 _FOOTER, _TRAILER = 53, 5
 _DELETE, _VALUE, _MERGE, _SINGLE_DELETE, _RANGE_DELETE = 0, 1, 2, 7, 15

@@ -18,9 +18,9 @@ from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.coding import varint
 from flinkstate.rocksdb.files import Bytes
+from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
-from flinkstate.rocksdb.table import TRAILER, Positions
-from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.sst_file import TRAILER, Positions
 from flinkstate.rocksdb.write_kernels import SLACK
 
 # As Flink sets them by default.

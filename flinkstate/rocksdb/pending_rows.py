@@ -8,7 +8,7 @@ from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.write_kernels import SLACK
-from flinkstate.rocksdb.write_table import Rows
+from flinkstate.rocksdb.write_sst_file import Rows
 
 _LEAST = 1 << 16
 

@@ -29,8 +29,8 @@ from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
 from flinkstate.rocksdb.files import Bytes, StoredFile, read_at
 from flinkstate.rocksdb.kernels import SLACK
+from flinkstate.rocksdb.live_files import RANGE_DELETE, LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
-from flinkstate.rocksdb.visible import RANGE_DELETE, LiveFile
 
 Positions = npt.NDArray[np.int64]
 

@@ -26,7 +26,7 @@ from flinkstate.columns.arrays import (
 )
 from flinkstate.columns.arrow_types import CLASS, ROW_KINDS, arrow_type, known_subclasses, pojo_fields, subclass_field
 from flinkstate.columns.reads import damaged_where, read_flags, read_numbers, read_offsets
-from flinkstate.columns.scalars import block_column, blocks_array, fixed_column, scalar_column
+from flinkstate.columns.scalar_columns import block_column, blocks_array, fixed_column, scalar_column
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers import walker
 from flinkstate.serializers.binary import encode_modified_utf8

@@ -39,7 +39,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from flinkstate.values.avro_codecs import blocks, fixed, record, union
-from flinkstate.values.codec import (
+from flinkstate.values.codec_parts import (
     Codec,
     Decode,
     byte_array,

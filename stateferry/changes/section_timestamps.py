@@ -32,14 +32,14 @@ class Elements:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamps:
+class SectionTimestamps:
     """The timestamps in a section, one for each row, or of lists one for each element."""
 
     timestamps: Positions
     elements: Elements | None
 
 
-def why_no_stamps(state: KeyedState) -> str | None:
+def why_no_timestamps(state: KeyedState) -> str | None:
     """The reason why the timestamps of a state with time to live can't be read, or None."""
     if state.asynchronous:
         return "it is asynchronous (V2) state"
@@ -48,14 +48,14 @@ def why_no_stamps(state: KeyedState) -> str | None:
     return None
 
 
-def read_stamps(section: Section, state: KeyedState) -> Stamps:
+def read_section_timestamps(section: Section, state: KeyedState) -> SectionTimestamps:
     """Reads all timestamps of a section of a state with time to live."""
     with section.locating():
         if state.kind is StateKind.LIST:
             elements = _elements(section, state)
-            return Stamps(read_timestamps(section.data, elements.starts, elements.ends), elements)
+            return SectionTimestamps(read_timestamps(section.data, elements.starts, elements.ends), elements)
         starts = section.value_starts + (_NULL_FLAG if state.kind is StateKind.MAP else 0)
-        return Stamps(read_timestamps(section.data, starts, section.ends), None)
+        return SectionTimestamps(read_timestamps(section.data, starts, section.ends), None)
 
 
 def _elements(section: Section, state: KeyedState) -> Elements:
