@@ -30,6 +30,7 @@ from flinkstate.columns.scalar_columns import block_column, blocks_array, fixed_
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers import walker
 from flinkstate.serializers.binary import encode_modified_utf8
+from flinkstate.serializers.programs import least_item_size, least_size
 from flinkstate.serializers.types import (
     ArrayType,
     AvroArrayType,
@@ -251,7 +252,7 @@ class _Decoder:
         return struct_array(arrow_type(type_), children, len(starts), filled[branches]), stops
 
     def blocks(self, type_: AvroArrayType | AvroMapType, starts: Positions, limits: Positions) -> Column:
-        if walker.least_item_size(type_) == 0 and len(starts):
+        if least_item_size(type_) == 0 and len(starts):
             raise RefusedError(f"elements without bytes in {type_name(type_)}: they have no columns; use raw=true")
         found = walker.walk_blocks(type_, self.source, starts, limits)
         firsts, values = (np.ascontiguousarray(positions) for positions in (found.starts, found.values))
@@ -269,7 +270,7 @@ class _Decoder:
         starts: Positions,
         limits: Positions,
     ) -> Column:
-        size = walker.least_size(type_.element)
+        size = least_size(type_.element)
         flagged = isinstance(type_, SetType | ArrayType | TraversableType)
         of_one_size = size in (0, fixed_length(type_.element)) and not flagged
         if not of_one_size:

@@ -28,6 +28,7 @@ from flinkstate.columns.arrow_types import (
 from flinkstate.columns.column_decoder import arrow_type, decode, decode_list_state
 from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.types import (
     ArrayType,
     AvroArrayType,
@@ -54,7 +55,6 @@ from flinkstate.serializers.types import (
     TtlType,
     TupleType,
 )
-from flinkstate.serializers.walker import least_size
 from flinkstate.values import codecs, java_text
 from flinkstate.values.java_values import (
     Instant,
