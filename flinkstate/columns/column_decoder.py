@@ -117,12 +117,10 @@ class _Decoder:
                 return self.lists(type_, starts, limits)
             case MapType():
                 return self.maps(type_, starts, limits)
-            case TupleType(fields):
-                return self.structs(type_, fields, starts, limits)
-            case TtlType(value):
-                return self.structs(type_, (Scalar.LONG, value), starts, limits)
             case TimerType():
                 return self.timers(type_, starts, limits)
+            case TupleType() | AvroRecordType() | TtlType():
+                return self.structs(type_, starts, limits)
             case RowType():
                 return self.rows(type_, starts, limits)
             case PojoType():
@@ -142,16 +140,14 @@ class _Decoder:
                 return self.blocks(type_, starts, limits)
             case AvroUnionType():
                 return self.unions(type_, starts, limits)
-            case AvroRecordType(_, parts):
-                return self.structs(type_, tuple(part.type for part in parts), starts, limits)
             case OpaqueType(class_name, reason):
                 raise RefusedError(
                     f"{class_name} is {reason}: its values have no columns; read the state with raw=true"
                 )
 
-    def structs(self, type_: FlinkType, parts: tuple[FlinkType, ...], starts: Positions, limits: Positions) -> Column:
+    def structs(self, type_: TupleType | AvroRecordType | TtlType, starts: Positions, limits: Positions) -> Column:
         children, position = [], starts
-        for part in parts:
+        for _, part in type_.parts:
             child, position = self.column(part, position, limits)
             children.append(child)
         return struct_array(arrow_type(type_), children, len(starts)), position

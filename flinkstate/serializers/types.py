@@ -2,7 +2,7 @@
 
 What several types have in common is in the class above them: `Collection`, `Mapping`, `Sequence`. So whatever shows
 values (as JSON, text, Arrow, a name) needs no case of its own for a type that only writes other bytes. What reads or
-writes the bytes themselves needs one. `tests/serializers/test_every_type.py` asks each of them for each type.
+writes the bytes themselves needs one. `tests/values/test_every_type.py` asks each of them for each type.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
+    Sequence,
     SetType,
     TimerType,
     TraversableType,
@@ -116,8 +117,8 @@ def codec(type_: FlinkType) -> Codec:
             return counted(
                 sequence((codec(key), flagged(codec(value), 1, "a Map's value isNull"))), f"a {type_name(type_)}"
             )
-        case TupleType(fields):
-            return sequence(tuple(map(codec, fields)))
+        case TupleType():
+            return _in_order(type_)
         case RowType(fields, has_kind):
             return _row(tuple(present(codec(field)) for field in fields), has_kind)
         case PojoType():
@@ -135,19 +136,21 @@ def codec(type_: FlinkType) -> Codec:
         case AvroArrayType(element):
             return blocks(codec(element), f"a {type_name(type_)}")
         case AvroMapType(value):
-            return blocks(sequence((codec(Scalar.AVRO_STRING), codec(value))), f"a {type_name(type_)}")
+            return blocks(sequence((codec(type_.key), codec(value))), f"a {type_name(type_)}")
         case AvroUnionType(branches):
             return union(type_, tuple(codec(branch.type) for branch in branches))
-        case AvroRecordType(_, parts):
-            return record(type_, sequence(tuple(codec(part.type) for part in parts)))
-        case TtlType(value):
-            stamped = sequence((codec(Scalar.LONG), codec(value)))
-            return converted(stamped, lambda read: TtlValue(*read), lambda ttl: (ttl.timestamp, ttl.value))
-        case TimerType(key, namespace):
-            timer = sequence((codec(Scalar.LONG), codec(key), codec(namespace)))
-            return converted(timer, _timer_of, _parts_of_timer)
+        case AvroRecordType():
+            return record(type_, _in_order(type_))
+        case TtlType():
+            return converted(_in_order(type_), lambda parts: TtlValue(*parts), lambda ttl: (ttl.timestamp, ttl.value))
+        case TimerType():
+            return converted(_in_order(type_), _timer_of, _parts_of_timer)
         case OpaqueType():
             return _opaque(type_)
+
+
+def _in_order(type_: Sequence) -> Codec:
+    return sequence(tuple(codec(part) for _, part in type_.parts))
 
 
 def _row(fields: tuple[Codec, ...], has_kind: bool) -> Codec:
