@@ -39,11 +39,11 @@ from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import (
     AvroFixedType,
     AvroUnionType,
-    Collection,
+    CollectionType,
     EitherType,
     EnumType,
     FlinkType,
-    Mapping,
+    MappingType,
     NullableType,
     OpaqueType,
     OptionType,
@@ -51,7 +51,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
-    Sequence,
+    SequenceType,
     numbered,
     opaque_parts,
     simple_name,
@@ -116,11 +116,11 @@ def arrow_type(type_: FlinkType) -> pa.DataType:
             return _SCALARS[type_]
         case PrimitiveArrayType(Scalar.BYTE):
             return pa.binary()
-        case Collection(element):
+        case CollectionType(element):
             return pa.list_(arrow_type(element))
-        case Mapping():
+        case MappingType():
             return pa.map_(arrow_type(type_.key), arrow_type(type_.value))
-        case Sequence(parts=parts):
+        case SequenceType(parts=parts):
             return pa.struct(_fields(parts))
         case RowType(fields, has_kind):
             kind = [pa.field(KIND, pa.string())] if has_kind else []

@@ -34,7 +34,7 @@ from flinkstate.rocksdb.files import StoredFile
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.rocksdb.scan import PORTION, Found, Scan, entries_of
-from flinkstate.rocksdb.sst_file import Table
+from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.walker import Positions
 
 # Of no state, but every database has it.
@@ -205,12 +205,12 @@ class NativeFile(KeyedFile):
                     if (named := stored_by_itself(streams[table.live.name])) is not None:
                         read.add(named, SST, table.identity)
 
-    def tables(self, state: int) -> Iterator[Table]:
+    def tables(self, state: int) -> Iterator[SstFile]:
         """Yields the SST files of a state that may have rows of the wanted key groups, each open until the next one."""
         low, after = min(self._wanted, default=0), max(self._wanted, default=-1) + 1
         return self.database.files(self.header.states[state].name, self.prefix, low, after)
 
-    def entries_of(self, table: Table) -> Iterator[tuple[Buffer, Positions, Positions]]:
+    def entries_of(self, table: SstFile) -> Iterator[tuple[Buffer, Positions, Positions]]:
         """Yields the keys of all entries of a file in the wanted key groups: see `rocksdb.scan.entries_of`."""
         return entries_of(table, self.prefix, min(self._wanted, default=0), max(self._wanted, default=-1) + 1)
 

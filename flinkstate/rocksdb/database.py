@@ -13,7 +13,7 @@ from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile
 from flinkstate.rocksdb.manifest import manifest_name, read_manifest
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.rocksdb.scan import PORTION, Scan
-from flinkstate.rocksdb.sst_file import Positions, Table
+from flinkstate.rocksdb.sst_file import Positions, SstFile
 
 _CURRENT = "CURRENT"
 _SST = ".sst"
@@ -28,7 +28,7 @@ class Database:
 
     def __init__(self, files: Mapping[str, StoredFile], shown: str) -> None:
         self._files, self.shown = files, shown
-        self._tables: dict[tuple[int, int], Table] = {}
+        self._tables: dict[tuple[int, int], SstFile] = {}
         current = self._file(_CURRENT)
         self.manifest = self._file(manifest_name(current))
         self.families = read_manifest(self.manifest)
@@ -130,7 +130,7 @@ class Database:
                 runs.append([opened.enter_context(self._open(file, found)) for file in files if found])
             return Scan(runs, opened.pop_all(), prefix, low, high, portion, keep_open=keep_open, only=only)
 
-    def files(self, family: str, prefix: int, low: int, high: int) -> Iterator[Table]:
+    def files(self, family: str, prefix: int, low: int, high: int) -> Iterator[SstFile]:
         """Yields the files of a column family that may have keys of these key groups, each open until the next one."""
         found = self.families.get(family)
         if found is None:
@@ -140,10 +140,10 @@ class Database:
                 with self._open(file, found) as table:
                     yield table
 
-    def _open(self, file: LiveFile, family: ColumnFamily) -> Table:
+    def _open(self, file: LiveFile, family: ColumnFamily) -> SstFile:
         table = self._tables.get((family.id, file.number))
         if table is None:
-            table = Table(self._file(file.name), file, family.name, family.id)
+            table = SstFile(self._file(file.name), file, family.name, family.id)
             # A large state has more files than a process may have open.
             table.close()
             if len(self._tables) < _MOST_OPEN:

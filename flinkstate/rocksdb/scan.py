@@ -23,7 +23,7 @@ from flinkstate.rocksdb.coding import Coded
 from flinkstate.rocksdb.files import Bytes, read_pieces
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.sst_file import TRAILER, DeletedRange, Index, Positions, Table, entries_end
+from flinkstate.rocksdb.sst_file import TRAILER, DeletedRange, Index, Positions, SstFile, entries_end
 
 Tags = npt.NDArray[np.uint64]
 
@@ -76,7 +76,7 @@ class _Blocks:
         self.index: Index | None = None
         self.offsets = np.zeros(0, np.int64)
 
-    def read(self, table: Table, index: Index, first: int, portion: int) -> int:
+    def read(self, table: SstFile, index: Index, first: int, portion: int) -> int:
         """Reads blocks from the first one on, about `portion` bytes; returns the one behind them."""
         offsets, ends = index.offsets[first:], index.offsets[first:] + index.sizes[first:] + TRAILER
         between = np.append(0, offsets[1:] - ends[:-1])
@@ -101,7 +101,9 @@ class _Blocks:
         )
         return after
 
-    def _decompress(self, table: Table, data: Bytes, starts: Positions, sizes: Positions, contents: Positions) -> None:
+    def _decompress(
+        self, table: SstFile, data: Bytes, starts: Positions, sizes: Positions, contents: Positions
+    ) -> None:
         kinds = data[starts + sizes]
         self.bounds = np.zeros((len(starts), 3), np.int64)
         if not kinds.any():
@@ -140,7 +142,7 @@ class _Run:
 
     def __init__(
         self,
-        tables: Sequence[Table],
+        tables: Sequence[SstFile],
         prefix: int,
         low: int,
         high: int,
@@ -153,7 +155,7 @@ class _Run:
         self._tables, self._prefix, self._low, self._high = iter(tables), prefix, low, high
         self._first, self._last = _group_key(low, prefix), _group_key(high, prefix)
         self.tables = tables
-        self._table: Table | None = None
+        self._table: SstFile | None = None
         self._parts: Iterator[Index] = iter(())
         self._blocks = _Blocks()
         self._part: Index | None = None
@@ -268,7 +270,7 @@ class Scan:
 
     def __init__(
         self,
-        runs: Sequence[Sequence[Table]],
+        runs: Sequence[Sequence[SstFile]],
         opened: ExitStack,
         prefix: int,
         low: int,
@@ -331,7 +333,7 @@ class Scan:
         return Found(made, int(run.state[kernels.OUT]), needed)
 
 
-def entries_of(table: Table, prefix: int, low: int, high: int) -> Iterator[tuple[Bytes, Positions, Positions]]:
+def entries_of(table: SstFile, prefix: int, low: int, high: int) -> Iterator[tuple[Bytes, Positions, Positions]]:
     """Yields the keys of all entries of one file in these key groups, deletions among them, in order.
 
     Each yields `data`, where rows start, and where their keys end; it is valid until the next one is asked for.

@@ -124,7 +124,7 @@ class DeletedRange:
     sequence: int
 
 
-class Table:
+class SstFile:
     """An SST file, which is open while it is read; a context manager."""
 
     def __init__(self, stored: StoredFile, live: LiveFile, family: str, family_id: int) -> None:
@@ -141,7 +141,7 @@ class Table:
             self.close()
             raise
 
-    def __enter__(self) -> Table:
+    def __enter__(self) -> SstFile:
         return self
 
     def __exit__(self, *_: object) -> None:

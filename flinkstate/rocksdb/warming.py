@@ -9,7 +9,7 @@ from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_manifest import manifest_bytes
-from flinkstate.rocksdb.write_sst_file import Buffers, TableWriter
+from flinkstate.rocksdb.write_sst_file import Buffers, SstWriter
 
 
 def use_kernels() -> None:
@@ -42,7 +42,7 @@ def _write() -> None:
     pending = PendingRows()
     for key in (b"\0b", b"\0a"):
         pending.add(np.frombuffer(bytes([0, 0, 0, 2]) + key + bytes(4), np.uint8))
-    table = TableWriter(_Nowhere(), 2, 0, "", 1, Buffers())
+    table = SstWriter(_Nowhere(), 2, 0, "", 1, Buffers())
     table.append(pending.in_order(), 0)
     table.finish()
     manifest_bytes((), 3)

@@ -32,7 +32,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
-    Sequence,
+    SequenceType,
     SetType,
     TraversableType,
     TupleType,
@@ -48,7 +48,7 @@ _COUNT = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class WalkProgram:
     """A program that finds the end of a value of `type`.
 
     `code` has the instructions, `pool` the texts that they compare with, `registers` is how many registers they use.
@@ -107,7 +107,7 @@ class _Compiler:
                 return self.loop(type_.element, flag_of(type_))
             case MapType(key, value):
                 return self.map(key, value)
-            case Sequence(parts=parts):
+            case SequenceType(parts=parts):
                 return sum([self.compile(part) for _, part in parts])
             case RowType(fields, has_kind):
                 return self.row(fields, 2 if has_kind else 0)
@@ -239,10 +239,10 @@ class _Compiler:
             self.code[end + 1] = len(self.code)
         return 1
 
-    def finish(self, type_: FlinkType, least: int) -> Program:
+    def finish(self, type_: FlinkType, least: int) -> WalkProgram:
         self.emit(kernels.HALT)
         pool = np.frombuffer(bytes(self.pool) or b"\0", np.uint8).copy()
-        return Program(type_, np.array(self.code, np.int64), pool, self.registers, least)
+        return WalkProgram(type_, np.array(self.code, np.int64), pool, self.registers, least)
 
 
 def flag_of(type_: CountedType) -> tuple[int, ...]:
@@ -260,7 +260,7 @@ def _plain_size(type_: FlinkType) -> int | None:
 
 
 @lru_cache(maxsize=512)
-def compile_type(type_: FlinkType) -> Program:
+def compile_type(type_: FlinkType) -> WalkProgram:
     """Returns the program that finds the end of a value."""
     compiler = _Compiler()
     return compiler.finish(type_, compiler.compile(type_))
@@ -277,28 +277,28 @@ def least_item_size(type_: AvroArrayType | AvroMapType) -> int:
 
 
 @lru_cache(maxsize=512)
-def compile_elements(type_: CountedType) -> Program:
+def compile_elements(type_: CountedType) -> WalkProgram:
     """Returns a program that marks where each element begins, with its flag if it has one."""
     compiler = _Compiler()
     return compiler.finish(type_, compiler.loop(type_.element, flag_of(type_), marks=True))
 
 
 @lru_cache(maxsize=512)
-def compile_entries(type_: MapType) -> Program:
+def compile_entries(type_: MapType) -> WalkProgram:
     """Returns a program that marks where each entry begins and where its key ends."""
     compiler = _Compiler()
     return compiler.finish(type_, compiler.map(type_.key, type_.value, marks=True))
 
 
 @lru_cache(maxsize=512)
-def compile_blocks(type_: AvroArrayType | AvroMapType) -> Program:
+def compile_blocks(type_: AvroArrayType | AvroMapType) -> WalkProgram:
     """Returns a program that marks where each element begins; of a map where each entry and its value begin."""
     compiler = _Compiler()
     return compiler.finish(type_, compiler.blocks(type_, marks=True))
 
 
 @lru_cache(maxsize=512)
-def compile_list_state(element: FlinkType) -> Program:
+def compile_list_state(element: FlinkType) -> WalkProgram:
     """Returns a program that marks where each of the delimited elements begins."""
     compiler = _Compiler()
     compiler.emit(kernels.MARK)
@@ -309,7 +309,7 @@ def compile_list_state(element: FlinkType) -> Program:
 
 
 @lru_cache(maxsize=512)
-def compile_key(key: FlinkType, namespace: FlinkType, suffixes: bool) -> Program:
+def compile_key(key: FlinkType, namespace: FlinkType, suffixes: bool) -> WalkProgram:
     """Returns a program that marks the key's end, the namespace's begin and end, and the begin of what follows."""
     compiler = _Compiler()
     register, least = compiler.register(), 0

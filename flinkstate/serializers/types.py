@@ -1,8 +1,8 @@
 """The types whose values Flink's own serializers write, as a tree with one node for each serializer.
 
-What several types have in common is in the class above them: `Collection`, `Mapping`, `Sequence`. So whatever shows
-values (as JSON, text, Arrow, a name) needs no case of its own for a type that only writes other bytes. What reads or
-writes the bytes themselves needs one. `tests/values/test_every_type.py` asks each of them for each type.
+What several types have in common is in the class above them: `CollectionType`, `MappingType`, `SequenceType`. So what
+shows values (as JSON, text, Arrow, a name) needs no case of its own for a type that only writes other bytes. What reads
+or writes the bytes themselves needs one. `tests/values/test_every_type.py` asks each mechanism for each type.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Scalar(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class CollectionType:
     """Elements of one type."""
 
     element: FlinkType
@@ -72,7 +72,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class MappingType:
     """Entries, each with a key and a value."""
 
     key: FlinkType
@@ -80,7 +80,7 @@ class Mapping:
     generic_name: ClassVar[str]
 
 
-class Sequence(ABC):
+class SequenceType(ABC):
     """Parts with names, one after another."""
 
     __slots__ = ()
@@ -92,42 +92,42 @@ class Sequence(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class ListType(Collection):
+class ListType(CollectionType):
     """`List<T>`: i32 size, elements one after another."""
 
     generic_name = "List"
 
 
 @dataclass(frozen=True, slots=True)
-class SetType(Collection):
+class SetType(CollectionType):
     """`Set<T>`: i32 size, each element behind a bool `isNull`."""
 
     generic_name = "Set"
 
 
 @dataclass(frozen=True, slots=True)
-class MapType(Mapping):
+class MapType(MappingType):
     """`Map<K, V>`: i32 size, each entry as key, bool `isNull`, value unless null."""
 
     generic_name = "Map"
 
 
 @dataclass(frozen=True, slots=True)
-class PrimitiveArrayType(Collection):
+class PrimitiveArrayType(CollectionType):
     """`long[]`, `byte[]`, `String[]`: i32 size, elements one after another."""
 
     element: Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayType(Collection):
+class ArrayType(CollectionType):
     """`T[]` of objects: i32 size, each element behind a bool `isPresent` (note: not `isNull`)."""
 
     component_class: str
 
 
 @dataclass(frozen=True, slots=True)
-class TraversableType(Collection):
+class TraversableType(CollectionType):
     """A Scala collection: i32 size, each element behind a bool `isPresent`. `builder` is the Scala code to make one."""
 
     builder: str
@@ -135,7 +135,7 @@ class TraversableType(Collection):
 
 
 @dataclass(frozen=True, slots=True)
-class TupleType(Sequence):
+class TupleType(SequenceType):
     """Fields one after another, none of them null: a tuple of Flink or a case class of Scala."""
 
     fields: tuple[FlinkType, ...]
@@ -239,14 +239,14 @@ class AvroFixedType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroArrayType(Collection):
+class AvroArrayType(CollectionType):
     """Blocks, each a varint count (low 7 bits first) and that many elements; a block with count 0 ends the array."""
 
     generic_name = "array"
 
 
 @dataclass(frozen=True, slots=True)
-class AvroMapType(Mapping):
+class AvroMapType(MappingType):
     """Blocks as in an array; each element is a string and a value."""
 
     key: FlinkType = field(init=False, default=Scalar.AVRO_STRING)
@@ -277,7 +277,7 @@ class AvroUnionType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroRecordType(Sequence):
+class AvroRecordType(SequenceType):
     """Fields one after another, in the order of the schema."""
 
     class_name: str
@@ -289,7 +289,7 @@ class AvroRecordType(Sequence):
 
 
 @dataclass(frozen=True, slots=True)
-class TtlType(Sequence):
+class TtlType(SequenceType):
     """i64 last access in milliseconds, then the value."""
 
     value: FlinkType
@@ -301,7 +301,7 @@ class TtlType(Sequence):
 
 
 @dataclass(frozen=True, slots=True)
-class TimerType(Sequence):
+class TimerType(SequenceType):
     """i64 timestamp with the sign bit flipped, key, namespace."""
 
     key: FlinkType

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import ByteReader
-from flinkstate.serializers.possible_starts import Landmarks, find_landmarks, read_key, read_state_head
+from flinkstate.serializers.possible_starts import PossibleStarts, find_possible_starts, read_key, read_state_head
 
 # The limit of the work for a header. Known parts are free for the first reading that reaches a position: in total they
 # take no longer than reading the header once.
@@ -72,7 +72,7 @@ class HeadReader(Protocol):
 
 
 class Search:
-    """What all searches in one header share: the landmarks, the work that is left, and the unknown classes so far."""
+    """What all searches in one header share: possible starts, the work that is left, and the unknown classes so far."""
 
     def __init__(self, data: bytes, file: str, limit: int, base: int) -> None:
         self.data = data
@@ -84,9 +84,9 @@ class Search:
         self._steps = _FREE_STEPS + limit // _BYTES_OF_A_STEP
 
     @cached_property
-    def landmarks(self) -> Landmarks:
-        """The landmarks of the header, found at the first access."""
-        return find_landmarks(self.data, self._limit)
+    def starts(self) -> PossibleStarts:
+        """The possible starts in the header, found at the first access."""
+        return find_possible_starts(self.data, self._limit)
 
     def spend(self, steps: int) -> None:
         """Takes steps from the work that is left. Refuses the header when none is left."""
@@ -251,9 +251,9 @@ class _Sweep:
         self._states_left = -1
 
     @cached_property
-    def _landmarks(self) -> tuple[array[int], ...]:
-        landmarks = self._search.landmarks
-        return landmarks.snapshots, landmarks.keys, landmarks.states
+    def _starts(self) -> tuple[array[int], ...]:
+        starts = self._search.starts
+        return starts.snapshots, starts.keys, starts.states
 
     def open(self, context: Context, body: int, ways: _Ways) -> None:
         """Plans an unknown body that begins at a position."""
@@ -289,7 +289,7 @@ class _Sweep:
             there[context] = ways
 
     def _states_from(self, position: int) -> int:
-        states = self._search.landmarks.states
+        states = self._search.starts.states
         return len(states) - bisect_left(states, position)
 
     def run(self) -> None:
@@ -318,10 +318,10 @@ class _Sweep:
 
     def _pass(self, waits_for: int, position: int) -> int | None:
         """Returns the next landmark from this position on, of the kind that these bodies wait for."""
-        landmarks, passed = self._landmarks[waits_for], self._passed[waits_for]
-        if passed < len(landmarks) and landmarks[passed] < position:
-            passed = self._passed[waits_for] = bisect_left(landmarks, position, passed)
-        return landmarks[passed] if passed < len(landmarks) else None
+        starts, passed = self._starts[waits_for], self._passed[waits_for]
+        if passed < len(starts) and starts[passed] < position:
+            passed = self._passed[waits_for] = bisect_left(starts, position, passed)
+        return starts[passed] if passed < len(starts) else None
 
     def _next(self, position: int) -> int | None:
         """Returns the next position, from this one on, where something begins or may follow an open body."""
@@ -339,7 +339,7 @@ class _Sweep:
 
     def _next_list(self, position: int) -> int:
         """Returns where the next list of states may begin: two bytes before a state, or (if empty) before the end."""
-        states, end = self._search.landmarks.states, self._limit - 2
+        states, end = self._search.starts.states, self._limit - 2
         index = bisect_left(states, position + 2)
         following = [states[index] - 2] if index < len(states) else []
         return min([*following, *([end] if end >= position else [])], default=self._limit + 1)
@@ -347,7 +347,7 @@ class _Sweep:
     def _drop_hopeless(self, position: int) -> None:
         """Drops readings that need more states than can follow."""
         self._pass(_STATE, position)
-        states = len(self._landmarks[_STATE]) - self._passed[_STATE]
+        states = len(self._starts[_STATE]) - self._passed[_STATE]
         if states == self._states_left:
             return
         self._states_left = states
@@ -408,7 +408,7 @@ class _Sweep:
         self.arrive(further, head.end, ways.ambiguous() if head.ambiguous else ways)
 
     def _read_state(self, lists: int, position: int, ways: _Ways) -> None:
-        states = self._search.landmarks.states
+        states = self._search.starts.states
         index = bisect_left(states, position)
         if ways.most_states and index < len(states) and states[index] == position:
             head = read_state_head(self._search.data, position, self._limit)

@@ -11,7 +11,7 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers import kernels
 from flinkstate.serializers.programs import (
     CountedType,
-    Program,
+    WalkProgram,
     compile_blocks,
     compile_elements,
     compile_entries,
@@ -38,7 +38,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def _walk(
-    program: Program, data: Bytes, starts: Positions, limits: Positions, marks: int
+    program: WalkProgram, data: Bytes, starts: Positions, limits: Positions, marks: int
 ) -> tuple[Positions, Positions, Positions]:
     """Returns where the values end, the marks, and the number of marks up to the end of each value."""
     ends, mark_ends, failure = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64), new_failure()

@@ -31,7 +31,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
-    Sequence,
+    SequenceType,
     SetType,
     TimerType,
     TraversableType,
@@ -149,7 +149,7 @@ def codec(type_: FlinkType) -> Codec:
             return _opaque(type_)
 
 
-def _in_order(type_: Sequence) -> Codec:
+def _in_order(type_: SequenceType) -> Codec:
     return sequence(tuple(codec(part) for _, part in type_.parts))
 
 

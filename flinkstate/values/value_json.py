@@ -20,11 +20,11 @@ from flinkstate.serializers.types import (
     AvroFixedType,
     AvroRecordType,
     AvroUnionType,
-    Collection,
+    CollectionType,
     EitherType,
     EnumType,
     FlinkType,
-    Mapping,
+    MappingType,
     NullableType,
     OpaqueType,
     OptionType,
@@ -163,10 +163,10 @@ def _text_of(type_: FlinkType) -> JsonText:
             return _SCALAR_TEXT[type_]
         case PrimitiveArrayType(Scalar.BYTE):
             return _base64
-        case Collection(element):
+        case CollectionType(element):
             item = json_text(element)
             return lambda values: _array(map(item, values))
-        case Mapping():
+        case MappingType():
             return _map(type_.key, json_text(type_.value))
         case TupleType(fields):
             return _tuple(tuple(map(json_text, fields)))

@@ -22,11 +22,11 @@ from flinkstate.serializers.types import (
     AvroMapType,
     AvroRecordType,
     AvroUnionType,
-    Collection,
+    CollectionType,
     EitherType,
     EnumType,
     FlinkType,
-    Mapping,
+    MappingType,
     NullableType,
     OpaqueType,
     OptionType,
@@ -112,9 +112,9 @@ def _value(type_: FlinkType, given: Json) -> Any:
             raise _refused(type_)
         case PrimitiveArrayType(Scalar.BYTE):
             return _base64(given)
-        case Collection(element):
+        case CollectionType(element):
             return [_value(element, part) for part in _list(given)]
-        case Mapping():
+        case MappingType():
             return [(_value(type_.key, key), _value(type_.value, value)) for key, value in _pairs(given)]
         case TupleType(fields):
             return tuple(_fields(fields, given))

@@ -1,6 +1,6 @@
 """Leaves out what has expired of states that aren't migrated, as Flink's cleanup in a full snapshot does.
 
-A value or an entry of a map goes with its row. Elements of a list go one by one, and with the last one its row.
+A value or an entry of a map goes with its row. ListElements of a list go one by one, and with the last one its row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flinkstate.writing.operator_rewrite import Transform
 from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.rules import PlannedTtl
-from stateferry.changes.section_timestamps import Elements, read_section_timestamps
+from stateferry.changes.section_timestamps import ListElements, read_section_timestamps
 
 _LENGTH = 4
 
@@ -80,7 +80,7 @@ def counts_of(transform: Transform) -> Mapping[str, ConversionCounts]:
     return counts
 
 
-def with_living(section: Section, living: Flags, elements: Elements | None) -> Section | None:
+def with_living(section: Section, living: Flags, elements: ListElements | None) -> Section | None:
     """Returns a section of its own with what is alive; None if that is nothing."""
     if elements is None:
         rows = np.flatnonzero(living)
@@ -102,7 +102,7 @@ def with_living(section: Section, living: Flags, elements: Elements | None) -> S
 
 
 def _parts_of_lists(
-    section: Section, living: Flags, elements: Elements
+    section: Section, living: Flags, elements: ListElements
 ) -> tuple[Positions, Positions, Positions, Positions]:
     """Returns the rows that stay, the parts of the data that make them up, and which part each row begins with.
 

@@ -17,7 +17,7 @@ from stateferry.changes.section_timestamps import read_section_timestamps, why_n
 from stateferry.inventory.ages import Ages
 
 
-class FoundAges(Protocol):
+class AgesCollector(Protocol):
     """Where ages are collected: see `Inventory`."""
 
     ages: dict[tuple[str, str, str], Ages]
@@ -33,7 +33,7 @@ class AgingState:
     now: int
     planned: PlannedTtl | None
 
-    def count(self, section: Section, operator: str, found: FoundAges) -> None:
+    def count(self, section: Section, operator: str, found: AgesCollector) -> None:
         """Counts the ages of a section. What can't be read is refused only if the plan gives it a time to live."""
         try:
             stamps = read_section_timestamps(section, self.state)

@@ -30,7 +30,7 @@ from stateferry.proof.expected.sampling import SampleSpec, seed_of
 from stateferry.proof.judgement import Derived, OperatorJudge, Samples, TableAccount, Tally
 from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
 from stateferry.proof.metadata_check import (
-    Difference,
+    Mismatch,
     compare_headers,
     compare_metadata,
     expected_header,
@@ -247,7 +247,7 @@ def judge(
     return checks
 
 
-def _of_differences(name: str, found: list[Difference]) -> Check:
+def _of_differences(name: str, found: list[Mismatch]) -> Check:
     if not found:
         return Check(name, Outcome.PASSED, "as planned", "as planned")
     groups = tuple(sorted({group for difference in found for group in difference.key_groups}))

@@ -129,7 +129,7 @@ class KeyedTask:
 
     def do(self) -> KeyedResult:
         """Reads the chunk."""
-        reading = _Reading(self)
+        reading = _ChunkReading(self)
         try:
             reading.read()
         except (DamagedError, RefusedError) as error:
@@ -223,7 +223,7 @@ class _Probed:
         result.entries = self._probed[:MOST_SAMPLES] if self._probe.strays else self._probed
 
 
-class _Reading:
+class _ChunkReading:
     """Reads one chunk and collects what it finds."""
 
     def __init__(self, task: KeyedTask) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.batches import record_batch, schema
-from flinkstate.reading.rows import Rows
+from flinkstate.reading.rows import RowPortion
 from flinkstate.serializers.types import (
     FlinkType,
     ListType,
@@ -84,7 +84,7 @@ def stamped(state: KeyedState, value: Any, timestamp: Any) -> Any:
     return TtlValue(timestamp, value) if state.ttl else value
 
 
-def laid_out(state: KeyedState, entries: list[Entry], prefix: int) -> Rows:
+def laid_out(state: KeyedState, entries: list[Entry], prefix: int) -> RowPortion:
     data, starts, key_ends, ends = bytearray(b"before"), [], [], []
     for entry in entries:
         key, value = encoded(state, entry)
@@ -95,7 +95,7 @@ def laid_out(state: KeyedState, entries: list[Entry], prefix: int) -> Rows:
         ends.append(len(data))
     numbers = [np.array(part, np.int64) for part in (starts, key_ends, ends)]
     key_groups = np.zeros(len(entries), np.int32)
-    return Rows(np.frombuffer(data, np.uint8), prefix, key_groups, numbers[0], numbers[1], numbers[2], ())
+    return RowPortion(np.frombuffer(data, np.uint8), prefix, key_groups, numbers[0], numbers[1], numbers[2], ())
 
 
 @st.composite
@@ -207,7 +207,7 @@ def test_what_flink_1_20_leaves_behind_a_null_is_not_read() -> None:
         record_batch(state, behind_value)
 
 
-def lengthened(state: KeyedState, entry: Entry, *, key: bytes = b"", value: bytes = b"") -> Rows:
+def lengthened(state: KeyedState, entry: Entry, *, key: bytes = b"", value: bytes = b"") -> RowPortion:
     rows = laid_out(state, [entry], 1)
     data, key_end, end = rows.data.tobytes(), int(rows.key_ends[0]), int(rows.ends[0])
     return replace(

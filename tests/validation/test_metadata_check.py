@@ -28,13 +28,19 @@ from stateferry.changes.rules import Rules
 from stateferry.proof import checks
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.conversion import OperatorConversion
-from stateferry.proof.metadata_check import Difference, compare_headers, compare_metadata, expected_header, moving
+from stateferry.proof.metadata_check import (
+    Mismatch,
+    compare_headers,
+    compare_metadata,
+    expected_header,
+    moving,
+)
 
 FILE = InlineBytes("file", b"")
 
 
 def test_ten_differences_are_enough() -> None:
-    found = [Difference(f"thing {number}", "one", "two", (number, 3)) for number in range(11)]
+    found = [Mismatch(f"thing {number}", "one", "two", (number, 3)) for number in range(11)]
     check = checks._of_differences("name", found)
     assert (check.outcome, check.actual, len(check.samples)) == (
         Outcome.FAILED, "thing 0: expected one, found two", 10,

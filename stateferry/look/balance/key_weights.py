@@ -92,7 +92,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class HeavyKey:
+class WeighedKey:
     """One of the heaviest keys; the text is as `stateferry dump` prints it, or None if it can't be decoded."""
 
     key_group: int
@@ -119,7 +119,7 @@ class KeyWeights:
     keys: Keys
     heavy_above: int
     sampled: float
-    heaviest: tuple[HeavyKey, ...]
+    heaviest: tuple[WeighedKey, ...]
     why_no_keys: str | None
     why_fixed: str | None
 
@@ -233,7 +233,7 @@ class _Measured:
         shown = self.heavy.identities[:count]
         texts = _texts(savepoint, operator, self.key, shown, set(self.heavy_groups[:count].tolist()))
         found = tuple(
-            HeavyKey(group, rows, size, weight, identity, texts.get(identity))
+            WeighedKey(group, rows, size, weight, identity, texts.get(identity))
             for group, rows, size, weight, identity in zip(
                 self.heavy_groups[:count].tolist(),
                 self.heavy.rows[:count].tolist(),

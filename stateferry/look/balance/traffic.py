@@ -70,7 +70,7 @@ class Changes:
                 f"expected the earlier savepoint with max parallelism {operator.max_parallelism} for {operator.label}, "
                 f"found {before.max_parallelism}: its keys are in other key groups"
             )
-        contents = _Contents()
+        contents = _KeyContents()
         measure_keys(earlier, before, "keys", traffic=contents, heaviest=0, most_keys=1)
         self._before = contents.by_group
 
@@ -83,7 +83,7 @@ class Changes:
         return (~same).astype(np.int64)
 
 
-class _Contents:
+class _KeyContents:
     """Keeps the keys of each key group with the hashes of their rows: 16 bytes for each key."""
 
     name = "contents"

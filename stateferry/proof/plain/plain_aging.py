@@ -17,7 +17,7 @@ from flinkstate.values.codecs import decoder
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, StateReader, group_of_key, long_at
+from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainStateReader, group_of_key, long_at
 
 _LATEST = 2**63 - 1
 _DELIMITER = b","
@@ -30,9 +30,9 @@ class PlainAgingReader:
         self._planned, self._conversion = planned, conversion
 
     @cached_property
-    def _reader(self) -> StateReader:
+    def _reader(self) -> PlainStateReader:
         """Reads keys; raises an error if their type can't be read."""
-        return StateReader(replace(self._planned.state, user_key=None, value=None))
+        return PlainStateReader(replace(self._planned.state, user_key=None, value=None))
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""
