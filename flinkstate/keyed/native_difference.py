@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from flinkstate.files.storage import Location
 from flinkstate.keyed.key_group_check import key_offset
-from flinkstate.keyed.native_file import NativeFile, stored_by_itself
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.stored_files import stored_by_itself
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.prefixes import Prefixes

@@ -12,8 +12,10 @@ from flinkstate.rocksdb.files import Bytes, StoredFile
 from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile
 from flinkstate.rocksdb.manifest import manifest_name, read_manifest
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.scan import PORTION, Scan
-from flinkstate.rocksdb.sst_file import Positions, SstFile
+from flinkstate.rocksdb.scan import Scan
+from flinkstate.rocksdb.sorted_run import PORTION
+from flinkstate.rocksdb.sst_blocks import Positions
+from flinkstate.rocksdb.sst_file import SstFile
 
 _CURRENT = "CURRENT"
 _SST = ".sst"

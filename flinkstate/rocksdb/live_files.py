@@ -11,7 +11,7 @@ What RocksDB finds follows from more than the entries themselves. As its source 
 - RocksDB removes files whose number isn't below the next one when it opens a database.
 
 So this module refuses a database for which these would hide an entry, or show another one. That the entries have the
-keys and the sequence numbers which the MANIFEST says is checked where they are read (`scan.py`).
+keys and the sequence numbers which the MANIFEST says is checked where they are read (`sorted_run.py`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from flinkstate.rocksdb import prefix_kernels
 from flinkstate.rocksdb.files import Bytes
-from flinkstate.rocksdb.sst_file import Index, Positions
+from flinkstate.rocksdb.sst_blocks import Positions
+from flinkstate.rocksdb.sst_file import Index
 
 Flags = npt.NDArray[np.bool_]
 

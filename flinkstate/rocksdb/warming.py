@@ -13,7 +13,7 @@ from flinkstate.rocksdb.write_sst_file import Buffers, SstWriter
 
 
 def use_kernels() -> None:
-    """Calls the kernels with the types of arrays that `table.py`, `manifest.py` and `scan.py` pass."""
+    """Calls the kernels with the types of arrays that `sst_file.py`, `manifest.py` and `sorted_run.py` pass."""
     data, numbers, failure = np.zeros(2 * SLACK, np.uint8), np.zeros(16, np.int64), np.zeros(3, np.int64)
     nothing = np.zeros(0, np.int64)
     kernels.crc_mismatch(data, nothing, nothing)

@@ -22,8 +22,8 @@ from flinkstate.files.temporary_folder import task_folder
 from flinkstate.rocksdb.files import Bytes, StoredFile
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.pending_rows import PendingRows
-from flinkstate.rocksdb.scan import PORTION as READ
 from flinkstate.rocksdb.scan import Scan
+from flinkstate.rocksdb.sorted_run import PORTION as READ
 from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.rocksdb.write_kernels import SLACK
 from flinkstate.rocksdb.write_sst_file import Buffers, OutputFile, SortedRows, SstWriter

@@ -20,7 +20,7 @@ from flinkstate.rocksdb.coding import varint
 from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
-from flinkstate.rocksdb.sst_file import TRAILER, Positions
+from flinkstate.rocksdb.sst_blocks import TRAILER, Positions
 from flinkstate.rocksdb.write_kernels import SLACK
 
 # As Flink sets them by default.

@@ -25,10 +25,12 @@ from flinkstate.keyed.header import (
     StateMeta,
 )
 from flinkstate.keyed.key_group_check import Membership
-from flinkstate.keyed.native_file import NativeFile, stored_files
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.stored_files import stored_files
 from flinkstate.metadata.metadata import NativeHandle, RelativeFile
 from flinkstate.rocksdb import write_family, write_sst_file
-from flinkstate.rocksdb.scan import Found, Scan
+from flinkstate.rocksdb.merge import Found
+from flinkstate.rocksdb.scan import Scan
 from flinkstate.serializers.snapshots import simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing import native_writer

@@ -18,7 +18,8 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import AbsoluteFile, build_metadata
 from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
 from flinkstate.reading.reader import Savepoint
-from flinkstate.rocksdb.scan import Found, Scan
+from flinkstate.rocksdb.merge import Found
+from flinkstate.rocksdb.scan import Scan
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.basics.private_files import private_files
 from stateferry.cli import main

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.keyed.native_file import NativeFile, stored_files
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.stored_files import stored_files
 from flinkstate.rocksdb.live_files import ColumnFamily
 from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
