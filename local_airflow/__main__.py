@@ -18,6 +18,7 @@ from stateferry.basics.private_files import private_files
 
 _CACHE = REPOSITORY / ".cache"
 _PORT_FILE = _CACHE / "airflow" / "port"
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     own = commands.add_parser("airflow", help="run Airflow's own command on it", add_help=False)
     own.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
+    before = {number: signal.getsignal(number) for number in _ENDS}
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with private_files():
@@ -39,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _carry_out(options: argparse.Namespace) -> int:
@@ -110,7 +115,7 @@ def _airflow(arguments: Sequence[str]) -> int:
 
 def _stop_undisturbed(server: Server) -> None:
     """Stops the server and ignores further signals, which make and a terminal may both send."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDS:
         signal.signal(number, signal.SIG_IGN)
     server.stop()
 

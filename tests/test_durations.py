@@ -21,6 +21,7 @@ from stateferry.basics.durations import MAX_MILLISECONDS, format_duration, parse
         (" 2 h ", 7_200_000),
         (1500, 1500),
         ("0", 0),
+        (30, 30),
         ("9223372036854775807", MAX_MILLISECONDS),
     ],
 )
@@ -36,6 +37,8 @@ def test_durations_are_read_as_milliseconds(text: str | int, milliseconds: int) 
         "-1s",
         -1,
         "1.5",
+        "30",
+        "0999",
         ".5s",
         "1.s",
         "1.5ms",

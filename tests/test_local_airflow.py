@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import local_airflow.server
+from local_airflow import __main__ as command
 from local_airflow.api import Api
 from local_airflow.demo import _before
 from local_airflow.passwords import write_passwords
@@ -45,6 +46,25 @@ def test_the_jvm_of_a_step_can_use_the_archive_of_its_classes(tmp_path: Path, mo
     # Its folder would come first on the class path, and the archive is of one without it.
     assert "SPARK_CONF_DIR" not in environment
     assert f"-XX:SharedArchiveFile={tmp_path}/spark.jsa" in environment["SPARK_SUBMIT_OPTS"].split()
+
+
+def test_a_command_leaves_the_handlers_of_signals_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_CACHE", tmp_path)
+    monkeypatch.setattr(command, "_PORT_FILE", tmp_path / "port")
+    seen: list[object] = []
+
+    def processes(_: Server) -> list[int]:
+        seen.append(signal.getsignal(signal.SIGTERM))
+        return []
+
+    monkeypatch.setattr(Server, "processes", processes)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert command.main(["down"]) == 0
+    assert "Airflow wasn't running" in capsys.readouterr().out
+    assert seen[0] is command._interrupt
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_the_demo_says_which_run_it_waits_for(tmp_path: Path) -> None:

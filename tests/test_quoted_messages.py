@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 HOUSE = Path(__file__).parents[1]
-CODE = ("stateferry", "spark_jobs", "plugins", "local_airflow", "dags")
+CODE = ("flinkstate", "stateferry", "spark_jobs", "plugins", "local_airflow", "dags")
 DOCS = [HOUSE / "README.md", *sorted((HOUSE / "docs").glob("*.md"))]
 # Not a path, a number, an id or a name with capitals: these are values.
 ORDINARY_WORD = re.compile(r"(?<![^\s(])[a-z][a-z']+(?=[,.;:)]*(?:\s|$))")

@@ -1,6 +1,9 @@
 package stateferry.benchmark;
 
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import org.apache.flink.api.common.functions.OpenContext;
@@ -23,25 +26,35 @@ import org.apache.flink.util.Collector;
 /**
  * Measures how long a job takes to change one entry of a map, on a real state backend.
  *
- * <p>Arguments: backend (rocksdb or hashmap), kind of state (value, list or map), entries of a map, bytes of a value,
- * bytes of all state, milliseconds to measure. Prints the median of the nanoseconds of a change, and their number.
+ * <p>Arguments: backend (rocksdb or hashmap), kind of state (value, list or map), bytes of all state, milliseconds to
+ * measure, and sizes such as 16x100 (entries of a map, bytes of a value), each of which is a job of its own. Prints for
+ * each size the median of the nanoseconds of a change.
  */
 public final class AccessState {
+    private static final int MOST_CHANGES = 400_000;
     private static final TypeInformation<byte[]> BYTES = PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
 
     private AccessState() {}
 
     public static void main(String[] args) throws Exception {
-        Changes changes = Changes.of(args[1], Integer.parseInt(args[2]), Integer.parseInt(args[3]));
-        int keys = (int) Math.max(Long.parseLong(args[4]) / Math.max(changes.entries * (changes.bytes + 12L), 1), 1);
-        changes.keys = keys;
-        changes.milliseconds = Long.parseLong(args[5]);
+        for (int size = 4; size < args.length; size++) {
+            String[] parts = args[size].split("x");
+            Changes changes = Changes.of(args[1], Integer.parseInt(parts[0]), Integer.parseInt(parts[1]));
+            long bytesOfKey = changes.entries * (changes.bytes + 12L);
+            changes.keys = (int) Math.max(Long.parseLong(args[2]) / bytesOfKey, 1);
+            changes.milliseconds = Long.parseLong(args[3]);
+            measure(args[0], changes);
+        }
+    }
+
+    private static void measure(String backend, Changes changes) throws Exception {
+        int keys = changes.keys;
         Configuration configuration = new Configuration();
-        configuration.setString("state.backend.type", args[0]);
+        configuration.setString("state.backend.type", backend);
         configuration.setString("taskmanager.memory.managed.size", "128m");
         StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
         env.setParallelism(1);
-        env.fromSequence(0, keys + 2_000_000L)
+        env.fromSequence(0, keys + (long) MOST_CHANGES)
                 .keyBy(number -> number % keys)
                 .process(changes)
                 .sinkTo(new DiscardingSink<>());
@@ -75,20 +88,24 @@ public final class AccessState {
         @Override
         public void open(OpenContext context) throws Exception {
             random = new Random(1);
-            times = new long[2_000_001];
+            times = new long[MOST_CHANGES + 1];
             open();
         }
 
         abstract void open() throws Exception;
+
+        abstract void fill(Map<String, byte[]> map) throws Exception;
 
         abstract void put(String entry, byte[] value) throws Exception;
 
         @Override
         public void processElement(Long number, Context context, Collector<String> out) throws Exception {
             if (number < keys) {
+                Map<String, byte[]> map = new HashMap<>();
                 for (int entry = 0; entry < entries; entry++) {
-                    put(name(entry), value());
+                    map.put(name(entry), value());
                 }
+                fill(map);
                 return;
             }
             long now = System.nanoTime();
@@ -116,9 +133,9 @@ public final class AccessState {
         @Override
         public void close() {
             // The first third warms up the JVM and the caches.
-            long[] measured = java.util.Arrays.copyOfRange(times, count / 3, count);
-            java.util.Arrays.sort(measured);
-            System.out.println("median " + measured[measured.length / 2] + " of " + measured.length);
+            long[] measured = Arrays.copyOfRange(times, count / 3, count);
+            Arrays.sort(measured);
+            System.out.println("median " + entries + "x" + bytes + " " + measured[measured.length / 2]);
         }
     }
 
@@ -132,6 +149,11 @@ public final class AccessState {
                             .getState(
                                     new ValueStateDescriptor<>(
                                             "state", Types.MAP(Types.STRING, BYTES)));
+        }
+
+        @Override
+        void fill(Map<String, byte[]> map) throws Exception {
+            state.update(map);
         }
 
         @Override
@@ -156,8 +178,15 @@ public final class AccessState {
         }
 
         @Override
+        void fill(Map<String, byte[]> map) throws Exception {
+            List<Tuple2<String, byte[]>> list = new ArrayList<>();
+            map.forEach((entry, value) -> list.add(Tuple2.of(entry, value)));
+            state.update(list);
+        }
+
+        @Override
         void put(String entry, byte[] value) throws Exception {
-            java.util.List<Tuple2<String, byte[]>> list = new java.util.ArrayList<>();
+            List<Tuple2<String, byte[]>> list = new ArrayList<>();
             boolean isThere = false;
             for (Tuple2<String, byte[]> one : state.get()) {
                 boolean isThis = one.f0.equals(entry);
@@ -182,6 +211,11 @@ public final class AccessState {
                             .getMapState(
                                     new MapStateDescriptor<>(
                                             "state", Types.STRING, BYTES));
+        }
+
+        @Override
+        void fill(Map<String, byte[]> map) throws Exception {
+            state.putAll(map);
         }
 
         @Override

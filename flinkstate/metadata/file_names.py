@@ -13,13 +13,26 @@ METADATA = "_metadata"
 _NATIVE = r"native-\d{5}-(\d{6,}\.sst|[A-Za-z]+(-\d{6,})?)"
 _STATE_FILE = rf"[0-9a-f]{{32}}-((keyed|operator|raw-operator|raw-keyed)-\d{{5}}|{_NATIVE})"
 _DRAFT = re.compile(rf"({_STATE_FILE}|{METADATA})\.[0-9a-f]{{32}}\.draft")
+# A draft of a claim is one already.
+_CLAIM = re.compile(r"([0-9A-Za-z._-]{1,100})\.claim(\.[0-9a-f]{32}\.draft)?")
 _METADATA_DRAFT = re.compile(rf"{METADATA}\.[0-9a-f]{{32}}\.draft")
-_OWN_FILES = re.compile(rf"{_STATE_FILE}|{_DRAFT.pattern}")
+_OWN_FILES = re.compile(rf"{_STATE_FILE}|{_CLAIM.pattern}|{_DRAFT.pattern}")
 
 
 def is_state_file(name: str) -> bool:
-    """Whether a writer here gives files this name; also true of drafts, but not of `_metadata` itself."""
+    """Whether a writer here gives files this name; also true of drafts and claims, but not of `_metadata` itself."""
     return _OWN_FILES.fullmatch(name) is not None
+
+
+def claim_name(run_id: str) -> str:
+    """The name of the empty file by which a run says that it writes into this folder."""
+    return f"{run_id}.claim"
+
+
+def claimed_by(name: str) -> str | None:
+    """The run whose claim has this name; None if the file is no claim."""
+    found = _CLAIM.fullmatch(name)
+    return found and found[1]
 
 
 def drafts(folder: Location) -> list[Location]:

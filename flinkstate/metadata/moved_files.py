@@ -18,7 +18,7 @@ from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, Metadata, Op
 ADDRESS = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
-def root_of(text: str, option: str) -> tuple[str, str]:
+def root_of(text: str, option: str = "") -> tuple[str, str]:
     """Returns the old and the new beginning of addresses that `OLD=NEW` names.
 
     Both may have equals signs in them, as the folders of partitions have: NEW begins where an address does.
@@ -28,7 +28,8 @@ def root_of(text: str, option: str) -> tuple[str, str]:
         places = [place for place in places if ADDRESS.match(text, place + 1)]
     pairs = [(text[:place], text[place + 1 :]) for place in places]
     if len(pairs) != 1 or not all(pairs[0]):
-        raise UsageError(f"option {option}: expected OLD=NEW, two absolute paths or URIs, found {text!r}")
+        of_option = f"option {option}: " if option else ""
+        raise UsageError(f"{of_option}expected OLD=NEW, two absolute paths or URIs, found {text!r}")
     return pairs[0]
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import mmh3
 
 from flinkstate.did_you_mean import there_are
 from flinkstate.errors import DamagedError, UsageError
 from flinkstate.files.storage import Location
-from flinkstate.hashing.key_groups import KeyGroupRange, range_for_operator_index
+from flinkstate.hashing.key_groups import UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange, range_for_operator_index
 from flinkstate.keyed.compression import Compression
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.heap_timers import are_timers
@@ -221,15 +222,22 @@ def _check_operator(operator: Operator, file: str) -> None:
         expected = f"the id {operator_id(operator.uid).hex()} of the operator with uid {operator.uid!r}"
         raise DamagedError(expected, operator.hex_id, file=file)
     for subtask in operator.subtasks:
-        own = range_for_operator_index(operator.max_parallelism, operator.parallelism, subtask.index)
-        for handle in (subtask.keyed, subtask.raw_keyed):
-            if handle is not None and handle.range != own:
+        handles = [handle for handle in (subtask.keyed, subtask.raw_keyed) if handle is not None]
+        if not handles:
+            continue
+        own = _own_range(operator.max_parallelism, operator.parallelism, subtask.index)
+        for handle in handles:
+            if handle.range != own:
                 raise DamagedError(
                     f"the key groups {own} of subtask {subtask.index} (of {operator.parallelism}, operator "
                     f"{operator.label}, max parallelism {operator.max_parallelism})",
                     f"{handle.range}",
                     file=file,
                 )
+
+
+# The operators of a job have the same ranges.
+_own_range = lru_cache(UPPER_BOUND_MAX_PARALLELISM)(range_for_operator_index)
 
 
 def _with_timers(folder: Location, operator: Operator) -> Operator:

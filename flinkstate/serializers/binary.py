@@ -137,6 +137,12 @@ class ByteReader:
 
     def utf(self, what: str) -> str:
         start = self.position
+        begin = start + 2
+        end = begin + (self.data[start] << 8 | self.data[start + 1]) if begin <= self.limit else begin
+        data = self.data[begin:end]
+        if end <= self.limit and data.isascii() and 0 not in data:
+            self.position = end
+            return data.decode("ascii")
         length = int(_U16.unpack(self.take(2, what))[0])
         data = self.take(length, what)
         try:

@@ -80,9 +80,12 @@ def _jobs(request: Request, user: GetUserDep, session: SessionDep) -> Page:
     ours = [one for one in readable if one.startswith(DAG_ID) or one == ROLLBACK]
     dag_runs = DagRuns(session, base.removesuffix(PREFIX))
     rollbacks = [one for _, one in dag_runs.rollbacks()] if ROLLBACK in ours else []
-    waiting = _waiting(user, dag_runs, ours)
-    jobs = overview.jobs(readable, base, waiting, dag_runs.delayed(ours), rollbacks, dag_runs.look)
+    waiting, overdue = _waiting(user, dag_runs, ours), list(dag_runs.overdue(ours))
+    jobs = overview.jobs(readable, base, waiting, dag_runs.delayed(ours), rollbacks, overdue, dag_runs.look)
     problems = [overview.problem] if overview.problem else []
+    # Those of a job that had no night yet.
+    shown = {one for job in jobs for one in job.overdue}
+    problems += [f"{one.dag_id}: {one.text}" for one in overdue if one not in shown]
     return Page(jobs_page(jobs, overview.disks(), top=_navigation(base, "Jobs"), problems=problems))
 
 

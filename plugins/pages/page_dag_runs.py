@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+from airflow.jobs.job import Job, most_recent_job
+from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
@@ -16,11 +18,14 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from stateferry.airflow.dag_runs.page_links import question_path
-from stateferry.show.jobs_page import Delayed, RollingBack, Waiting
+from stateferry.basics.durations import moment
+from stateferry.show.jobs_page import Delayed, Overdue, RollingBack, Waiting
 from stateferry.show.outage_view import DagRunLook, TaskLook
 
 ROLLBACK = "state_rollback"
 _ACTIVE = (DagRunState.QUEUED, DagRunState.RUNNING)
+# The scheduler begins what is due a few seconds later.
+_BEGUN_WITHIN = timedelta(minutes=5)
 _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed", "None")
 
 
@@ -66,6 +71,26 @@ class DagRuns:
         for dag_id, run_id, task_id, at in self._session.execute(late).all():
             if at is not None:
                 yield Delayed(run_id, task_id, int(at.timestamp() * 1000), self._address(dag_id, run_id, task_id))
+
+    def overdue(self, readable: Collection[str]) -> Iterator[Overdue]:
+        """The scheduled runs that are due and haven't begun; those of a DAG that is paused aren't wanted."""
+        due = (
+            select(DagModel.dag_id, DagModel.next_dagrun_create_after, DagModel.exceeds_max_non_backfill)
+            .where(DagModel.dag_id.in_(readable), DagModel.is_paused.is_(False), DagModel.is_stale.is_(False))
+            .where(DagModel.next_dagrun_create_after < datetime.now(UTC) - _BEGUN_WITHIN)
+        )
+        for dag_id, at, is_full in self._session.execute(due).all():
+            why = "an earlier run of this DAG is still at work, or waits for an answer" if is_full else ""
+            why = self._scheduler_is_gone() or why
+            yield Overdue(dag_id, _ms(at) or 0, why, f"{self._root}/dags/{quote(dag_id)}")
+
+    def _scheduler_is_gone(self) -> str:
+        """Since when it gives no sign of life; empty if it does."""
+        job: Job | None = most_recent_job("SchedulerJob", session=self._session)
+        if job is not None and job.is_alive():
+            return ""
+        since = None if job is None else _ms(job.latest_heartbeat)
+        return f"Airflow's scheduler has given no sign of life{f' since {moment(since)}' if since else ''}"
 
     def waiting(self, readable: Collection[str]) -> Iterator[tuple[str, Waiting]]:
         """The questions that wait for a person, each with its DAG."""

@@ -21,7 +21,7 @@ from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.predict.convergence import convergence_of
 from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.runs import Run, folder_name, run_folder
-from stateferry.show.jobs_page import Delayed, Disk, Job, RollingBack, Waiting
+from stateferry.show.jobs_page import Delayed, Disk, Job, Overdue, RollingBack, Waiting
 from stateferry.show.outage_view import CutOver, DagRunLook, Phase, cut_over_of
 from stateferry.show.run_rows import RunRow, RunRows
 
@@ -49,6 +49,14 @@ def _cut_over(rows: Sequence[RunRow], look: Callable[[str, str], DagRunLook | No
         if found is not None and (number == 0 or found.phase is not Phase.ABANDONED):
             return found
     return None
+
+
+def _job_of_nights(dag_id: str, by_job: Mapping[str, Sequence[RunRow]]) -> str | None:
+    """The job whose nights the DAG rehearses: that of its newest scheduled run."""
+    of_dag = (row for rows in by_job.values() for row in rows if row.dag_id == dag_id)
+    nights = (row for row in of_dag if str(row.dag_run_id).startswith("scheduled__"))
+    newest = max(nights, key=lambda row: row.planned_at, default=None)
+    return None if newest is None else newest.job
 
 
 def _open(row: RunRow) -> Run | None:
@@ -95,6 +103,7 @@ class Overview:
         waiting: Iterable[Waiting] = (),
         delayed: Iterable[Delayed] = (),
         rollbacks: Iterable[RollingBack] = (),
+        overdue: Iterable[Overdue] = (),
         look: Callable[[str, str], DagRunLook | None] = lambda *_: None,
     ) -> list[Job]:
         """The jobs that have readable runs; a publication or a lease of another run isn't shown.
@@ -105,11 +114,13 @@ class Overview:
         for row in self.rows(readable):
             by_job.setdefault(row.job, []).append(row)
         asked, late, back = tuple(waiting), tuple(delayed), tuple(rollbacks)
+        missed = [(_job_of_nights(one.dag_id, by_job), one) for one in overdue]
         return [
             replace(
                 self._job(name, tuple(rows), base, asked, late),
                 cut_over=_cut_over(rows, look),
                 rollbacks=tuple(one for one in back if one.job == name),
+                overdue=tuple(one for job, one in missed if job == name),
             )
             for name, rows in sorted(by_job.items())
         ]

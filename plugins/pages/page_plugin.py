@@ -8,7 +8,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from stateferry.airflow.dag_runs import priorities
 from stateferry.airflow.dag_runs.page_links import PREFIX
-from stateferry.airflow.pages import page_notes, skip_notes
+from stateferry.airflow.pages import page_notes
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -32,4 +32,4 @@ class StateferryPlugin(AirflowPlugin):
         {"name": "Stateferry", "href": f"{PREFIX}/", "destination": "nav", "url_route": "stateferry"}
     ]
     priority_weight_strategies = [priorities.NightsGiveWay]  # noqa: RUF012 Airflow reads a list of the class
-    listeners = [page_notes, priorities, skip_notes]  # noqa: RUF012 Airflow reads a list of the class
+    listeners = [page_notes, priorities]  # noqa: RUF012 Airflow reads a list of the class

@@ -8,9 +8,9 @@ from airflow.sdk import Param
 from pydantic import BaseModel
 
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.requests.request_parts import APPROVAL, BACK, JOB, SOURCE, START, STOP
+from stateferry.airflow.requests.request_parts import APPROVAL, BACK, JOB, START, STOP
 from stateferry.airflow.requests.rollback_request import RollbackRequest
-from stateferry.runs.plan.options import RUN, STATES, Kind, OptionField, option_fields
+from stateferry.runs.plan.options import RUN, SOURCE, STATES, Kind, OptionField, option_fields
 
 _DURATION = r"^[1-9][0-9]*(\.[0-9]+)?(ms|s|m|h|d)$"
 _OPTIONAL_DURATION = rf"({_DURATION})|^$"

@@ -126,13 +126,14 @@ class CheckOfSavepoint:
     """A look into a savepoint.
 
     `wanted` is the plan that the savepoint is held against, as JSON without the catalog's address; empty without one.
-    The answer goes to the file `report`.
+    The answer goes to the file `report`. `files_from` says where the savepoint's files are, as in the form.
     """
 
     job: str | None
     savepoint: str
     report: str
     wanted: str
+    files_from: str
 
 
 def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
@@ -141,13 +142,14 @@ def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
     assert source is not None, "a check takes no savepoint"
     metadata = read_metadata(source)
     named = request.plan_values()["job"] if request.names_states else request.given_options().get("job")
+    roots = request.given_options().get("files_from", "")
     report = Location.of(home_folder()).child("checks").child(f"{occasion.short_id}.json")
     if not request.names_states:
-        return CheckOfSavepoint(named, source, report.shown, "")
+        return CheckOfSavepoint(named, source, report.shown, "", roots)
     plan = plan_for(request, occasion, source)
     check_operators(metadata, plan.operator_names, source)
     # The address of a catalog may hold a password.
-    return CheckOfSavepoint(named, source, report.shown, plan.model_dump_json(exclude={"catalog_uri"}))
+    return CheckOfSavepoint(named, source, report.shown, plan.model_dump_json(exclude={"catalog_uri"}), roots)
 
 
 def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPlan, Run | None]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, StrictBool, StrictStr, create_model
 
 from stateferry.airflow.requests.request_parts import (
-    SOURCE,
     START,
     Approval,
     Arguments,
@@ -29,7 +28,7 @@ from stateferry.airflow.requests.request_parts import (
     list_or_none,
 )
 from stateferry.airflow.requests.request_stop import WhenToStop
-from stateferry.runs.plan.options import RUN, STATES, Kind, Option, OptionField
+from stateferry.runs.plan.options import RUN, SOURCE, STATES, Kind, Option, OptionField
 from stateferry.runs.plan.plan_options import NAMES_OF_A_STATE, PLAN_OPTIONS, STATE_OPTIONS, plan_values_of
 
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}

@@ -27,7 +27,6 @@ from stateferry.runs.plan.plan_problems import problem_lines
 
 # Sections of the forms, with those of a plan's options.
 JOB = "Which job is rolled back"
-SOURCE = "Which savepoint"
 APPROVAL = "Approval"
 STOP = "When the job is stopped"
 START = "Start the new job on Flink"

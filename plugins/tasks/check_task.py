@@ -42,12 +42,12 @@ class CheckSavepoint(SparkSubmitOperator):
     """Submits the look into the savepoint that `plan` has chosen, and tells its answer."""
 
     def __init__(self, **kwargs: Any) -> None:
-        values = {"--savepoint": "savepoint", "--into": "report", "--wanted": "wanted"}
+        values = {"--savepoint": "savepoint", "--into": "report", "--wanted": "wanted", "--files-from": "files_from"}
         super().__init__(
             name="stateferry-check",
             application="{{ task.application_file() }}",
             application_args=[
-                one for option, name in values.items() for one in (option, f"{{{{ {_NAMED}.get('{name}') }}}}")
+                one for option, name in values.items() for one in (option, f"{{{{ {_NAMED}.get('{name}', '') }}}}")
             ],
             **kwargs,
         )

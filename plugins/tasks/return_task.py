@@ -107,13 +107,16 @@ class ReturnToOldJob(TaskWithFlink):
         return recorded.job_id if known else said
 
     def _stopped_unheard(self, flink: FlinkTask, request: MigrationRequest) -> str | None:
-        """The savepoint with which `take_savepoint` has stopped the job, if its last try was lost before it said so."""
+        """The savepoint with which `take_savepoint` has stopped the job, if its last try ended before it said so.
+
+        It was lost, or a person has marked it as failed while Flink took the savepoint, which is waited for.
+        """
         order = stop_order(flink, request)
         with for_good():
             found = flink.hook.run(lambda rest: found_in_the_end(rest, order, timeout=HOUR, poll_interval=POLL_SECONDS))
         if found is None:
             return None
-        self.log.warning("take_savepoint was lost after it had stopped the job with %s", found.location)
+        self.log.warning("take_savepoint has ended before it knew that the job was stopped with %s", found.location)
         return found.location
 
     def _end(self, hook: FlinkHook, new_job: str) -> None:

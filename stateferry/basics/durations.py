@@ -14,7 +14,10 @@ _DURATION = re.compile(r"([0-9]+)(?:\.([0-9]{1,9}))? ?(d|h|m|s|ms)?", re.ASCII)
 
 
 def parse_duration(text: str | int) -> int:
-    """Returns the milliseconds of a duration; a number without a unit is milliseconds."""
+    """Returns the milliseconds of a duration; a number without a unit is milliseconds.
+
+    A text such as `30` is refused: whoever forgets the unit of 30 days would lose all that is older than 30 ms.
+    """
     match = _DURATION.fullmatch(str(text).strip())
     if match is None or isinstance(text, bool):
         raise UsageError(
@@ -22,6 +25,10 @@ def parse_duration(text: str | int) -> int:
             "write a number followed by one of d, h, m, s, ms"
         )
     whole, fraction, unit = match.groups(default="")
+    if isinstance(text, str) and not unit and 1 <= len(whole.lstrip("0")) <= 3:
+        raise UsageError(
+            f"expected a duration with its unit, found {text!r}: write {whole}d, {whole}h, {whole}m or {whole}s, or {whole}ms"
+        )
     size = MILLISECONDS_PER_UNIT[unit or "ms"]
     part, rest = divmod(int(fraction or 0) * size, 10 ** len(fraction))
     if rest:

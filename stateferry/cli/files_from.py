@@ -18,5 +18,5 @@ def add_to(parser: argparse._ActionsContainer) -> None:
 
 
 def roots_of(options: argparse.Namespace) -> dict[str, str]:
-    """Returns the new beginnings of addresses by the old ones."""
-    return dict(root_of(text, "--files-from") for text in options.files_from)
+    """Returns the new beginnings of addresses by the old ones; Airflow's form gives several lines at once."""
+    return dict(root_of(text, "--files-from") for given in options.files_from for text in given.splitlines())

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 # With one of these, a plan needs no state to migrate.
 _ASK_WITHOUT_STATES = {"parallelism", "max_parallelism", "output_format", "state_ttls"}
 # Values of a plan that a command asks for in its own way, if it does.
-_OF_THE_COMMAND = ("source", "target", "rehearse", "files_from", "home")
+_OF_THE_COMMAND = ("source", "target", "rehearse", "home")
 
 
 # The groups in which --help shows the options of a plan, by their names; those of no other group are in the last one.
 _GROUPS = {
     "which state becomes which": ("operator", "legacy_state", "new_state", "flag_state", "no_flag_state", "job"),
+    "where the savepoint's files are": ("files_from",),
     "time to live": ("ttl", "state_ttl", "keep_expired", "accept_expired", "clock_tolerance", "now"),
     "the new savepoint": ("parallelism", "max_parallelism", "compression", "format", "keep_legacy"),
     "lazy runs, which move some of the keys": ("lazy", "share", "budget", "largest_first", "flag_ttl"),

@@ -80,7 +80,9 @@ def _planned(folder: Location, parent: int) -> Run | None:
     """The run, which may be planned later; None if it isn't, or if who started this process has ended."""
     end = time.monotonic() + _SECONDS_TO_RUN
     while time.monotonic() < end and os.getppid() == parent:
-        if (run := Run.if_there(folder)) is not None:
+        run = Run.if_there(folder)
+        # Its state is written after its plan.
+        if run is not None and run.changes():
             return run
         time.sleep(_LOOK)
     say(f"{folder.shown} has no run: ends")

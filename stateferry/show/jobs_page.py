@@ -57,6 +57,21 @@ class Delayed:
 
 
 @dataclass(frozen=True, slots=True)
+class Overdue:
+    """A scheduled run of the DAG that was due and hasn't begun; `why` is empty if that isn't known."""
+
+    dag_id: str
+    due: int
+    why: str
+    address: str
+
+    @property
+    def text(self) -> str:
+        """What is told of it."""
+        return f"a scheduled run was due at {moment(self.due)} and hasn't begun{f': {self.why}' if self.why else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What is known of a job; `rows` are its runs, the newest first. `address` begins the addresses of its pages.
 
@@ -74,6 +89,7 @@ class Job:
     convergence: tuple[str, ...] = ()
     cut_over: CutOver | None = None
     rollbacks: tuple[RollingBack, ...] = ()
+    overdue: tuple[Overdue, ...] = ()
 
     @property
     def is_busy(self) -> bool:
@@ -141,8 +157,9 @@ def _job(job: Job) -> Iterator[Content]:
         ("convergence", join(*(element("div", line) for line in job.convergence)) if job.convergence else None),
     ]
     questions = [notice("warn", *_question(one)) for one in job.waiting]
+    missed = [notice("warn", join(link(one.dag_id, one.address), f": {one.text}")) for one in job.overdue]
     outage = None if job.cut_over is None else outage_section(job.cut_over, now_ms())
-    yield element("section", title, outage, questions, facts(rows))
+    yield element("section", title, outage, questions, missed, facts(rows))
 
 
 def _published(job: Job) -> Content:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stateferry.basics.durations import moment
 from stateferry.runs.predict.estimates import forecast_text
+from stateferry.runs.record.facts import SavepointTaken
 from stateferry.show.document import facts, table
 from stateferry.show.markup import Content, Markup, element, join, link
 from stateferry.show.outage_view import CutOver, Part, Phase, TaskLook
@@ -33,6 +34,7 @@ def outage_section(one: CutOver, now: int) -> Markup:
         ("at work", _at_work(one, now)),
         ("next", _next(one)),
         ("if it fails", _if_it_fails(one)),
+        ("to go back", _to_go_back(one)),
         ("ask", _people(one)),
     ]
     lead = element("strong", _title(one))
@@ -123,6 +125,15 @@ def _if_it_fails(one: CutOver) -> Content:
     if one.asked.way_back:
         return "the old job is started again by itself, unless the new one has completed a checkpoint"
     return "a person has to start the old job from its savepoint: no old_jar was given"
+
+
+def _to_go_back(one: CutOver) -> Content:
+    """While Flink takes the savepoint, nothing can be taken back; but the wish can be told."""
+    task = one.dag_run.tasks.get(SavepointTaken.name)
+    if one.phase is not Phase.STOPS or task is None or one.asked is None or not one.asked.way_back:
+        return None
+    what = ": then the old job is started again from its savepoint, as soon as Flink has completed that"
+    return join("mark the task ", link(task.name, task.address), " as failed", what)
 
 
 def _people(one: CutOver) -> Content:

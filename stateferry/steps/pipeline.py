@@ -27,7 +27,7 @@ from stateferry.proof.judgement import Derived
 from stateferry.runs.catalog.lease import Lease, LeaseLostError, LeaseRenewal
 from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.checks.apart import check_apart
-from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve, target_content
+from stateferry.runs.checks.plan_check import ResolvedPlan, claim_target, open_source, resolve, target_content
 from stateferry.runs.checks.space import check_files, check_room, estimate
 from stateferry.runs.control.rejecting import check_may_continue
 from stateferry.runs.control.target_metadata import TargetMetadata
@@ -371,9 +371,11 @@ class Pipeline:
         claim = self.run.facts(Claim)
         if not self.run.plan.rehearse:
             check_apart(self.run.plan)
-            target_content(self.run.plan.target, claimed=claim is not None)
+            of_run = (self.run.plan.target, self.run.plan.run_id)
+            target_content(of_run[0], claimed=claim is not None, run_id=of_run[1])
             source = self.resolved.source
             access = TargetAccess.like(source.folder, source.metadata, self.files, claim.access if claim else None)
+            claim_target(*of_run, claimed=claim is not None)
             self.run.keep(Claim(self.run.plan.target, access))
         self._remove_drafts()
         self.run.exchange.remove()

@@ -135,7 +135,6 @@ def test_the_command_that_inspect_prints_is_a_plan_that_fits(
     places = {"NEW_FOLDER": str(tmp_path / "new"), "TTL": "30d"}
     words = [places.get(word, word) for word in shlex.split(command)]
     options = _parser().parse_args([*words[1:], "--home", str(tmp_path)])
-    options.files_from = None
     plan = plan_of_options(options)
     assert resolve(plan, open_source(plan)).operators
     assert (plan.home, plan.operators[0].states[0].ttl_ms) == (str(tmp_path), 30 * 86_400_000)

@@ -8,8 +8,10 @@ functions it has and runs the tests that reach the line, the quickest first, unt
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -29,7 +31,7 @@ from _pytest.runner import SetupState, runtestprotocol
 # The package whose checks are checked, in this place alone.
 from stateferry import proof as package
 from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.in_place import has_kernels, put
+from tests.mutants.in_place import functions_of, has_kernels, put
 from tests.mutants.mutations import Mutant, mutants_of
 from tests.support import matrices
 
@@ -50,6 +52,7 @@ TESTS = (
 )
 LEAST_KILLED, MOST_EQUIVALENT = 0.95, 0.03
 _MEMORY = 4 << 30
+_NONE = -1  # in place of a fault's number
 Key = tuple[str, str, str, str]
 
 
@@ -148,7 +151,7 @@ class Runner:
         self.chosen, self.jobs, self.out = chosen, jobs, out
         self.fates: dict[int, tuple[Fate, str]] = {}
         self.failed: list[str] = []
-        self.seconds = 0.0
+        self.seconds, self.began = 0.0, time.monotonic()
         self.folder = Path(tempfile.mkdtemp(prefix="mutants-"))
 
     @pytest.hookimpl(trylast=True)
@@ -179,8 +182,6 @@ class Runner:
         total = sum(test.seconds for test in tests)
         self._say(f"{len(tests)} tests reach {PACKAGE.name}; they take {total:.0f} s")
         if not self.failed:
-            self._check(session, tests)
-        if not self.failed:
             self._all(session, tests)
         shutil.rmtree(self.folder, ignore_errors=True)
         return True
@@ -198,19 +199,18 @@ class Runner:
         self.failed += [f"{item.nodeid}: {one.longreprtext}" for one in reports if one.failed]
         return reached
 
-    def _check(self, session: pytest.Session, tests: list[Reached]) -> None:
-        """Without a fault all tests must pass in a child process too."""
-        child = self._fork(session, None, tests)
-        _, status, _ = os.wait4(child, 0)
-        if status:
-            self.failed.append(f"fails in a child process without a fault: {self._told(child)}")
-
     def _all(self, session: pytest.Session, tests: list[Reached]) -> None:
-        running: dict[int, int] = {}
-        for number in range(len(self.chosen)):
+        """Each fault in a child process; first all tests without a fault in one, where they must pass too."""
+        for file in {mutant.file for mutant in self.chosen}:
+            functions_of(file)
+        # What is here now isn't collected in the child processes, so they share its memory.
+        gc.freeze()
+        running = {self._fork(session, None, tests): _NONE}
+        for number, mutant in enumerate(self.chosen):
             if len(running) == self.jobs:
                 self._wait(running)
-            mutant = self.chosen[number]
+            if self.failed:
+                break
             reaching = [test for test in tests if test.reaches(mutant)]
             running[self._fork(session, mutant, reaching)] = number
         while running:
@@ -218,9 +218,12 @@ class Runner:
 
     def _wait(self, running: dict[int, int]) -> None:
         child, status, usage = os.wait4(-1, 0)
-        number = running.pop(child)
+        number, said = running.pop(child), self._told(child)
         self.seconds += usage.ru_utime + usage.ru_stime
-        mutant, said = self.chosen[number], self._told(child)
+        if number == _NONE:
+            self.failed += [f"fails in a child process without a fault: {said}"] if status else []
+            return
+        mutant = self.chosen[number]
         if os.WIFEXITED(status) and not os.WEXITSTATUS(status):
             fate = Fate.EQUIVALENT if key_of(mutant) in EQUIVALENT else Fate.SURVIVED
         else:
@@ -229,8 +232,12 @@ class Runner:
         if fate is Fate.SURVIVED:
             self._say(f"{text_of(mutant)}\n  {said or 'no test reaches it'}")
         if len(self.fates) % 50 == 0:
-            self._say(f"{len(self.fates)} of {len(self.chosen)}, {self.seconds / 60:.1f} minutes of processor time")
+            self._say(f"{len(self.fates)} of {len(self.chosen)}; {self._times()}")
         shutil.rmtree(self.folder / f"{child}", ignore_errors=True)
+
+    def _times(self) -> str:
+        spent = self.seconds + time.process_time()
+        return f"{(time.monotonic() - self.began) / 60:.1f} minutes, {spent / 60:.1f} of processor time"
 
     def _told(self, child: int) -> str:
         told = self.folder / f"{child}.txt"
@@ -261,7 +268,7 @@ class Runner:
             put(mutant, folder)
         for test in tests:
             told.write_text(test.item.nodeid, "utf-8")
-            signal.setitimer(signal.ITIMER_PROF, 10 * test.seconds + 20)
+            signal.setitimer(signal.ITIMER_PROF, 10 * test.seconds + 10)
             session._setupstate = SetupState()
             reports = runtestprotocol(test.item, log=False, nextitem=_after(test.item))
             if any(report.failed for report in reports):
@@ -273,6 +280,12 @@ class Runner:
 def _memory() -> int:
     """The memory that this process has, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def told_again(mutants: list[Mutant], said: str) -> list[Mutant]:
+    """Those that an earlier output has named as not seen."""
+    named = re.findall(r"^\S*?([^/\s]+):\d+ (\S+)\n  - (.*)\n  \+ (.*)$", said, re.MULTILINE)
+    return [one for one in mutants if key_of(one) in named]
 
 
 def text_of(mutant: Mutant) -> str:
@@ -287,14 +300,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first of them to run (default: 0)")
     parser.add_argument("--only", default="", help="only faults in functions whose file and name contain this")
+    parser.add_argument("--again", type=Path, help="only those that this file, an earlier output, names as not seen")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="only these tests (default: all that reach it)")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once (default: 2)")
     options = parser.parse_args(arguments)
     wanted = [one for one in all_mutants() if options.only in f"{one.file.name}:{one.function}"]
+    if options.again is not None:
+        wanted = told_again(wanted, options.again.read_text("utf-8"))
     chosen = sample(wanted, options.count, options.seed)[options.first :]
     with os.fdopen(os.dup(1), "w") as out, tempfile.TemporaryFile("w+") as log:
         runner = Runner(chosen, options.jobs, out)
         os.dup2(log.fileno(), 1)
-        pytest.main(["-p", "no:cacheprovider", "-o", "timeout=0", *(str(ROOT / test) for test in TESTS)], [runner])
+        pytest.main(
+            ["-p", "no:cacheprovider", "-o", "timeout=0", *(str(ROOT / test) for test in options.tests)], [runner]
+        )
         if not runner.fates:
             log.seek(0)
             runner.failed.append(log.read())
@@ -309,11 +328,10 @@ def report(runner: Runner, seed: int) -> int:
         return 2
     found = {fate: sum(one is fate for one, _ in runner.fates.values()) for fate in Fate}
     killed = found[Fate.KILLED] + found[Fate.TIMED_OUT]
-    minutes = (runner.seconds + time.process_time()) / 60
     runner._say(
         f"seed {seed}: {killed} of {count} faults were seen ({killed / count:.1%}, {found[Fate.TIMED_OUT]} by time), "
         f"{found[Fate.EQUIVALENT]} change nothing, {found[Fate.SURVIVED]} were not seen; "
-        f"{minutes:.1f} minutes of processor time"
+        f"{runner._times()}"
     )
     return int(killed < count * LEAST_KILLED or found[Fate.EQUIVALENT] > count * MOST_EQUIVALENT)
 

@@ -20,8 +20,18 @@ def put(mutant: Mutant, folder: Path) -> None:
         return
     for code in _codes(mutant.code()):
         if code.co_qualname == mutant.function:
-            for function in _functions(mutant):
+            for function in functions_of(mutant.file)[mutant.function]:
                 function.__code__ = code
+
+
+@cache
+def functions_of(file: Path) -> dict[str, list[FunctionType]]:
+    """The functions of a module, by their qualified names: looked for once, for it takes long."""
+    found: dict[str, list[FunctionType]] = {}
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType) and one.__code__.co_filename == str(file):
+            found.setdefault(one.__code__.co_qualname, []).append(one)
+    return found
 
 
 def has_kernels(file: Path) -> bool:
@@ -39,16 +49,6 @@ def _execute_again(mutant: Mutant, module: ModuleType, folder: Path) -> None:
     file = folder / mutant.file.name
     file.write_text(mutant.source(), "utf-8")
     exec(compile(file.read_text("utf-8"), str(file), "exec"), vars(module))
-
-
-def _functions(mutant: Mutant) -> list[FunctionType]:
-    return [
-        one
-        for one in gc.get_objects()
-        if isinstance(one, FunctionType)
-        and one.__code__.co_qualname == mutant.function
-        and one.__code__.co_filename == str(mutant.file)
-    ]
 
 
 def _codes(code: CodeType) -> list[CodeType]:

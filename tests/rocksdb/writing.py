@@ -16,6 +16,7 @@ from flinkstate.rocksdb.files import StoredFile
 DELETE, VALUE, MERGE, SINGLE_DELETE, RANGE_DELETE = 0, 1, 2, 7, 15
 NONE, SNAPPY, ZLIB, LZ4, ZSTD = 0, 1, 2, 4, 7
 _MAGIC = struct.pack("<Q", 0x88E241B785F4CFF7)
+_OF_NEW_INDEXES = ("rocksdb.index.key.is.user.key", "rocksdb.index.value.is.delta.encoded")
 _END = (2**56 - 1) << 8 | RANGE_DELETE
 
 Entry = tuple[bytes, int, int, bytes]
@@ -88,6 +89,8 @@ class Table:
     two_levels: bool = False
     user_keys: bool = True
     delta_coded: bool = True
+    # Without the properties that say how the index is written.
+    old: bool = False
     # The type of compression and the bytes that the first block has instead of its own.
     first_block: tuple[int, bytes] | None = None
     data: bytearray = field(default_factory=bytearray)
@@ -136,6 +139,7 @@ class Table:
             "rocksdb.raw.value.size": varint(sum(len(one[3]) for one in entries)),
             **(properties or {}),
         }
+        found = {name: value for name, value in found.items() if not (self.old and name in _OF_NEW_INDEXES)}
         meta["rocksdb.properties"] = self._add(block([(name.encode(), found[name]) for name in sorted(found)], 1))
         meta_index = self._add(block([(name.encode(), meta[name]) for name in sorted(meta)], 1))
         if self.two_levels:

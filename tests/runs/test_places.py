@@ -41,6 +41,14 @@ def test_a_place_that_may_be_another_than_it_seems_is_refused(field: str, name: 
     assert line.startswith(f"files_from: {name}")
 
 
+@pytest.mark.parametrize("name", [" ", "\n", "\0", "/sp/\0demo", "file:/sp/\0demo", "s3://b/sp/\0demo"])
+@pytest.mark.parametrize("field", ["source", "target", "home", "warehouse"])
+def test_what_no_file_can_be_called_is_refused(field: str, name: str) -> None:
+    """A blank was taken for a folder below the working folder, and a NUL ended in an internal error."""
+    (line, *_) = problems({**VALUES, "catalog_uri": "postgresql://db/catalog", field: name})
+    assert line == f"{field}: {name!r} is no name of a place: expected a path or URI"
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -86,3 +94,16 @@ def test_a_catalog_in_the_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"catalog .* lies in the source"):
         check_apart(plan_of({**values, "catalog_uri": f"sqlite:///{tmp_path}/source/catalog.db"}))
     check_apart(plan_of(values))
+
+
+@pytest.mark.parametrize("inside", ["home/runs/orders/mine", "home/runs", "home/link/mine", "tables/orders", "."])
+def test_a_target_among_the_runs_or_the_tables_is_refused(inside: str, tmp_path: Path) -> None:
+    """`stateferry clean` would remove what was published there, as a run without a plan."""
+    (tmp_path / "home" / "runs").mkdir(parents=True)
+    (tmp_path / "home" / "link").symlink_to(tmp_path / "home" / "runs" / "orders")
+    values = {**VALUES, "source": "/elsewhere/source", "home": str(tmp_path / "home")}
+    values |= {"warehouse": str(tmp_path / "tables"), "catalog_uri": "postgresql://db/catalog"}
+    with pytest.raises(PlanError, match=r"the folder of the (runs|tables), lie one in the other"):
+        check_apart(plan_of({**values, "target": f"{tmp_path}/{inside}"}))
+    for beside in ("home/targets/mine", "home/runs-of-mine", "tables-2"):
+        check_apart(plan_of({**values, "target": f"{tmp_path}/{beside}"}))

@@ -71,7 +71,7 @@ def test_places_are_absolute_so_that_a_run_may_go_on_elsewhere(monkeypatch: pyte
     assert plan_of({**VALUES, "source": "s3://bucket/a"}).source == "s3://bucket/a"
 
 
-@pytest.mark.parametrize(("told", "milliseconds"), [("30d", 2_592_000_000), (5, 5), ("5", 5), ("90s", 90_000)])
+@pytest.mark.parametrize(("told", "milliseconds"), [("30d", 2_592_000_000), (5, 5), ("5ms", 5), ("90s", 90_000)])
 def test_times_to_live_may_be_written_as_durations(told: object, milliseconds: int) -> None:
     assert plan_of(with_state(ttl_ms=told)).operators[0].states[0].ttl_ms == milliseconds
 

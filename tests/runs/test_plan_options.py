@@ -22,7 +22,6 @@ NO_OPTIONS = {"source", "target", "rehearse", "operators", "states", "run_id", "
     "warehouse",
     "vanish_threshold",
     "chunk_bytes",
-    "files_from",
 }
 PLACES = ["--savepoint", "/in", "--target", "/out"]
 STATE = ["--operator", "main", "--legacy-state", "old", "--new-state", "new"]
@@ -37,6 +36,7 @@ GIVEN = {
         (StateTtlPlan(operator="main", state="some-name", ttl_ms=7_200_000, expired="drop"),),
     ),
 }
+ROOT = "s3://old/env=prod/chk=/backup/chk"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,7 +67,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
-        *("--drop-legacy-blobs", "--accept-empty"),
+        *("--drop-legacy-blobs", "--accept-empty", "--files-from"),
     }
 
 
@@ -91,6 +91,8 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
     last_choice = option.choices[-1] if option.choices else ""
     chosen = {Kind.SWITCH: ("", True), Kind.CHOICE: (last_choice, last_choice)}
     text, expected = (GIVEN | chosen)[option.option.kind]
+    if option.name == "files_from":
+        text, expected = ROOT, {"s3://old/env=prod/chk": "/backup/chk"}
     given = [option.flag, *([text] if text else [])]
     if option.name == "lazy":
         given += [*_FLAGGED, "--share", "30%"]

@@ -36,10 +36,14 @@ from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.conversion import Conversion
 from stateferry.runs.record.facts import Advance, SnapshotFacts
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.source_check import NAME, check_source, note_metadata
 from stateferry.steps import rescale
+from tests.flink.judge import dumped
 from tests.runs.test_transitions import World, asked, world
+from tests.support.in_process import without_spark
+from tests.support.legacy_states import LEGACY, NEW, LegacyState
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 CASES = (
@@ -230,6 +234,59 @@ def test_metadata_that_changes_between_two_steps_turns_the_report_red(
     finally:
         file.write_bytes(whole)
     assert "the source changed since the snapshot, in 1 place; the first is _metadata" in capsys.readouterr().err
+
+
+def _run(folder: Path, *options: str) -> int:
+    names = ("--job", "orders", "--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW)
+    return main(["run", "--savepoint", str(folder / "newest"), "--target", str(folder / "target"), *names, *options])
+
+
+@pytest.fixture
+def newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A link to a savepoint, and another savepoint beside it."""
+    without_spark(monkeypatch)
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    state = LegacyState({"a": ({"x": 1}, 0), "b": ({"x": 2}, 0)})
+    state.write(str(tmp_path / "monday"))
+    more = {**state.blobs, "late": ({"x": 3}, 0)}
+    state.with_changes(blobs=more, checkpoint_id=2).write(str(tmp_path / "tuesday"))
+    link = tmp_path / "newest"
+    link.symlink_to(tmp_path / "monday")
+    return link
+
+
+def _leads_to(link: Path, to: str) -> None:
+    link.unlink()
+    link.symlink_to(link.parent / to)
+
+
+@pytest.mark.slow
+def test_the_same_command_about_another_savepoint_at_the_same_path_does_not_count_as_done(
+    newest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(tmp_path) == 0
+    assert _run(tmp_path) == 0
+    assert "nothing to do: run " in capsys.readouterr().out
+    _leads_to(newest, "tuesday")
+    assert _run(tmp_path) == 1
+    said = capsys.readouterr().err
+    assert f"has read another savepoint at {newest} than the one that is there now" in said
+    assert "give another --target" in said
+    # A source that is gone was published all the same.
+    newest.unlink()
+    assert _run(tmp_path) == 0
+
+
+@pytest.mark.slow
+def test_a_rehearsal_of_another_savepoint_at_the_same_path_is_a_new_one(newest: Path, tmp_path: Path) -> None:
+    assert _run(tmp_path, "--rehearse") == 0
+    assert _run(tmp_path, "--rehearse") == 0
+    (one,) = runs_of(str(tmp_path / "home"))
+    _leads_to(newest, "tuesday")
+    assert _run(tmp_path, "--rehearse") == 0
+    new, before = runs_of(str(tmp_path / "home"))
+    assert before.plan == one.plan
+    assert {line["key"] for line in dumped(Path(Run.open(new.folder).staged.path), "main", NEW)} == {"a", "b", "late"}
 
 
 @pytest.mark.slow

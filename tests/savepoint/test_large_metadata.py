@@ -116,15 +116,15 @@ def test_a_large_job_takes_few_calls_for_each_subtask() -> None:
     data = build_metadata(metadata)
     calls = cProfile.Profile()
     assert calls.runcall(metadata_of, Location.of("/nowhere"), data) == metadata
-    # A call takes a tenth of a microsecond or more: ten times as many could not be done in a second.
-    assert pstats.Stats(calls).total_calls < 200 * 5000  # type: ignore[attr-defined]
+    # Other operators with state take as many again. Field by field it was three times as many.
+    assert pstats.Stats(calls).total_calls < 45 * 5000  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
 def test_the_metadata_of_a_large_job_is_read_in_about_a_second() -> None:
-    data = build_metadata(of_large_job(5000, 40, with_state=8))
-    # Twice a slow machine's time; with a look at all other subtasks for each it took a minute.
-    assert seconds(lambda: metadata_of(Location.of("/nowhere"), data)) < 4
+    data = build_metadata(of_large_job(5000, 40, with_state=40))
+    # Several times a quiet machine's time; field by field it took three times as long.
+    assert seconds(lambda: metadata_of(Location.of("/nowhere"), data)) < 6
 
 
 def test_a_task_gets_the_files_of_its_key_groups() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.metadata import metadata as metadata_module
 from flinkstate.metadata.metadata import (
     MAGIC,
     AbsoluteFile,
@@ -126,6 +127,76 @@ def test_a_cut_is_damage(metadata: Metadata, data: st.DataObject) -> None:
     with pytest.raises(DamagedError) as caught:
         parse_metadata(whole[:cut], "_metadata")
     assert (caught.value.file, caught.value.offset is not None) == ("_metadata", True)
+
+
+def said_of(data: bytes) -> object:
+    """What is read, or the error."""
+    try:
+        return parse_metadata(data, "_metadata")
+    except StateferryError as error:
+        return type(error), str(error)
+
+
+def read_field_by_field(data: bytes) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata_module, "_usual_subtask", lambda *_: None)
+        patch.setattr(metadata_module, "_stream", metadata_module._any_stream)
+        return said_of(data)
+
+
+plain = st.text("ab/.-0", max_size=5)
+usual_files: st.SearchStrategy[StreamHandle] = st.builds(
+    RelativeFile, plain.filter(lambda name: not name.startswith("/") and ".." not in name), sizes
+)
+usual_files |= st.builds(AbsoluteFile, plain, sizes)
+
+
+@st.composite
+def usual_metadatas(draw: st.DrawFn) -> Metadata:
+    """Of subtasks as nearly all are; each has the operator states of another one, or its own."""
+    states = st.sampled_from(draw(st.lists(partitioned, min_size=1, max_size=3)))
+    subtasks = [
+        Subtask(
+            index,
+            managed_operator=draw(st.none() | st.builds(OperatorHandle, states.map(tuple), usual_files)),
+            managed_keyed=draw(
+                st.none()
+                | st.builds(KeyedHandle, st.just(KeyGroupRange(index, index)), st.tuples(sizes), usual_files | streams)
+            ),
+        )
+        for index in draw(st.lists(st.integers(0, 3), max_size=4, unique=True))
+    ]
+    return Metadata(6, 1, (Operator(b"i" * 16, 4, 4, subtasks=tuple(subtasks)),), (), PROPERTIES)
+
+
+@given(metadatas() | usual_metadatas(), st.data())
+def test_usual_subtasks_are_read_as_field_by_field(metadata: Metadata, data: st.DataObject) -> None:
+    whole = build_metadata(metadata)
+    assert parse_metadata(whole, "_metadata") == metadata == read_field_by_field(whole)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    changed = whole[:at] + bytes([data.draw(st.integers(0, 255))]) + whole[at + 1 :]
+    cut = whole[: data.draw(st.integers(0, len(whole)))]
+    for altered in (changed, cut):
+        assert said_of(altered) == read_field_by_field(altered)
+
+
+@pytest.mark.slow
+def test_each_byte_of_usual_subtasks_counts_as_it_does_field_by_field() -> None:
+    states = (PartitionedState("state", DistributionMode(1), (3, 4)), PartitionedState("", DistributionMode(0), ()))
+    subtasks = (
+        Subtask(
+            index,
+            managed_operator=OperatorHandle(states, AbsoluteFile("/a/b", 70)),
+            managed_keyed=KeyedHandle(KeyGroupRange(index, index), (5,), RelativeFile(f"a/.b{index}", 9)),
+        )
+        for index in range(2)
+    )
+    whole = build_metadata(Metadata(6, 1, (Operator(b"i" * 16, 4, 4, subtasks=tuple(subtasks)),), (), PROPERTIES))
+    for at, byte in enumerate(whole):
+        for other in {0, 1, 2, 6, 0x2E, 0x2F, 0xFF, byte ^ 0x80, byte + 1 & 0xFF, byte - 1 & 0xFF}:
+            altered = whole[:at] + bytes([other]) + whole[at + 1 :]
+            assert said_of(altered) == read_field_by_field(altered), (at, other)
+        assert said_of(whole[:at]) == read_field_by_field(whole[:at]), at
 
 
 def start(version: int, operators: int = 1) -> ByteWriter:

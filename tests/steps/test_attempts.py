@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,12 +28,14 @@ from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_me
 from stateferry.runs.plan.plan import plan_of_json
 from stateferry.runs.record.facts import Claim, Step
 from stateferry.runs.record.run_states import RunState
-from stateferry.steps import rescale
+from stateferry.steps import pipeline, rescale
 from stateferry.tables.chunk import WrittenChunk, migrate_chunk
 from stateferry.tables.iceberg.files import DataFile
 from stateferry.tables.migrate import advance_main, commit_migrate
+from tests.flink.judge import dumped
 from tests.runs.test_transitions import World, asked, world
-from tests.support.legacy_states import LegacyState
+from tests.support.in_process import without_spark
+from tests.support.legacy_states import LEGACY, NEW, LegacyState
 from tests.support.table_nights import Nights
 
 KEYED = "075411a2d1ef617c7b2ad2770050b24f-keyed-00000"
@@ -226,6 +229,50 @@ def linked(tmp_path: Path) -> Callable[[str, str], str]:
         return str(tmp_path / name)
 
     return link
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["when the target was looked at", "when the first is about to write"])
+def test_two_runs_of_different_homes_do_not_write_into_one_target(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their files have the same names: the one that is later would overwrite what the other has published."""
+    without_spark(monkeypatch)
+    target = tmp_path / "target"
+    codes: list[int] = []
+    for name, value in (("first", 1), ("second", 2)):
+        LegacyState({f"{name} key": ({"a": value}, 0)}).write(str(tmp_path / name))
+
+    def ferry(name: str) -> int:
+        command = [
+            "run",
+            "--savepoint",
+            str(tmp_path / name),
+            "--target",
+            str(target),
+            "--home",
+            f"{tmp_path}/of-{name}",
+        ]
+        return main([*command, "--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW])
+
+    looks = where.startswith("when the target")
+    module, function = (pipeline, "target_content") if looks else (rescale, "SavepointWriter")
+    do = getattr(module, function)
+
+    def after_the_other(*arguments: Any, **named: Any) -> Any:
+        found = do(*arguments, **named)
+        monkeypatch.setattr(module, function, do)
+        codes.append(ferry("second"))
+        return found
+
+    monkeypatch.setattr(module, function, after_the_other)
+    codes.append(ferry("first"))
+    assert sorted(codes) == [0, 2]
+    said = capsys.readouterr().err
+    assert re.search("give each run its own target|holds state files of another run|already holds", said)
+    green = "second" if codes[0] == 0 else "first"
+    assert [line["key"] for line in dumped(target, "main", NEW)] == [f"{green} key"]
+    assert {entry.name for entry in target.iterdir()} == {METADATA, KEYED}
 
 
 @pytest.mark.parametrize("inside", ["", "/target", "/deeper/target"])

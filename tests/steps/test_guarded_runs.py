@@ -150,3 +150,15 @@ def newest_of(folder: Path) -> int:
     found = newest_timestamp(location, parse_metadata(location.child("_metadata").read(), "_metadata"))
     assert found is not None
     return found
+
+
+@pytest.mark.slow
+def test_a_small_state_of_which_all_expires_gets_a_note(ferry: Ferry, tmp_path: Path) -> None:
+    """For fewer than a hundred entries the run doesn't stop, but it mustn't be silent either."""
+    write_demo_savepoint(str(tmp_path / "source"), DemoState(30, 3, 0, 30 * DAY, now_ms() - DAY, 2, 128, 1))
+    wrong = ferry("--ttl", "30m", "--rehearse")
+    assert wrong.code == 0
+    assert "note: all 90 entries of mainState of main expire under --ttl 30m, the youngest is " in wrong.out
+    right = ferry("--ttl", "60d", "--rehearse")
+    assert right.code == 0
+    assert "note: all " not in right.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -132,6 +133,17 @@ def test_it_waits_for_a_run_that_is_planned_later(serve: Serve, plan_file: PlanO
             time.sleep(0.01)
     Run.create(plan_of(json.loads(Path(plan_file("night")).read_bytes()), "the plan"), 0)
     assert served.ask("snapshot").exit_code == 0
+
+
+def test_a_run_is_planned_when_it_has_a_state(plan_file: PlanOf) -> None:
+    run = Run.create(plan_of(json.loads(Path(plan_file("night")).read_bytes()), "the plan"), 0)
+    state = Path(run.state_file.shown)
+    content = state.read_bytes()
+    state.unlink()
+    threading.Timer(0.5, lambda: state.write_bytes(content)).start()
+    found = shared_steps._planned(run.folder, os.getppid())
+    assert found is not None
+    assert found.state is RunState.PLANNED
 
 
 def test_a_refused_step_is_answered_and_ends_it(serve: Serve) -> None:

@@ -180,7 +180,7 @@ def test_what_nights_must_have_in_common_changed_everything_is_written_anew(
 def test_when_a_columns_type_changed_no_row_lacks_what_it_had(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     state = LegacyState(maps(30))
     with monkeypatch.context() as before:
-        for module in ("schemas", "rows"):
+        for module in ("iceberg.schemas", "rows"):
             before.setattr(f"stateferry.tables.{module}.raw_type", lambda _: pa.binary())
         nights.run("first", state)
     # The columns are others from the plan on; nothing is written in the night that ends there.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -14,32 +13,10 @@ import pytest
 
 from flinkstate.reading.reader import Savepoint
 from stateferry.proof.expected.sampling import EVERYTHING, KeySample, Row, SampleSpec, seed_of
+from tests.support.sections import Rows
 from tests.validation.test_checks import GOLDEN
 
 SEED, FACTOR, MASK = 7, 0x9E3779B97F4A7C15, 2**64 - 1
-
-
-@dataclass
-class Rows:
-    """Rows as they are in the buffer of a section."""
-
-    key_group: int
-    prefix: int
-    pairs: list[tuple[bytes, bytes]]
-    file: Any = field(init=False)
-    data: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.file = self
-        content, places = bytearray(b"before"), []
-        for key, value in self.pairs:
-            start = len(content)
-            content += struct.pack(">i", self.prefix + len(key)) + bytes(self.prefix) + key
-            key_end = len(content)
-            content += struct.pack(">i", len(value)) + value
-            places.append((start, key_end, len(content)))
-        self.data = np.frombuffer(bytes(content), np.uint8)
-        self.starts, self.key_ends, self.ends = (np.array(part, np.int64) for part in zip(*places, strict=True))
 
 
 def hash_of(key: int) -> int:

@@ -1,6 +1,6 @@
 """A look into a savepoint as an application of its own, for spark-submit: the answer goes into a file.
 
-    spark-submit spark_jobs/check.py --savepoint FOLDER --into ANSWER.json --wanted PLAN
+    spark-submit spark_jobs/check.py --savepoint FOLDER --into ANSWER.json --wanted PLAN --files-from "OLD=NEW"
 
 The answer is that of `stateferry inspect --json`. With a plan, `problems` says what in the savepoint contradicts it;
 the plan lacks only the address of the catalog, which a check doesn't use. Exit codes are those of `stateferry`.
@@ -19,6 +19,7 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.basics.exit_codes import exit_code_of
 from stateferry.basics.printable import say
 from stateferry.basics.private_files import private_files
+from stateferry.cli import files_from
 from stateferry.cli.commands.inspect import facts_of
 from stateferry.inventory.inventory import take, total
 from stateferry.look.survey import survey
@@ -39,9 +40,10 @@ def _run(argv: Sequence[str] | None) -> int:
     parser.add_argument("--savepoint", metavar="FOLDER", required=True)
     parser.add_argument("--into", metavar="FILE", required=True, help="the file for the answer")
     parser.add_argument("--wanted", metavar="PLAN", default="", help="the plan to hold it against, as JSON")
+    files_from.add_to(parser)
     options = parser.parse_args(argv)
     with reaching():
-        savepoint = Savepoint.open(options.savepoint)
+        savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
         answer = facts_of(savepoint, survey(savepoint))
         if options.wanted:
             answer["problems"] = _problems(options.wanted)

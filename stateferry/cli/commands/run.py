@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from flinkstate.errors import TransientError, UsageError
 from stateferry.basics.durations import parse_duration
 from stateferry.basics.printable import say
-from stateferry.cli import files_from
 from stateferry.cli.options import add_plan_options, named_by_options, plan_of_options, plan_values_of_options
 from stateferry.cli.parser import checked
 
@@ -88,14 +87,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         type=checked(parse_duration),
         help="how long --next-in waits for it (default: %(default)s)",
     )
-    files_from.add_to(places)
     add_plan_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from stateferry.cli import engine
 
-    options.files_from = files_from.roots_of(options) or None
     with named_by_options(options):
         return _run(options, engine.local_workers) if options.next_in is None else _run_on_next(options)
 
@@ -152,7 +149,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
 
     plan = plan_of_options(options)
     check_apart(plan)
-    before = asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED})
+    before = _of_this_source(asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED}))
     with Control((before.plan if before else plan).catalog_uri) as control:
         if before is not None:
             check_may_continue(before, control)
@@ -186,6 +183,25 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
         return _carry_out(run, resolved, control, open_workers, again, is_new=before is None)
 
 
+def _of_this_source(before: Run | None) -> Run | None:
+    """The run that the same command has begun, if its source is still the savepoint that it has read.
+
+    A rehearsal of another savepoint at the same path is a new run. What another run writes into its target belongs to
+    the savepoint that it has read, so then the command is refused.
+    """
+    from flinkstate.errors import RejectedError
+    from stateferry.runs.report.source_check import replaced_source
+
+    if before is None or (why := replaced_source(before)) is None:
+        return before
+    if before.plan.rehearse:
+        return None
+    raise RejectedError(
+        f"{why}: its target {before.plan.target} belongs to that one. To migrate the savepoint that is there now, give "
+        "another --target"
+    )
+
+
 def _stands(run: Run, control: Control) -> bool:
     """Whether the run's publication stands; completes it in the target if a kill left that undone."""
     from stateferry.runs.control.target_metadata import TargetMetadata
@@ -214,7 +230,7 @@ def _check_target(before: Run | None, plan: MigrationPlan) -> None:
     claimed = before is not None and before.stored(Claim) is not None
     kept = TargetMetadata(before) if before is not None else None
     metadata = kept.read() if kept is not None and kept.is_kept() else None
-    target_content(plan.target, claimed=claimed, published_metadata=metadata)
+    target_content(plan.target, claimed=claimed, published_metadata=metadata, run_id=plan.run_id)
 
 
 def _check_age(resolved: ResolvedPlan, control: Control) -> None:

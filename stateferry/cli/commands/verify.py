@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from flinkstate.errors import UsageError
 from stateferry.basics.printable import say
-from stateferry.cli import files_from
 from stateferry.cli.named_run import named_run
 from stateferry.cli.options import add_plan_options, named_by_options, plan_values_of_options
 
@@ -47,7 +46,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="take options and now from this run (id, beginning of one, or folder); other options override it",
     )
-    files_from.add_to(parser)
     add_plan_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
@@ -62,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.runs.guards.option_notes import option_notes
     from stateferry.steps import validate
 
-    options.files_from = files_from.roots_of(options) or None
     _check_two(options)
     with named_by_options(options):
         plan, since = _plan(options)

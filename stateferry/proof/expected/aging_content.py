@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flinkstate.errors import DamagedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import StateKind
 from flinkstate.serializers.types import TtlType
@@ -63,8 +62,6 @@ def _elements(section: Section, planned: PlannedTtl, rows: Entries) -> AgingEntr
     limits = section.ends[section.ends > section.value_starts]
     owners_of_lists = np.flatnonzero(section.ends > section.value_starts)
     found = walk_list_state(TtlType(planned.state.value), section.data, section.value_starts[owners_of_lists], limits)
-    for wrong in np.flatnonzero(found.stops != limits)[:1]:
-        raise DamagedError("the end of a list", "more bytes", offset=int(found.stops[wrong]))
     owners = np.repeat(owners_of_lists, found.counts)
     firsts = np.cumsum(found.counts) - found.counts
     ends = np.roll(found.starts, -1) - _DELIMITER

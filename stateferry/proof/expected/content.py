@@ -186,11 +186,11 @@ def map_rows(section: Section, state: KeyedState, groups: Positions, spans: KeyS
     """The entries of a section of a map state."""
     data, starts, values = section.data, section.key_starts + section.file.prefix, section.value_starts
     least = 1 + _TIMESTAMP if state.ttl else 1
-    for short in np.flatnonzero(section.ends - values < least)[:1]:
+    for short in np.flatnonzero(section.ends - values < least):
         found = f"{section.ends[short] - values[short]}"
         raise DamagedError(f"a map entry's value of at least {least} bytes", found, offset=int(values[short]))
     nulls = data[values]
-    for wrong in np.flatnonzero(nulls > 1)[:1]:
+    for wrong in np.flatnonzero(nulls > 1):
         raise DamagedError("a map entry's null flag 0 or 1", f"{nulls[wrong]}", offset=int(values[wrong]))
     key_ends, keys = _keys_of_rows(section, state, starts, spans)
     value_ends = section.ends
@@ -226,7 +226,7 @@ def _keys_of_rows(
     spans = spans or KeySpans.of(section, state)
     ends = spans.ends + 1
     key_ends = starts + spans.per_entry(ends - spans.starts)
-    for short in np.flatnonzero(key_ends > section.key_ends)[:1]:
+    for short in np.flatnonzero(key_ends > section.key_ends):
         raise DamagedError("a namespace behind the key", "the end", offset=int(section.key_ends[short]))
     return key_ends, spans.per_entry(hash_ranges(data, spans.starts, ends))
 
@@ -262,7 +262,7 @@ def blob_entries(section: Section, type_: MapType, ttl: bool, null: bytes | None
     data, starts = section.data, section.value_starts
     stamps = timestamps_at(data, starts, section.ends) if ttl else _NO_STAMPS
     found = walk_entries(type_, data, starts + (_TIMESTAMP if ttl else 0), section.ends)
-    for long in np.flatnonzero(found.stops != section.ends)[:1]:
+    for long in np.flatnonzero(found.stops != section.ends):
         left = section.ends[long] - found.stops[long]
         raise DamagedError("the end of the map", f"{left} more bytes", offset=int(found.stops[long]))
     key_starts = section.key_starts + section.file.prefix
@@ -291,7 +291,7 @@ def blob_entries(section: Section, type_: MapType, ttl: bool, null: bytes | None
 
 def timestamps_at(data: Buffer, starts: Positions, ends: Positions) -> Positions:
     """The timestamps at these positions."""
-    for short in np.flatnonzero(ends - starts < _TIMESTAMP)[:1]:
+    for short in np.flatnonzero(ends - starts < _TIMESTAMP):
         raise DamagedError("a timestamp of 8 bytes", f"{ends[short] - starts[short]} bytes", offset=int(starts[short]))
     out = np.empty(len(starts), np.int64)
     kernels.read_timestamps(data, starts, out)

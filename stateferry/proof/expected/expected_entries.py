@@ -173,7 +173,7 @@ class ExpectedEntries:
             return np.full(len(section), section.key_group, np.int64)
         spans = KeySpans.of(section, state)
         present = spans.groups(section, state, self._conversion.old_max)
-        for wrong in np.flatnonzero(present != section.key_group)[:1]:
+        for wrong in np.flatnonzero(present != section.key_group):
             raise DamagedError(
                 f"keys whose hash leads to key group {section.key_group} of {self._conversion.old_max}",
                 f"a key of {state.name} whose hash leads to {present[wrong]}",
@@ -388,7 +388,7 @@ def _set(section: Section, flag: KeyedState, rules: Rules) -> Flags:
         live = living(timestamps_at(data, values, section.ends), rules, len(section))
         values = values + 8
     if flag.value is Scalar.BOOLEAN:
-        for short in np.flatnonzero(values >= section.ends)[:1]:
+        for short in np.flatnonzero(values >= section.ends):
             raise DamagedError("a Boolean", "its end", offset=int(values[short]))
         live &= data[values] == 1
     return live

@@ -82,7 +82,7 @@ class PlainDatabase:
             for table in map(self._table, self._live(family, begun)):
                 with table.naming_damage():
                     ends.append(table.end_of_block(first))
-            chosen = KeyRange(first, min((end for end in (*ends, within.after) if end is not None), default=None))
+            chosen = KeyRange(first, min(end for end in (*ends, within.after) if end is not None))
             if rows := self.rows(family, chosen):
                 return chosen, rows
         return None
@@ -99,7 +99,7 @@ class PlainDatabase:
                     versions.setdefault(key, []).append((sequence, kind, value))
         rows = {}
         for key, of_key in versions.items():
-            gone = max((until for start, end, until in deleted if start <= key < end), default=-1)
+            gone = max((until for start, end, until in deleted if start <= key < end), default=0)
             standing = _standing([one for one in of_key if one[0] >= gone])
             if standing is not None:
                 rows[key] = standing
@@ -124,7 +124,7 @@ class PlainDatabase:
 def _standing(versions: list[tuple[int, int, bytes]]) -> bytes | None:
     """The value that a key has after all its versions, from the oldest to the newest; None if it has none."""
     value: bytes | None = None
-    for _, kind, data in sorted(versions, key=lambda version: version[0]):
+    for _, kind, data in sorted(versions):
         if kind == _VALUE:
             value = data
         elif kind == _MERGE:
@@ -146,8 +146,8 @@ class _PlainTable:
             index, _ = _handle(footer, at)
             self._meta = {key.decode(): _handle(value, 0)[0] for key, value in _entries(self._data.block(*meta))}
             properties = dict(_entries(self._data.block(*self._meta["rocksdb.properties"])))
-            self._is_delta = _varint(properties.get(b"rocksdb.index.value.is.delta.encoded", b"\0"), 0)[0] != 0
-            self._trailer = 0 if _varint(properties.get(b"rocksdb.index.key.is.user.key", b"\0"), 0)[0] else 8
+            self._is_delta = properties.get(b"rocksdb.index.value.is.delta.encoded", b"\0") != b"\0"
+            self._trailer = 8 if properties.get(b"rocksdb.index.key.is.user.key", b"\0") == b"\0" else 0
             self._index = self._part(*index)
             self._has_parts = int.from_bytes(properties[b"rocksdb.block.based.table.index.type"], "little") == 2
             range_block = self._meta.get("rocksdb.range_del")
@@ -235,7 +235,7 @@ class _PlainIndex:
     def __init__(self, block: bytes, is_delta: bool, trailer: int) -> None:
         self._block, self._is_delta, self._trailer = block, is_delta, trailer
         self._end = _end_of_entries(block)
-        count = int.from_bytes(block[-4:], "little") if self._end else 0
+        count = int.from_bytes(block[-4:], "little")
         # Entries that share nothing with those before.
         self._restarts = struct.unpack_from(f"<{count}I", block, self._end)
 
@@ -263,7 +263,7 @@ class _PlainIndex:
             return None
         first = max(self._first_with(within.first) - 1, 0)
         after = len(self._restarts) if within.after is None else self._first_with(within.after) + 1
-        restart = self._restarts[chance.randrange(first, max(min(after, len(self._restarts)), first + 1))]
+        restart = self._restarts[chance.randrange(first, min(after, len(self._restarts)))]
         return next(self._entries(restart))[1]
 
     def _entries(self, at: int) -> Iterator[tuple[bytes, tuple[int, int]]]:

@@ -17,6 +17,8 @@ _IN_FILE = "sqlite:///"
 def check_apart(plan: MigrationPlan) -> None:
     """Refuses a target in or around the source's folder, and home, warehouse or catalog in the source's folder.
 
+    A target among the runs or the tables is refused too: `stateferry clean` removes what it doesn't know there.
+
     The check follows symbolic links and mounts. Its result depends on the disk as it is now, so the rescale step and
     the cut-over repeat it before they write.
     """
@@ -34,6 +36,13 @@ def check_apart(plan: MigrationPlan) -> None:
             raise PlanError(
                 f"{what} {place} is {_real_folder(place)}, which lies in the source {plan.source}. A run never writes "
                 f"into its source: choose a folder elsewhere"
+            )
+    for what, place in (("runs", f"{plan.home}/runs"), ("tables", plan.warehouse)):
+        folder = _real_folder(place)
+        if _lies_in(target, folder) or _lies_in(folder, target):
+            raise PlanError(
+                f"target {plan.target} and {folder}, the folder of the {what}, lie one in the other, where `stateferry "
+                "clean` removes what no run has: give the target a folder of its own"
             )
 
 

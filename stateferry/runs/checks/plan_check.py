@@ -9,7 +9,7 @@ from enum import Enum
 from flinkstate.errors import PlanError, RefusedError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.metadata.file_names import METADATA, is_state_file
+from flinkstate.metadata.file_names import METADATA, claim_name, claimed_by, is_state_file
 from flinkstate.metadata.metadata import NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
@@ -378,14 +378,16 @@ class TargetContent(Enum):
     THIS_PUBLICATION = "this publication"
 
 
-def target_content(target: str, *, claimed: bool, published_metadata: bytes | None = None) -> TargetContent:
+def target_content(
+    target: str, *, claimed: bool, published_metadata: bytes | None = None, run_id: str = ""
+) -> TargetContent:
     """Finds what the target holds, and refuses anything that isn't this run's.
 
     `claimed` says whether this run has begun to write there before. `published_metadata` is the `_metadata` that this
-    run has published or will publish.
+    run has published or will publish. A claim of the run `run_id` doesn't count.
     """
     folder = Location.of(target)
-    names = [entry.name for entry in folder.entries()]
+    names = [entry.name for entry in folder.entries() if not run_id or claimed_by(entry.name) != run_id]
     if not names and folder.is_file():
         raise UsageError(f"target {folder.shown} is a file; a savepoint is a folder: choose another target")
     foreign = sorted(name for name in names if name != METADATA and not is_state_file(name))
@@ -401,3 +403,25 @@ def target_content(target: str, *, claimed: bool, published_metadata: bytes | No
             "(give its command again), remove the files, or choose another target"
         )
     return TargetContent.FILES_OF_THIS_RUN if names else TargetContent.NOTHING
+
+
+def claim_target(target: str, run_id: str, *, claimed: bool) -> None:
+    """Says in the target that this run writes there, and refuses a target that another run has claimed.
+
+    Two runs of different jobs or homes may find the same target empty at the same time, and their files have the same
+    names. Each writes its claim first, and then looks for others, so at least one of them sees the other.
+    """
+    folder = Location.of(target)
+    own = folder.child(claim_name(run_id))
+    folder.make_folder()
+    own.write_atomically(b"")
+    try:
+        for other in {claimed_by(entry.name) for entry in folder.entries()} - {run_id, None}:
+            raise UsageError(
+                f"target {folder.shown} is claimed by run {other}, which is not this one ({run_id}): "
+                "give each run its own target. If that run has ended and is not to go on, remove the files"
+            )
+        target_content(target, claimed=claimed, run_id=run_id)
+    except UsageError:
+        own.remove()
+        raise

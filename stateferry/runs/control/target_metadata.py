@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flinkstate.errors import RejectedError, StateferryError
 from flinkstate.files.storage import Location
-from flinkstate.metadata.file_names import METADATA, drafts, is_draft_of_metadata
+from flinkstate.metadata.file_names import METADATA, claimed_by, drafts, is_draft_of_metadata
 from stateferry.basics.private_files import private_files, usual_files
 from stateferry.runs.catalog.publications import Publication
 from stateferry.runs.record.facts import Claim
@@ -57,9 +57,12 @@ class TargetMetadata:
                     raise
         elif digest_of_metadata(found) != digest:
             raise self._other(f"{metadata.shown} is not the one that was validated and published: start no job from it")
-        # `_metadata` is in place now, so its drafts are useless, even to a process that still writes one.
+        # `_metadata` is in place now, so its drafts are useless, even to a process that still writes one. It refuses
+        # other runs from now on, so the claim isn't needed either.
         for draft in filter(is_draft_of_metadata, drafts(target)):
             draft.remove()
+        for claim in (entry for entry in target.entries() if claimed_by(entry.name) == self.run.plan.run_id):
+            claim.remove()
 
     def _other(self, what: str) -> RejectedError:
         plan = self.run.plan

@@ -32,7 +32,7 @@ from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 
 _GREEN = frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED})
 _USUAL_SHARE = 0.25
-_FEW = 100
+FEW = 100
 _DRIFT = 0.05
 _HOUR, _MINUTE = MILLISECONDS_PER_UNIT["h"], MILLISECONDS_PER_UNIT["m"]
 # The savepoint of a running job has entries that are younger than this.
@@ -110,7 +110,7 @@ def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
 def _why_too_many(plan: MigrationPlan, one: StateAges, green: _GreenRuns) -> str:
     """Says why too many of the state's entries would expire; empty if they wouldn't."""
     kept = one.kept or (plan.keep_expired and one.holds is not Holds.OTHERS)
-    if kept or one.holds is Holds.FLAGS or one.expired < _FEW:
+    if kept or one.holds is Holds.FLAGS or one.expired < FEW:
         return ""
     return _reason(plan.accept_expired, one, _before(one, green))
 
@@ -122,11 +122,11 @@ def _reason(told: float | None, one: StateAges, before: _Before | None) -> str:
         return ""
     if before is not None and told in (None, before.accepted):
         rise, more = one.share - before.share, one.expired - before.expired
-        if same_ttl and (rise < _DRIFT or more < _FEW):
+        if same_ttl and (rise < _DRIFT or more < FEW):
             return ""
         if not same_ttl and rise <= 0:
             return ""
-        if accepted is None and rise >= _DRIFT and more >= _FEW and one.share > 2 * before.share:
+        if accepted is None and rise >= _DRIFT and more >= FEW and one.share > 2 * before.share:
             return f"more than twice as many as the {percent(before.share)} of the last green run, {before.run_id}"
     if accepted is not None:
         return f"more than the {percent(accepted)} that are accepted"
@@ -227,7 +227,7 @@ def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: in
     # An earlier version recorded only how many timestamps were ahead.
     earlier = sum(met.timestamps_in_the_future for met in facts.met.values())
     future = sum(state.future for state in found.states if state.holds is not Holds.FLAGS)
-    return plan.now_from != "backfill" and earlier > 0 and future <= 2 * max(earlier, _FEW)
+    return plan.now_from != "backfill" and earlier > 0 and future <= 2 * max(earlier, FEW)
 
 
 def _tolerance(ahead: int) -> str:

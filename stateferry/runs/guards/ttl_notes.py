@@ -8,6 +8,7 @@ from flinkstate.ttl import StateVisibility
 from stateferry.basics.durations import format_duration, rough_duration
 from stateferry.basics.quantities import noun, percent
 from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.guards.expiry_guard import FEW
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 
 # Ages are read from a histogram, and a time to live that differs by less isn't worth a note.
@@ -20,6 +21,7 @@ def ttl_notes(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
         yield from _of_flags(one)
     if ages is not None:
         yield from _of_short_ones(ages)
+        yield from _of_small_states(resolved, ages)
         yield from _of_visible_entries(resolved, ages)
 
 
@@ -55,6 +57,21 @@ def _of_short_ones(ages: FoundAges) -> Iterator[str]:
                 f"{format_duration(one.ttl)}, but the ages end all at once at {rough_duration(one.sharp_end)}, which "
                 f"suggests a time to live of {format_duration(one.suggested_ttl)} (or that the job has run for no "
                 "longer): if that is the job's, the run drops what the job still has"
+            )
+
+
+def _of_small_states(resolved: ResolvedPlan, ages: FoundAges) -> Iterator[str]:
+    """Notes on small states of which all expires: a run stops only for many entries."""
+    for one in ages.states:
+        if one.holds is Holds.FLAGS or one.kept or one.expired < one.counted or not 0 < one.counted < FEW:
+            continue
+        if resolved.plan.accept_expired is None and not _is_short(one):
+            told = "--state-ttl" if one.holds is Holds.OTHERS else "--ttl"
+            yield (
+                f"all {one.counted:,} {noun(one.counted, 'entry', 'entries')} of {one.state} of {one.operator} "
+                f"{noun(one.counted, 'expires', 'expire')} under {told} {format_duration(one.ttl)}, the youngest is "
+                f"{rough_duration(one.youngest)} old. For so few a run doesn't stop: look whether the time to live is "
+                "the job's"
             )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 # Sections of the form.
+SOURCE = "Which savepoint"
 STATES = "Which state becomes which"
 RUN = "Rehearse or cut over"
 

@@ -22,7 +22,7 @@ from flinkstate.metadata.chunks import TARGET_BYTES
 from stateferry.basics import catalog_address
 from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms
 from stateferry.basics.formats import FIELD, FIRST, FORMAT, check_format
-from stateferry.runs.plan.options import RUN, Kind, Option, option_fields
+from stateferry.runs.plan.options import RUN, SOURCE, Kind, Option, option_fields
 from stateferry.runs.plan.plan_fields import (
     ADDED,
     Milliseconds,
@@ -36,6 +36,7 @@ from stateferry.runs.plan.plan_fields import (
     absolute_place,
     check_name_of_home,
     valid_milliseconds,
+    valid_roots,
     valid_share,
 )
 from stateferry.runs.plan.plan_problems import problem_lines
@@ -440,8 +441,22 @@ class MigrationPlan(PlanModel):
             if_empty="other states stay as they are",
         ),
     ] = ()
-    # New beginnings, by the old ones, of absolute addresses in `_metadata` of files that were moved.
-    files_from: Annotated[dict[Name, Name] | None, ADDED] = None
+    # New beginnings, by the old ones, of absolute addresses in `_metadata`.
+    files_from: Annotated[
+        dict[Name, Name] | None,
+        BeforeValidator(valid_roots),
+        ADDED,
+        Option(
+            Kind.LINES,
+            "Where its files are",
+            "the files that _metadata has below OLD are below NEW now (paths or URIs); also names a place on another "
+            "store that _metadata may refer to: s3://other/=s3://other/",
+            row=200,
+            section=SOURCE,
+            metavar="OLD=NEW",
+            if_empty="where _metadata says, on the savepoint's own store",
+        ),
+    ] = None
     # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the savepoint's newest timestamp.
     now_from: Annotated[Literal["clock", "backfill", "savepoint"], ADDED] = "clock"
     # These three have defaults too (see `_with_home`): the catalog and the warehouse are in the home.

@@ -22,6 +22,7 @@ from pydantic import (
 from flinkstate.errors import UsageError
 from flinkstate.files.uris import check_uri, path_of_file_uri
 from flinkstate.hashing.key_groups import UPPER_BOUND_MAX_PARALLELISM
+from flinkstate.metadata.moved_files import root_of
 from stateferry.basics.durations import MAX_MILLISECONDS, parse_duration
 from stateferry.basics.quantities import parse_share
 
@@ -95,8 +96,10 @@ def _parallelism(value: object, of: str) -> int:
 
 def absolute_place(value: object) -> object:
     """Makes a local path absolute, because a run may continue from another working folder; refuses unclear URIs."""
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not value:
         return value
+    if not value.strip() or "\0" in value:
+        raise UsageError(f"{value!r} is no name of a place: expected a path or URI")
     if value.startswith("file:"):
         return os.path.abspath(path_of_file_uri(value))
     if "://" in value:
@@ -109,6 +112,17 @@ def valid_place(value: object) -> object:
     """The same for a field of a plan."""
     try:
         return absolute_place(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def valid_roots(value: object) -> object:
+    """New beginnings of addresses by the old ones: those of `OLD=NEW` in each line of a text, or in each of a list."""
+    lines = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(lines, list):
+        return value
+    try:
+        return dict(root_of(line.strip()) for line in lines if line.strip())
     except UsageError as error:
         raise ValueError(str(error)) from None
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from flinkstate.errors import RejectedError
-from flinkstate.files.digests import digest_of, new_hasher
+from flinkstate.errors import RejectedError, TransientError
+from flinkstate.files.digests import digest_of_bytes
+from flinkstate.files.storage import Location
 from flinkstate.metadata.bytes_read import HEADER, SST, WHOLE, BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint, metadata_of
 from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.plan.plan import folder_of
+from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import MOST_SAMPLES
 
 NAME = "source: unchanged since the snapshot"
@@ -32,9 +36,26 @@ def note_metadata(source: Savepoint, read: BytesRead, files_from: Mapping[str, s
             f"{file.shown} has changed since this step began: another program writes to the savepoint. Find out "
             "which one, then start a new run of the savepoint"
         )
-    hasher = new_hasher()
-    hasher.update(data)
-    read.add(METADATA, WHOLE, digest_of(hasher))
+    read.add(METADATA, WHOLE, digest_of_bytes(data))
+
+
+def replaced_source(run: Run) -> str | None:
+    """Says that the run's source is another savepoint by now than the run has read; None if it is the same, or gone.
+
+    The path alone doesn't tell: it may be a link to the newest savepoint. A store that can't be reached says nothing.
+    """
+    facts = run.facts_if_sound(SnapshotFacts)
+    before = BytesRead.of_facts((facts.read if facts is not None else None) or {}).files.get(METADATA, {}).get(WHOLE)
+    try:
+        now = Location.of(folder_of(run.plan.source)).child(METADATA).read_if_there()
+    except TransientError:
+        return None
+    if None in (before, now) or before == digest_of_bytes(now or b""):
+        return None
+    return (
+        f"run {run.plan.run_id} has read another savepoint at {run.plan.source} than the one that is there now (its "
+        "`_metadata` differs)"
+    )
 
 
 def check_source(before: Mapping[str, str] | None, now: BytesRead) -> Check:

@@ -115,6 +115,7 @@ def test_all_other_tasks_are_left_out() -> None:
 def checked(submits: Submit, request: MigrationRequest, occasion: Occasion, answer: dict[str, Any]) -> Any:  # noqa: F811
     asked = check_of(request, occasion)
     said = {"job": asked.job, "savepoint": asked.savepoint, "report": asked.report, "wanted": asked.wanted}
+    said["files_from"] = asked.files_from
     Path(asked.report).parent.mkdir(parents=True, exist_ok=True)
     written = Path(asked.report).with_suffix(".new")
     written.write_text(json.dumps(answer))
@@ -142,9 +143,13 @@ def test_the_application_gets_the_savepoint_and_the_plan(
     assert plan["operators"][0]["states"][0]["legacy"] == "mainState"
     assert "catalog_uri" not in plan
     assert not (home / "runs").exists()
-    without = MigrationRequest(mode="check only", source="path", savepoint=str(home / "demo" / "legacy"))
+    assert arguments[arguments.index("--files-from") + 1] == ""
+    legacy = str(home / "demo" / "legacy")
+    named = {"mode": "check only", "source": "path", "savepoint": legacy, "files_from": "/old=/new"}
+    without = MigrationRequest.model_validate(named)
     _, _, arguments = checked(submits, without, occasion, found())
     assert arguments[arguments.index("--wanted") + 1] == ""
+    assert arguments[arguments.index("--files-from") + 1] == "/old=/new"
 
 
 @pytest.mark.usefixtures("home")

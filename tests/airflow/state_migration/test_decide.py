@@ -51,8 +51,6 @@ from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import write_metadata
 from tests.airflow.state_migration.test_approval import ANSWERED
 
-APPROVAL = "stateferry.airflow.tasks.approval"
-
 JOB = "0123456789abcdef0123456789abcdef"
 OUTAGE = Estimate(40.0, 30.0, 60.0, 3)
 YES = {"chosen_options": ["Approve"], "params_input": {}, **ANSWERED}

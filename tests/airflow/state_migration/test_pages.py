@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 from airflow.api_fastapi.common.db.common import _get_session
 from airflow.api_fastapi.core_api import security
+from airflow.jobs.job import Job
 from airflow.models import import_all_models
 from airflow.models.base import Base
 from airflow.models.dag import DagModel
@@ -150,7 +151,7 @@ def a_run(home: Path, job: str, occasion: Occasion, dag_id: str | None, state: R
 def world(home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     import_all_models()  # type: ignore[no-untyped-call]
-    shown = (TaskInstance, HITLDetail, XComModel, TaskReschedule, DagRun)
+    shown = (TaskInstance, HITLDetail, XComModel, TaskReschedule, DagRun, DagModel, Job)
     Base.metadata.create_all(engine, [one.__table__ for one in shown])
     for module in (security, page_app):
         monkeypatch.setattr(module, "get_auth_manager", AuthManager)
@@ -307,6 +308,72 @@ def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(world
     assert "stands still" not in world.words("nobody", "/")
 
 
+def test_while_flink_takes_the_savepoint_the_page_says_how_to_go_back(world: World) -> None:
+    rehearsal, _ = cutting_over(world, asked=False)
+    rehearsal.keep(StopAsked(now_ms() - 5_000, None, way_back=True))
+    world.dag_run(ORDERS, DAG_RUN, "running")
+    world.task(ORDERS, DAG_RUN, "take_savepoint", "running")
+    world.session.commit()
+    said = world.words("ada", "/")
+    assert "The job is being stopped" in said
+    assert f'mark the task <a href="/dags/{ORDERS}/runs/manual__orders%2B1/tasks/take_savepoint">take_savepoint' in said
+    assert "the old job is started again from its savepoint, as soon as Flink has completed that" in said
+    rehearsal.keep(StopAsked(now_ms() - 5_000, None, way_back=False))
+    assert "to go back" not in world.words("ada", "/")
+
+
+NEVER = "Airflow&#x27;s scheduler has given no sign of life"
+
+
+def test_a_night_that_is_due_and_has_not_begun_is_shown_at_once(world: World) -> None:
+    due = datetime.now(UTC) - timedelta(hours=2)
+    night(world, ORDERS, due)
+    night(world, BILLS, due, is_paused=True)
+    # The DAG of orders has had a night, that of the form none.
+    world.orders.keep(Began(1, ORDERS, "scheduled__1"))
+    page_app._overview.cache_clear()
+    said = world.words("ada", "/")
+    at = f"a scheduled run was due at {due:%Y-%m-%d %H:%M:%S} UTC and hasn&#x27;t begun: "
+    assert f'/dags/{ORDERS}">{ORDERS}</a>: {at}{NEVER}' in said
+    assert said.index("/stateferry/jobs/orders/history") < said.index(at)
+    night(world, FORM, due)
+    said = world.words("all", "/")
+    assert f"{FORM}: {at}{NEVER}" in said
+    assert said.index(f"{FORM}: {at}") < said.index("/stateferry/jobs/bills/history")
+    assert said.count(at) == 2
+    assert at not in world.words("nobody", "/")
+
+
+def test_why_a_night_has_not_begun(world: World) -> None:
+    begun = Job(heartrate=5)  # type: ignore[no-untyped-call]
+    begun.job_type, begun.state, begun.latest_heartbeat = "SchedulerJob", "running", datetime.now(UTC)
+    world.session.add(begun)
+    due = datetime.now(UTC) - timedelta(hours=2)
+    night(world, ORDERS, due, exceeds_max_non_backfill=True)
+    why = "hasn&#x27;t begun: an earlier run of this DAG is still at work, or waits for an answer"
+    assert why in world.words("ada", "/")
+    begun.latest_heartbeat = due
+    world.session.commit()
+    assert f"{NEVER} since {due:%Y-%m-%d %H:%M:%S} UTC" in world.words("ada", "/")
+    begun.latest_heartbeat = datetime.now(UTC)
+    # The scheduler begins it a few seconds after it is due; what is no more isn't due.
+    night(world, ORDERS, datetime.now(UTC) - timedelta(minutes=1))
+    night(world, FORM, due, is_stale=True)
+    assert "was due" not in world.words("all", "/")
+
+
+def night(world: World, dag_id: str, due: datetime, **values: object) -> None:
+    """As the DAG processor tells it."""
+    of_dag = {"is_paused": False, "is_stale": False, "exceeds_max_non_backfill": False, **values}
+    world.session.execute(delete(DagModel.__table__).where(DagModel.dag_id == dag_id))
+    needed = {"max_active_tasks": 16, "max_active_runs": 1, "max_consecutive_failed_dag_runs": 0, "fail_fast": False}
+    of_dag |= {"has_task_concurrency_limits": False, "bundle_name": "dags-folder", **needed}
+    known = DagModel.__table__.columns.keys()
+    of_dag = {name: value for name, value in of_dag.items() if name in known}
+    world.session.execute(insert(DagModel.__table__).values(dag_id=dag_id, next_dagrun_create_after=due, **of_dag))
+    world.session.commit()
+
+
 def test_from_the_yes_on_the_page_says_that_the_job_still_runs(world: World) -> None:
     cutting_over(world, asked=False)
     world.dag_run(ORDERS, DAG_RUN, "running")
@@ -415,7 +482,7 @@ def test_each_task_links_to_its_run() -> None:
 
 def dag_run(**values: Any) -> Any:
     """As the listener gets it."""
-    return SimpleNamespace(**values)
+    return SimpleNamespace(**values, get_task_instances=lambda state, session: [])
 
 
 def test_the_note_of_a_dag_run_says_what_came_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def configure(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return configured
 
 
-def planned(run_id: str, run_type: str, *nights: datetime, **conf: object) -> Run:
+def planned(run_id: str, run_type: str, *nights: datetime, late: int = 0, cleared: int = 0, **conf: object) -> Run:
     """The run that the task `plan` of a DAG run makes; Airflow has run the nights."""
     dag = next(dag for dag in migration_dags() if dag.dag_id == ORDERS)
     plan = dag.task_dict["plan"]
@@ -42,8 +42,8 @@ def planned(run_id: str, run_type: str, *nights: datetime, **conf: object) -> Ru
     pushed: dict[str, Any] = {}
     at = AS_OF + timedelta(days=int(run_id[-1]))
     dag_run = SimpleNamespace(
-        dag_id=ORDERS, run_id=run_id, data_interval_end=at, run_after=at, start_date=at, run_type=run_type, conf=conf,
-        triggering_user_name="ada", logical_date=at,
+        dag_id=ORDERS, run_id=run_id, data_interval_end=at, run_after=at, run_type=run_type, conf=conf,
+        start_date=at + timedelta(minutes=late), clear_number=cleared, triggering_user_name="ada", logical_date=at,
     )  # fmt: skip
     ti = SimpleNamespace(
         dag_id=ORDERS, xcom_push=lambda key, value: pushed.update({key: value}),
@@ -55,7 +55,7 @@ def planned(run_id: str, run_type: str, *nights: datetime, **conf: object) -> Ru
     return Run.open(Location.of(pushed["return_value"]["folder"]))
 
 
-def refused(**conf: object) -> str:
+def refused(**conf: Any) -> str:
     """Why a form's run is refused."""
     with pytest.raises(AirflowFailException) as caught:
         planned("manual__1", "manual", **conf)
@@ -94,6 +94,24 @@ def test_the_next_night_tells_of_those_that_did_not_take_place(configure: Any, m
     )
     assert told[1][2].startswith("7 scheduled runs of job orders didn't take place: 2026-11-29 00:00 UTC, 2026-11-28")
     assert "2026-11-25 00:00 UTC and 2 before. " in told[1][2]
+    assert told[1][2].endswith("waited for an answer. This run goes on")
+    planned("scheduled__9", "scheduled", midnight - timedelta(days=1), late=30)
+    assert told[2][2].endswith("waited for an answer. This run goes on, 30.0 m late")
+
+
+def test_a_night_that_begins_late_tells_of_itself(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(missed_nights, "tell", lambda _, event, job, text: told.append(text))
+    configure("rehearse")
+    midnight = (AS_OF + timedelta(days=9)).replace(hour=0)
+    # The first night of a job is begun when it is configured, and a person may clear one.
+    planned("scheduled__9", "scheduled", late=210)
+    planned("scheduled__9", "scheduled", midnight, late=210, cleared=1)
+    planned("scheduled__9", "scheduled", midnight, late=14)
+    assert told == []
+    planned("scheduled__9", "scheduled", midnight, late=210)
+    (text,) = told
+    assert text.startswith("the scheduled run of job orders of 2026-11-29 12:00 UTC began 3.5 h late. Airflow was stop")
 
 
 def test_a_publication_that_stands_is_not_replaced_by_the_schedule(

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flinkstate.errors import RefusedError, StateferryError, UsageError
+from flinkstate.errors import PlanError, RefusedError, StateferryError, UsageError
 from flinkstate.reading import newest_timestamp
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
@@ -24,6 +24,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import AGED, write_aged, write_metadata
+from tests.support.s3_server import S3Server
 
 STATES = {"legacy_state": "mainState", "new_state": "newMainState"}
 
@@ -36,6 +37,24 @@ def test_the_defaults_run_the_demo(home: Path, occasion: Occasion) -> None:
     assert plan.target == f"{home}/savepoints/demo/{plan.run_id}"
     assert plan.catalog_uri == f"sqlite:///{home}/catalog.db"
     assert plan.operators[0].states[0].new == "newMainState"
+
+
+def test_a_bucket_that_is_missing_is_found_while_the_job_runs(
+    home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with S3Server(home) as server:
+        server.set_up(monkeypatch)
+        asked = {"source": "flink", "flink_job": "orders", "savepoint_directory": server.uri("in"), "operator": "main"}
+        there, missing = (asked | STATES | {"target": target} for target in (server.uri("new"), "s3://missing/new"))
+        assert planned(MigrationRequest.model_validate(there), occasion)[1] is None
+        with pytest.raises(UsageError, match="s3://missing/new: there is no bucket missing: make it, or correct the"):
+            planned(MigrationRequest.model_validate(missing), occasion)
+
+
+@pytest.mark.parametrize(("roots", "said"), [("/old", "expected OLD=NEW, two"), ("/old=s3://b//c", "an empty part")])
+def test_a_wrong_place_of_files_is_refused(home: Path, occasion: Occasion, roots: str, said: str) -> None:
+    with pytest.raises(PlanError, match=f"the plan: files_from: .*{said}"):
+        plan_for(MigrationRequest.model_validate({"files_from": roots}), occasion, str(home / "demo" / "legacy"))
 
 
 def test_the_demo_gets_its_now_from_itself_however_old_it_is(home: Path, occasion: Occasion) -> None:

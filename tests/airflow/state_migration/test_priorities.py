@@ -24,7 +24,7 @@ from sqlalchemy.pool import StaticPool
 from stateferry.airflow.dag_runs import priorities
 from stateferry.airflow.dag_runs.dag_run import LEFT_OUT
 from stateferry.airflow.dag_runs.priorities import POOL
-from stateferry.airflow.pages import skip_notes
+from stateferry.airflow.pages import page_notes
 from stateferry.airflow.tasks import hold_slot
 from stateferry.airflow.tasks.hold_slot import HoldSlot, wait_for_slots
 from tests.airflow.state_migration.test_dags import DAGS, load
@@ -167,7 +167,7 @@ def test_the_job_is_not_stopped_before_all_slots_are_there(
 def test_a_task_that_was_left_out_has_the_reason_as_its_note(
     database: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(skip_notes, "object_session", lambda _: database)
+    monkeypatch.setattr(page_notes, "object_session", lambda _: database)
     tasks = [
         SimpleNamespace(task_id=name, note=note)
         for name, note in (
@@ -181,10 +181,12 @@ def test_a_task_that_was_left_out_has_the_reason_as_its_note(
     for task, said in (("plan", {"check": "mode is 'rehearse'", "decide": "why"}), ("wait_to_stop", {"x": "y"})):
         database.execute(insert(XComModel.__table__).values(**values, task_id=task, value=said))
     database.commit()
-    own: Any = SimpleNamespace(dag_id="state_migration", run_id="one", get_task_instances=lambda state, session: tasks)
-    skip_notes.on_dag_run_success(own, "")
+    own: Any = SimpleNamespace(
+        dag_id="state_migration", run_id="one", dag_run_note=None, get_task_instances=lambda state, session: tasks
+    )
+    page_notes.on_dag_run_success(own, "")
     assert [task.note for task in tasks] == [
         "mode is 'rehearse'", "nothing has failed after the job was stopped", "a person's own", None
     ]  # fmt: skip
     of_others: Any = SimpleNamespace(dag_id="another", run_id="one")
-    skip_notes.on_dag_run_failed(of_others, "")
+    page_notes.on_dag_run_failed(of_others, "")

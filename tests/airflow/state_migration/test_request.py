@@ -194,6 +194,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),
     "compression": ("snappy", "snappy"),
+    "files_from": ("s3://other/=s3://other/\n\n /old=/new\n", {"s3://other/": "s3://other/", "/old": "/new"}),
     "state_ttl": (
         "main/other=30d:drop\n",
         (StateTtlPlan(operator="main", state="other", ttl_ms=2_592_000_000, expired="drop"),),

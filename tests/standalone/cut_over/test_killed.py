@@ -7,6 +7,7 @@ import signal
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -71,6 +72,30 @@ def test_kills_before_at_and_after_the_stop_lose_nothing(airflow: Server, flink:
         assert publication is not None
         assert savepoint.endswith(publication.record.source.rpartition("/")[2])
         ferry.check_that_nothing_was_lost("newMainState")
+
+
+def test_a_person_takes_the_stop_back_while_flink_takes_the_savepoint(
+    airflow: Server, flink: FlinkCluster, tmp_path: Path
+) -> None:
+    with Proxy(flink.port) as proxy:
+        ferry = Ferry.ready(airflow, flink, "taken-back", tmp_path, "--ttl-days", 30, port=proxy.port)
+        old = ferry.start_old_job()
+        run = ferry.cut_over(old, ttl="30d")
+        wait_for_state(ferry, run, "take_savepoint", "running")
+        since = now_ms()
+        flink.wait_until("a savepoint was begun", lambda: savepoint_was_begun(flink, old.id, since))
+        # The task doesn't know that it is complete.
+        proxy.delay = 30
+        path = f"/dags/{DAG}/dagRuns/{quote(run, safe='')}/taskInstances/take_savepoint"
+        airflow.api.call("PATCH", path, {"new_state": "failed"})
+        wait_for_state(ferry, run, "take_savepoint", "failed")
+        proxy.delay = 0
+
+        assert ferry.end_of(run) == "failed"
+        assert (old.status, ferry.published()) == ("FINISHED", None)
+        assert "the job was stopped with file:" in log_of(airflow, DAG, run, "return_to_old_job")
+        assert ferry.running().id == ferry.xcom(run, "return_to_old_job")["job_id"]
+        ferry.check_that_nothing_was_lost("mainState")
 
 
 def kill_task(ferry: Ferry, run: str, task: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -24,20 +25,23 @@ from tests.standalone.migration import answer, wait_for_question
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(3000)]
 
-# The first ones end soon, for the task that waits for the time at which the job may be stopped.
+# They end when they are told to, for the tasks before the stop, or after many minutes.
 _NIGHTS = """
 import time
 from datetime import datetime
+from pathlib import Path
 
 from airflow.sdk import DAG, task
 
 with DAG("nights", schedule=None, start_date=datetime(2026, 1, 1), max_active_tasks=100) as dag:
 
     @task
-    def night(seconds: int) -> None:
-        time.sleep(seconds)
+    def night(number: int, dag_run=None) -> None:
+        told, end = Path(dag_run.conf["folder"]) / str(number), time.monotonic() + 900
+        while not told.exists() and time.monotonic() < end:
+            time.sleep(0.2)
 
-    night.expand(seconds=[20, 70, 90] + 40 * [400])
+    night.expand(number=list(range(45)))
 """
 JOB, DAG_OF_JOB = "held", "state_migration_held"
 AFTER_STOP = ("snapshot", "rescale", "validate", "cut_over", "start_job")
@@ -83,9 +87,10 @@ def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkClu
     run = api.trigger(DAG_OF_JOB, ferry.conf_of_cut_over(old, job=JOB, ttl="30d", approval=True, entry_class=new))
     wait_for_question(busy, DAG_OF_JOB, run, "decide")
     leave_in_pool(busy, 0)
-    nights = api.trigger("nights", {})
+    nights = api.trigger("nights", {"folder": str(tmp_path)})
     api.wait("nights", nights, lambda _, __: free_slots(busy, nights) <= 0, PATIENCE)
     answer(busy, DAG_OF_JOB, run, "Approve", "decide")
+    make_room_until_the_stop(busy, run, tmp_path)
 
     if fails:
         until(busy, run, "start_job", "running")
@@ -117,7 +122,22 @@ def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkClu
 def lost(airflow: Server) -> Server:
     """Its scheduler is killed."""
     os.kill(airflow.pid("scheduler"), signal.SIGKILL)
+    # It isn't gone in the same moment.
+    while airflow.lives("scheduler"):
+        time.sleep(0.05)
     return airflow
+
+
+def make_room_until_the_stop(airflow: Server, run: str, told: Path) -> None:
+    """Ends a night after the other, until the tasks before the stop have had a slot; others take their place."""
+    for number in range(10):
+        (told / str(number)).touch()
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            if airflow.api.tasks(DAG_OF_JOB, run)["wait_to_stop"]["state"] in ("running", "success"):
+                return
+            time.sleep(0.5)
+    raise TimeoutError("the cut-over has got no slot before the stop")
 
 
 def leave_in_pool(airflow: Server, free: int) -> None:
