@@ -18,8 +18,9 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.metadata.chunks import TARGET_BYTES, plan_chunks
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import Operator, parse_metadata
+from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.moved_files import check_stores
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.proof.expected.check_result import Check, Outcome

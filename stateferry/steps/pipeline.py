@@ -14,9 +14,9 @@ from flinkstate.errors import MissingHereError, RejectedError, StateferryError, 
 from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import reaching
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.file_names import drafts
-from flinkstate.metadata.metadata import build_metadata
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import now_ms
 from stateferry.changes.staging import with_absolute_files

@@ -13,9 +13,10 @@ from flinkstate.errors import DamagedError
 from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, MapType, Scalar
+from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import hash_code
-from stateferry.changes.rules import PlannedTtl, StateTtlConfig
+from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.aging_content import aging_entries
 from stateferry.proof.expected.content import (
     Account,

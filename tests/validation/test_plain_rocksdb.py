@@ -19,10 +19,10 @@ from stateferry.proof.plain.plain_rocksdb import (
     EVERYTHING,
     KeyRange,
     PlainDatabase,
-    _PlainBlocks,
     _end_of_entries,
     _entries,
     _handle,
+    _PlainBlocks,
     _PlainIndex,
     _PlainTable,
     _standing,
@@ -82,7 +82,7 @@ class Stub:
 
 def content_of(kind: int, data: bytes) -> bytes:
     stub: Any = Stub(data + bytes([kind]))
-    content = _PlainBlocks(None, stub).block(7, len(data))
+    content: bytes = _PlainBlocks(None, stub).block(7, len(data))
     assert stub.asked == (7, len(data) + 1)
     return content
 
@@ -172,7 +172,7 @@ def test_an_index_is_read_from_the_restart_before() -> None:
     index, _ = index_of(KEYS, 3, True, 0)
     begun: list[int] = []
     entries = index._entries
-    index._entries = lambda at: begun.append(at) or entries(at)  # type: ignore[method-assign,func-returns-value]
+    index._entries = lambda at: begun.append(at) or entries(at)  # type: ignore[method-assign,func-returns-value,redundant-expr]
     for key in (b"k10", b"k40", b"k41", b"k70", b"k99"):
         list(index.entries_from(key))
     assert [index._restarts.index(at) for at in begun] == [0, 0, 1, 1, 2]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.metadata.metadata import build_metadata
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.reading.reader import Savepoint
 
 Hashes = npt.NDArray[np.uint64]
