@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import cramjam
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.rocksdb import kernels
@@ -26,6 +27,7 @@ Positions = npt.NDArray[np.int64]
 
 TRAILER = 5
 CRC32C, XXH3 = 1, 4
+_LAST_BYTE, _LOW = np.uint64(0x6B9083D9), np.uint64(0xFFFFFFFF)
 _NONE, _SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 4, 5, 7
 # How many bytes of content there can be behind one compressed byte at the most, by the type of compression.
 _UNKNOWN = -(1 << 32)
@@ -49,13 +51,27 @@ def check_blocks(
     checksum: int, name: str, data: Bytes, begins: Positions, sizes: Positions, offsets: Positions
 ) -> None:
     """Checks the checksums of blocks, which are at these offsets of the file."""
-    mismatch = kernels.crc_mismatch if checksum == CRC32C else kernels.xxh3_mismatch
+    mismatch = kernels.crc_mismatch if checksum == CRC32C else _xxh3_mismatch
     wrong = mismatch(data, begins, sizes)
     if wrong >= 0:
         raise DamagedError(
             f"a block of {sizes[wrong]} bytes that its checksum fits", "another",
             file=name, offset=int(offsets[wrong]),
         )  # fmt: skip
+
+
+def _xxh3_mismatch(data: Bytes, begins: Positions, sizes: Positions) -> int:
+    """Returns the index of the first block whose XXH3 isn't the one behind it, or -1.
+
+    Behind a block are a byte for its compression, which is folded in, and the lower four bytes of the checksum.
+    """
+    content = data.data
+    blocks = zip(begins.tolist(), (begins + sizes).tolist(), strict=True)
+    hashes = np.array([xxh3_64_intdigest(content[begin:end]) for begin, end in blocks], np.uint64)
+    trailers = data[(begins + sizes)[:, None] + np.arange(TRAILER)]
+    expected = np.ascontiguousarray(trailers[:, 1:]).view("<u4")[:, 0]
+    wrong = np.flatnonzero((hashes ^ trailers[:, 0] * _LAST_BYTE) & _LOW != expected)
+    return int(wrong[0]) if len(wrong) else -1
 
 
 def content_sizes(

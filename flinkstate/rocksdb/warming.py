@@ -17,7 +17,6 @@ def use_kernels() -> None:
     data, numbers, failure = np.zeros(2 * SLACK, np.uint8), np.zeros(16, np.int64), np.zeros(3, np.int64)
     nothing = np.zeros(0, np.int64)
     kernels.crc_mismatch(data, nothing, nothing)
-    kernels.xxh3_mismatch(data, nothing, nothing)
     kernels.record_mismatch(np.frombuffer(bytes(2 * SLACK), np.uint8), 0, 0)
     kernels.content_sizes(data, nothing, nothing, nothing)
     kernels.entries_ends(data, np.zeros((0, 3), np.int64), nothing)
