@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from pyarrow import fs
 
 from flinkstate.errors import DamagedError, UsageError
-from flinkstate.files.remote_file import RemoteInput, RemoteOutput
+from flinkstate.files.read_ahead import RemoteInput
 from flinkstate.files.sequential_file import SequentialFile, SequentialOutput
 from flinkstate.files.stores import most_bytes, reaching, store_of
+from flinkstate.files.upload import RemoteOutput
 from flinkstate.files.uris import path_of_file_uri
 
 _OBJECT_STORES = (fs.S3FileSystem, fs.GcsFileSystem, fs.AzureFileSystem)
