@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.columns.arrays import (
-    Bytes,
     Column,
-    Mask,
-    Positions,
     list_array,
     narrow,
     running_sum,
@@ -169,7 +167,7 @@ class _Decoder:
         return pa.array(type_.names, pa.string()).take(pa.array(order[places]))
 
     def optional(
-        self, type_: FlinkType, starts: Positions, limits: Positions, present: Mask, *, or_null: bool = False
+        self, type_: FlinkType, starts: Positions, limits: Positions, present: Flags, *, or_null: bool = False
     ) -> Column:
         """Decodes values where `present`; elsewhere they are null and end where they start.
 

@@ -25,8 +25,8 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from flinkstate.array_types import Bytes, Codes, Positions
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.hashing.kernels import Bytes, Codes, Positions
 from flinkstate.hashing.scalar_hashes import HASHED_SCALARS, Hashes, SerializedValues, hash_scalars
 from flinkstate.serializers.types import (
     FLINK_EITHER,

@@ -7,14 +7,16 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError
-from flinkstate.rocksdb.files import Bytes, StoredFile
+from flinkstate.rocksdb.files import (
+    StoredFile,
+)
 from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile
 from flinkstate.rocksdb.manifest import manifest_name, read_manifest
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.rocksdb.scan import Scan
 from flinkstate.rocksdb.sorted_run import PORTION
-from flinkstate.rocksdb.sst_blocks import Positions
 from flinkstate.rocksdb.sst_file import SstFile
 
 _CURRENT = "CURRENT"

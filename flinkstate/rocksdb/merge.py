@@ -8,12 +8,17 @@ from itertools import pairwise
 
 import numpy as np
 
+from flinkstate.array_types import Bytes, Positions, Tags
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.rocksdb import kernels
-from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.kernels import SLACK
-from flinkstate.rocksdb.sorted_run import BYTES_OF_A_ROW, KEY_SIZE, LARGEST, STATE_SIZE, Run, Tags
-from flinkstate.rocksdb.sst_blocks import Positions
+from flinkstate.rocksdb.sorted_run import (
+    BYTES_OF_A_ROW,
+    KEY_SIZE,
+    LARGEST,
+    STATE_SIZE,
+    Run,
+)
 from flinkstate.rocksdb.sst_file import DeletedRange
 
 # What a larger row took of a run's room is given back.

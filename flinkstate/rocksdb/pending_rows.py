@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.array_types import Bytes
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
-from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.write_kernels import SLACK
 from flinkstate.rocksdb.write_sst_file import SortedRows
 

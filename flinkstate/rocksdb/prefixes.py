@@ -6,14 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.rocksdb import prefix_kernels
-from flinkstate.rocksdb.files import Bytes
-from flinkstate.rocksdb.sst_blocks import Positions
 from flinkstate.rocksdb.sst_file import Index
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

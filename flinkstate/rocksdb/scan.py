@@ -14,13 +14,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from flinkstate.array_types import Bytes, Positions, Tags
 from flinkstate.rocksdb import kernels
-from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.merge import Found, Merge, fragments_of
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.sorted_run import BYTES_OF_A_ROW, PORTION, Run, SearchEndedError, Tags
-from flinkstate.rocksdb.sst_blocks import Positions
+from flinkstate.rocksdb.sorted_run import (
+    BYTES_OF_A_ROW,
+    PORTION,
+    Run,
+    SearchEndedError,
+)
 from flinkstate.rocksdb.sst_file import SstFile
 
 # After so many compressed bytes without a row a search ends.

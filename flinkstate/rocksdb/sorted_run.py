@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from flinkstate.array_types import Bytes, Positions, Tags
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
-from flinkstate.rocksdb.files import Bytes, read_pieces
+from flinkstate.rocksdb.files import (
+    read_pieces,
+)
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.sst_blocks import TRAILER, Positions, check_blocks, content_sizes, decompress_each, entries_end
+from flinkstate.rocksdb.sst_blocks import (
+    TRAILER,
+    check_blocks,
+    content_sizes,
+    decompress_each,
+    entries_end,
+)
 from flinkstate.rocksdb.sst_file import Index, SstFile
 
-Tags = npt.NDArray[np.uint64]
 # So many compressed bytes of a run are read at a time; a larger block is read whole. Of each run that is merged with
 # others as many bytes of rows are kept, and a row for so many bytes.
 PORTION = 1 << 18

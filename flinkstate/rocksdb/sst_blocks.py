@@ -14,16 +14,13 @@ from dataclasses import dataclass
 
 import cramjam
 import numpy as np
-import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
-from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.kernels import SLACK
-
-Positions = npt.NDArray[np.int64]
 
 TRAILER = 5
 CRC32C, XXH3 = 1, 4

@@ -18,11 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
-from flinkstate.rocksdb.files import Bytes, StoredFile, read_at
+from flinkstate.rocksdb.files import (
+    StoredFile,
+    read_at,
+)
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.live_files import RANGE_DELETE, LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
@@ -31,7 +35,6 @@ from flinkstate.rocksdb.sst_blocks import (
     TRAILER,
     XXH3,
     Handle,
-    Positions,
     check_blocks,
     content_sizes,
     decompress_each,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.array_types import Bytes
 from flinkstate.rocksdb import kernels, prefix_kernels
-from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_manifest import manifest_bytes

@@ -17,9 +17,12 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from flinkstate.array_types import Bytes
 from flinkstate.errors import DamagedError
 from flinkstate.files.temporary_folder import task_folder
-from flinkstate.rocksdb.files import Bytes, StoredFile
+from flinkstate.rocksdb.files import (
+    StoredFile,
+)
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.scan import Scan

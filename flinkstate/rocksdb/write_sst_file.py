@@ -14,13 +14,15 @@ from typing import Any, Protocol
 import cramjam
 import numpy as np
 
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.coding import varint
-from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
-from flinkstate.rocksdb.sst_blocks import TRAILER, Positions
+from flinkstate.rocksdb.sst_blocks import (
+    TRAILER,
+)
 from flinkstate.rocksdb.write_kernels import SLACK
 
 # As Flink sets them by default.

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flinkstate.array_types import Bytes, Flags
 from flinkstate.errors import DamagedError
 from flinkstate.serializers.binary import ByteReader
 
@@ -36,9 +37,6 @@ _MOST_OPTIONS = 15
 _MOST_SERIALIZERS = 15
 
 _SNAPSHOT, _KEY, _STATE = 1, 2, 4
-
-Bytes = NDArray[np.uint8]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from flinkstate.array_types import Bytes as Bytes
+from flinkstate.array_types import Flags as Flags
+from flinkstate.array_types import Positions as Positions
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers import kernels
 from flinkstate.serializers.programs import (
@@ -31,10 +33,6 @@ from flinkstate.serializers.types import (
     opaque_parts,
     type_name,
 )
-
-Bytes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 def _walk(

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flinkstate.array_types import Bytes
 from flinkstate.rocksdb import scan as scans
 from flinkstate.rocksdb import sorted_run
 from flinkstate.rocksdb.database import Database
-from flinkstate.rocksdb.files import Bytes, StoredFile, read_pieces
+from flinkstate.rocksdb.files import (
+    StoredFile,
+    read_pieces,
+)
 from flinkstate.rocksdb.prefixes import Prefixes
 from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.array_types import Codes
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import murmur
 from flinkstate.keyed.key_group_check import key_offset
@@ -26,7 +27,7 @@ from flinkstate.serializers.walker import skip_runs
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import json_text
 from stateferry.changes.key_hashes import hash_each, key_lanes
-from stateferry.look.balance.kernels import Hashes, Weights
+from stateferry.look.balance.kernels import Weights
 
 MOST_KEYS = 6_000_000
 # Runs of rows of one key that are held while a key group is read.
@@ -46,7 +47,7 @@ class Keys:
     """
 
     identities: Identities
-    hashes: Hashes
+    hashes: Codes
     rows: Weights
     bytes: Weights
     contents: Identities

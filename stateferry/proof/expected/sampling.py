@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.array_types import Hashes as Hashes
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.reading.reader import Savepoint
-
-Hashes = npt.NDArray[np.uint64]
 
 # Entries of a state that is read as a whole, and of a sample. Plain Python reads about 200,000 entries in a second.
 _WHOLE = 20_000
