@@ -21,7 +21,8 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.durations import moment, parse_duration, rough_duration
 from stateferry.basics.printable import printable
 from stateferry.basics.quantities import percent
-from stateferry.runs.predict.differences import beyond
+from stateferry.runs.catalog.publications import Control, OlderSourceError, check_age
+from stateferry.runs.predict.differences import SourceLayout, beyond
 from stateferry.runs.predict.estimates import Prediction, estimate_text
 from stateferry.runs.predict.prediction import conversion_seconds
 from stateferry.runs.record.run_states import RunState
@@ -76,6 +77,21 @@ def check_outage_fits(request: MigrationRequest, foreseen: Prediction | None) ->
             f"outage_limit is {request.outage_limit}, and the outage is predicted to take {estimate_text(outage)}, so "
             f"the old job would be started again. {NOT_STOPPED}: give a longer one, or make the outage shorter"
         )
+
+
+def check_may_be_published(rehearsal: Run) -> None:
+    """Refuses a job that the cut-over would refuse for its checkpoint, when the job stands still already."""
+    plan = rehearsal.plan
+    with fail_if_refused():
+        layout = rehearsal.facts(SourceLayout)
+        with Control(plan.catalog_uri) as control:
+            standing = control.standing(plan.job)
+    if layout is None or standing is None:
+        return
+    try:
+        check_age(plan.job, plan.source, layout.checkpoint_id, standing)
+    except OlderSourceError as error:
+        raise refusal(f"{printable(str(error))}. {NOT_STOPPED}") from None
 
 
 def rehearsal_must_be_made_again(context: Context, log: Any) -> bool:

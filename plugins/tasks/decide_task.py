@@ -10,6 +10,7 @@ from stateferry.airflow.dag_runs.task_names import of_group
 from stateferry.airflow.dag_runs.when_to_stop import (
     NOT_STOPPED,
     approved_decision,
+    check_may_be_published,
     check_outage_fits,
     check_window_fits,
     rehearsal_must_be_made_again,
@@ -55,6 +56,7 @@ class Decide(AskWhileTheJobRuns):
         with fail_if_refused():
             foreseen = predicted_after(rehearsal)
             rehearsal.keep(Decision(rehearsal.plan.run_id, may_differ=request.tolerance, foreseen=foreseen))
+        check_may_be_published(rehearsal)
         check_window_fits(request, foreseen)
         check_outage_fits(request, foreseen)
         if not request.approval:

@@ -29,7 +29,7 @@ from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.changes.rules import Contradiction, PlannedTtl, Rules
-from stateferry.changes.sections import Blobs, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
+from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.changes.who_wins import NO_KEYS, KeySets, entries_that_stay, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
@@ -139,6 +139,7 @@ class InventoryTask:
             key = (self.operator, state.name, group.key_group)
             inventory.entries[key] += len(section)
             inventory.sizes[key] += int((section.ends - section.starts).sum())
+            parsed: dict[str, MapRows] = {}
             for rules in self.rules:
                 met = inventory.met.setdefault((self.operator, rules.legacy.name), InventoryCounts())
                 aged = partial(self._count_ages, inventory, rules, state.name)
@@ -150,7 +151,7 @@ class InventoryTask:
                     if self.order is not None:
                         _rank(section, rules, sets[rules.legacy.name], self.order, self._ranks(inventory, rules))
                 elif state.name == rules.new_name:
-                    rows = parse_rows(section, rules)
+                    rows = parsed[rules.legacy.name] = parse_rows(section, rules)
                     if self.order is not None:
                         self._ranks(inventory, rules).migrated += len(rows.live_keys())
                     aged(rows.timestamps)
@@ -159,7 +160,7 @@ class InventoryTask:
                     with section.locating():
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
             for one in signs:
-                one.meet(state, section)
+                one.meet(state, section, parsed.get(one.rules.legacy.name))
             if state.name in self.aging:
                 self.aging[state.name].count(section, self.operator, inventory)
         if keys is not None:

@@ -23,6 +23,11 @@ def looks_like_flag(counts: StateSigns) -> bool:
     return counts.moved > counts.not_moved
 
 
+def _rank(name: str, counts: StateSigns) -> tuple[int, int, str]:
+    """The state that is true for most moved keys comes first, of several the one with fewest keys that aren't moved."""
+    return -counts.moved, counts.keys - counts.moved, name
+
+
 def unnamed_flag(
     rules: Rules, operator: str, signs: Mapping[str, StateSigns], *, is_there: bool = False
 ) -> UnnamedFlagError | None:
@@ -31,7 +36,8 @@ def unnamed_flag(
     `signs` are those of the whole savepoint by possible flag; `operator` is the operator's name in messages. `is_there`
     says that the savepoint has the plan's flag state, which is set for no key with rows.
     """
-    alike = {name: counts for name, counts in signs.items() if looks_like_flag(counts)}
+    alike = {name: signs[name] for name in sorted(signs, key=lambda name: _rank(name, signs[name]))}
+    alike = {name: counts for name, counts in alike.items() if looks_like_flag(counts)}
     if not alike:
         return None
     named = "the plan names no flag state"
@@ -40,7 +46,8 @@ def unnamed_flag(
     if is_there:
         named = f"{rules.flag_name} is set for no key with rows in {rules.new_name}"
     found = ". ".join(_found(name, counts, rules) for name, counts in alike.items())
-    answers = " or ".join(f"--flag-state {name}" for name in alike)
+    first, *others = (f"--flag-state {name}" for name in alike)
+    answers = f"{first}, the likeliest, or {' or '.join(others)}" if others else first
     why = "Without the flag, a blob that the job left behind when it moved a key would be merged into the key's rows"
     if rules.reverse:
         why = "The flag would stay, and say of keys that have a blob again that they are moved"

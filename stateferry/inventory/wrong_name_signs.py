@@ -114,14 +114,15 @@ class SignsOfGroup:
         )
         return [one for one in made if one.flag is not None or one.rivals]
 
-    def meet(self, state: KeyedState, section: Section) -> None:
-        """Notes a section of a state."""
+    def meet(self, state: KeyedState, section: Section, rows: MapRows | None = None) -> None:
+        """Notes a section of a state; `rows` is the section if it was parsed by the same rules."""
         rules, name = self.rules, state.name
         if name == rules.new_name or name in self.rivals.maps:
-            rows = parse_rows(section, rules)
-            self._add(name, rows.live_keys())
+            rows = parse_rows(section, rules) if rows is None else rows
+            keys = rows.live_keys()
+            self._add(name, keys)
             if name == rules.new_name:
-                self._with_any_row.append(_with_any(rows))
+                self._with_any_row.append(keys if rows.live.all() else _with_any(rows))
         elif name == rules.legacy.name or name in self.rivals.legacies:
             self._add(name, live_blob_keys(section, rules))
         elif name == rules.flag_name or name in self.rivals.flags:
@@ -200,7 +201,7 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
 
 def _with_any(rows: MapRows) -> pa.Array:
     """Returns the keys with a row; an expired one, too, says that the job has moved the key to this state."""
-    return (rows if rows.live.all() else replace(rows, live=np.ones_like(rows.live))).live_keys()
+    return replace(rows, live=np.ones_like(rows.live)).live_keys()
 
 
 def _left(keys: pa.Array, without: pa.Array) -> pa.Array:

@@ -376,7 +376,7 @@ class _ChunkReading:
         return blobs
 
     def _count_expired(self, name: str, key_group: int, stamps: Positions, rules: Rules) -> None:
-        if rules.ttl is not None and rules.drops_expired:
+        if rules.ttl is not None and not rules.keep_expired:
             expired = int(expired_array(stamps, rules.ttl, rules.now).sum())
             self._expired.setdefault(name, Counter())[key_group] += expired
 

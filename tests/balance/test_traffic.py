@@ -51,6 +51,23 @@ def test_keys_of_the_file_without_state_are_counted(
     assert "note: 1 of the 2 keys" in capsys.readouterr().err
 
 
+def test_rates_of_which_no_key_has_state_are_an_error(tmp_path: Path, terminal: Terminal) -> None:
+    savepoint = write_blobs(tmp_path / "savepoint", SIZES, 4, 128)
+    (tmp_path / "rates").write_text("4000\t9\n331\t5\n")
+    for more in ([], ["--substitutes", "Long"], ["--heaviest", "0"]):
+        code, error = terminal.fails("advise", savepoint, "--rates", tmp_path / "rates", *more)
+        assert code == 2
+        assert (
+            "expected rates of keys of operator main, found 2 that have no state in this savepoint, such as 331"
+            in error
+        )
+        if "--heaviest" not in more:
+            assert "There are: 40 of the type Integer, such as " in error
+    (tmp_path / "rates").write_text("4000\t9\n390\t5\n")
+    code, error = terminal.fails("advise", savepoint, "--rates", tmp_path / "rates", "--heaviest", "40")
+    assert "Did you mean 39? There are: 40 of the type Integer" in error
+
+
 def test_changes_are_the_keys_whose_rows_are_new_or_others(tmp_path: Path, terminal: Terminal) -> None:
     earlier = write_blobs(tmp_path / "earlier", SIZES, 2, 128)
     later = write_blobs(tmp_path / "later", SIZES | {3: 4, 8: 0, 77: 1}, 4, 128)

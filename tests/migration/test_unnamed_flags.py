@@ -127,6 +127,18 @@ def test_a_flag_by_a_name_that_the_savepoint_lacks(tmp_path: Path) -> None:
     assert "main: the savepoint has no flag state isMigrated, but the job seems to mark" in said
 
 
+def test_the_likeliest_flag_comes_first(tmp_path: Path) -> None:
+    """It marks more of the moved keys; of two that mark as many, the one that marks fewer others."""
+    made = state(moved=40, cold=30)
+    moved, cold = keys("moved", 40), keys("cold", 30)
+    others = {"a": moved[:9], "b": [*moved, *cold[:3]], "c": moved[:39], "d": moved[:39] + cold[:2]}
+    more = {name: dict.fromkeys(of, 0) for name, of in others.items()}
+    said = str(asked(made.with_changes(more_flags=more).write(str(tmp_path / "a"))))
+    options = ("--flag-state isMigratedState, the likeliest", *(f"--flag-state {name}" for name in "bcda"))
+    places = [said.index(option) for option in options]
+    assert places == sorted(places)
+
+
 def test_the_whole_savepoint_decides_not_one_part_of_it(tmp_path: Path) -> None:
     """In some key groups all true keys are moved ones, in the savepoint most aren't."""
     savepoint = state(moved=40, cold=60, true_of_cold=60).write(str(tmp_path / "a"))

@@ -16,11 +16,12 @@ from tests.mutants.mutations import Mutant
 def put(mutant: Mutant, folder: Path) -> None:
     """Afterwards the running process has the fault; a module with compiled kernels is compiled anew, in the folder."""
     if has_kernels(mutant.file):
-        _execute_again(mutant, _module(mutant.file), folder)
+        for module in _modules(mutant.file):
+            _execute_again(mutant, module, folder)
         return
     for code in _codes(mutant.code()):
         if code.co_qualname == mutant.function:
-            for function in functions_of(mutant.file)[mutant.function]:
+            for function in functions_of(mutant.file).get(mutant.function, ()):
                 function.__code__ = code
 
 
@@ -35,13 +36,13 @@ def functions_of(file: Path) -> dict[str, list[FunctionType]]:
 
 
 def has_kernels(file: Path) -> bool:
-    """Whether a module has compiled functions."""
-    return any(isinstance(value, Dispatcher) for value in vars(_module(file)).values())
+    """Whether a module that has been imported has compiled functions."""
+    return any(isinstance(value, Dispatcher) for module in _modules(file) for value in vars(module).values())
 
 
 @cache
-def _module(file: Path) -> ModuleType:
-    return next(one for one in list(sys.modules.values()) if getattr(one, "__file__", None) == str(file))
+def _modules(file: Path) -> list[ModuleType]:
+    return [one for one in list(sys.modules.values()) if getattr(one, "__file__", None) == str(file)]
 
 
 def _execute_again(mutant: Mutant, module: ModuleType, folder: Path) -> None:

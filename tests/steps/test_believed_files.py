@@ -6,34 +6,45 @@ afterwards, or it is, with all its files, to the byte as without the alteration.
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from flinkstate.errors import StateferryError
+from flinkstate.files.storage import Location
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata
 from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.runs.control.target_metadata import TargetMetadata
-from stateferry.runs.record.facts import Step
-from stateferry.runs.record.runs import _digest
+from stateferry.runs.record.facts import SnapshotFacts, Step
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, _digest
 from stateferry.steps.workers import Fact, InProcess, Measure, Work
+from tests.steps.test_nights_since import first_state
+from tests.steps.test_nights_since import run as night
 from tests.steps.test_steps_alone import control_of, plan_of, the_run
 from tests.support.in_process import do_step
 from tests.support.kill_points import Picture
 from tests.support.legacy_states import LegacyState
+from tests.support.native_nights import NightlyDatabase
 
 __all__ = ["plan_of"]
 
 DAY = 86_400_000
 NOW = 100 * DAY
 STEPS = ("snapshot", "rescale", "validate", "cut_over", "tables")
+OF_REHEARSAL = ("snapshot", "migrate", "rescale", "validate")
 RUN = "home/runs/orders/one"
 TARGET = "one"
 
@@ -76,11 +87,25 @@ def fact_changed(data: bytes, random: Random) -> bytes:
     return json.dumps(content, indent=2).encode()
 
 
+def choice_changed(data: bytes, _: Random) -> bytes:
+    """A lazy run would move other keys."""
+    content = json.loads(data)
+    content["facts"]["lazy"][0]["last"] -= 1 << 60
+    return json.dumps(content, indent=2).encode()
+
+
+def row_dropped(data: bytes, _: Random) -> bytes:
+    table, out = pq.read_table(io.BytesIO(data)), io.BytesIO()
+    pq.write_table(table.slice(0, len(table) - 1), out)
+    return out.getvalue()
+
+
 @dataclass(frozen=True)
 class Believed:
     """A file of the run's folder or of the target, and what happens when it is altered after `after`.
 
-    `held` says what keeps the alteration out. `refused_by` is the step that says no; None if nothing depends on it.
+    `held` says what keeps the alteration out. `refused_by` is the step that says no; None if nothing depends on it, or
+    on some of its bytes. `kind` is the kind of run in which the file is believed.
     """
 
     file: str
@@ -88,8 +113,9 @@ class Believed:
     believed_by: str
     held: str
     after: str
-    refused_by: tuple[str, ...]
+    refused_by: tuple[str | None, ...]
     alter: Sequence[Alter] = (fact_changed,)
+    kind: str = "canonical"
 
 
 OWN_DIGEST = "the digest beside the facts in the same file"
@@ -131,11 +157,43 @@ BELIEVED = (
     Believed(f"{RUN}/steps/rescale.json", "rescale", "validate, for the report's text", OWN_DIGEST, "rescale",
              ("validate",)),
     Believed(f"{RUN}/steps/source_key_groups.json", "snapshot", "pages", OWN_DIGEST, "snapshot", ()),
-    Believed(f"{RUN}/blob-times", "snapshot", "the next night", "the digest it begins with; it is left out then",
-             "snapshot", (), (flipped, cut)),
+    Believed(f"{RUN}/steps/staged_key_groups.json", "validate", "pages", OWN_DIGEST, "validate", ()),
+    Believed(f"{RUN}/steps/layout.json", "snapshot", "pages", OWN_DIGEST, "snapshot", ()),
+    Believed(f"{RUN}/steps/prediction.json", "snapshot", "rescale, which keeps it, and pages", OWN_DIGEST, "snapshot",
+             ("rescale",)),
+    Believed(f"{RUN}/steps/cut_over.json", "cut_over", "tables", OWN_DIGEST, "cut_over", ("tables",)),
     Believed(f"{RUN}/rescale-plan.json", "rescale", "pages", "nothing depends on it", "rescale", (), (cut,)),
-    Believed(f"{RUN}/progress.json", "each step", "status", "nothing depends on it", "validate", (), (cut,)),
+    Believed(f"{RUN}/plan.json", "the first step", "all", "it must be the plan that was given", "validate",
+             ("cut_over",), (flipped, cut)),
+    Believed(f"{RUN}/state.json", "each step", "each step", "the catalog's record counts", "validate",
+             ("cut_over", None), (flipped, cut)),
+    Believed(f"{RUN}/report.html", "validate", "people", "nothing depends on it", "validate", (), (cut,)),
+    Believed(f"{RUN}/temporary.json", "each step", "cleaning", "only folders with our mark are removed", "validate",
+             (), (flipped, cut)),
+    Believed(f"{RUN}/staged/*-keyed-*", "rescale", "validate", "it is what is validated", "rescale", ("validate",),
+             (flipped, cut), "rehearsal"),
+    Believed(f"{RUN}/steps/snapshot.json", "snapshot", "rescale, for the keys that are moved", OWN_DIGEST, "snapshot",
+             ("rescale",), (choice_changed, fact_changed), "lazy"),
+    Believed(f"{RUN}/steps/snapshot.json", "snapshot", "validate, for the keys that are moved", OWN_DIGEST, "rescale",
+             ("validate",), (choice_changed,), "lazy"),
+    Believed(f"{RUN}/steps/migrate.json", "migrate", "validate", OWN_DIGEST, "migrate", ("rescale", "validate"),
+             kind="rehearsal"),
+    Believed("home/warehouse/**/map_entry/data/**/*.parquet", "migrate", "validate", "it is what is validated",
+             "migrate", ("validate",), (row_dropped, cut), "rehearsal"),
+    Believed("home/warehouse/**/map_entry/metadata/*.avro", "migrate", "validate", "it is what is validated",
+             "migrate", ("rescale", "validate", None), (cut,), "rehearsal"),
 )  # fmt: skip
+# What no step of the run believes any more when it is complete, or what isn't altered here.
+NOT_BELIEVED = {
+    "plan.json": "the command's own argument",
+    "home/catalog.db": "the database in which the publication is",
+    f"{RUN}/state.lock": "empty",
+    f"{RUN}/steps/advance.json": "says whether the tables' main has moved, which the catalog knows",
+    f"{RUN}/steps/tables.json": "the last step's",
+    f"{TARGET}/{METADATA}": "what is published; another one there is named",
+    "home/warehouse/*": "the next night's, which has a table of its own",
+    "source/*": "the source; damage in it has tests of its own",
+}
 
 
 @dataclass(frozen=True)
@@ -146,16 +204,17 @@ class World:
     plan: str
     pictures: dict[str, Picture]
     published: dict[str, bytes]
+    steps: tuple[str, ...] = STEPS
 
     def do(self, step: str, workers: InProcess | None = None) -> int:
         return do_step(step, "--plan", self.plan, workers=workers)
 
     def target(self) -> dict[str, bytes]:
-        return {file.name: file.read_bytes() for file in sorted((self.root / TARGET).iterdir())}
+        return {file.name: file.read_bytes() for file in sorted((self.root / TARGET).glob("*"))}
 
     def go_on(self, after: str) -> str | None:
         """Does all steps behind this one; returns the one that said no."""
-        for step in STEPS[STEPS.index(after) + 1 :]:
+        for step in self.steps[self.steps.index(after) + 1 :]:
             if self.do(step):
                 return step
         return None
@@ -176,11 +235,11 @@ def world_of(root: Path, **options: object) -> World:
     }  # fmt: skip
     plan = root / "plan.json"
     plan.write_text(json.dumps(values))
-    pictures = {}
-    for step in STEPS:
+    pictures, steps = {}, OF_REHEARSAL if options.get("rehearse") else STEPS
+    for step in steps:
         assert do_step(step, "--plan", str(plan)) == 0
         pictures[step] = Picture.of(root)
-    world = World(root, str(plan), pictures, {})
+    world = World(root, str(plan), pictures, {}, steps)
     return replace(world, published=world.target())
 
 
@@ -190,19 +249,26 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], World]:
 
     def of(kind: str) -> World:
         if kind not in known:
-            options: dict[str, dict[str, object]] = {"native": {"output_format": "native"}}
-            known[kind] = world_of(tmp_path_factory.mktemp("worlds") / kind, **options.get(kind, {}))
+            known[kind] = world_of(tmp_path_factory.mktemp("worlds") / kind, **OPTIONS[kind])
         return known[kind]
 
     return of
 
 
+OPTIONS: dict[str, dict[str, object]] = {
+    "canonical": {},
+    "native": {"output_format": "native"},
+    "lazy": {"lazy": True, "share": 0.5},
+    "rehearsal": {"rehearse": True},
+}
+
+
 def kind_of(believed: Believed) -> str:
-    return "native" if believed.file.endswith((".sst", "MANIFEST*", "CURRENT", "-meta")) else "canonical"
+    return "native" if believed.file.endswith((".sst", "MANIFEST*", "CURRENT", "-meta")) else believed.kind
 
 
 CASES = [
-    pytest.param(one, alter, id=f"{one.file.rpartition('/')[2]} after {one.after}: {alter.__name__}")
+    pytest.param(one, alter, id=f"{kind_of(one)}: {one.file.rpartition('/')[2]} after {one.after}: {alter.__name__}")
     for one in BELIEVED
     for alter in one.alter
 ]
@@ -217,18 +283,29 @@ def test_what_is_altered_is_not_published(
     world, seed = worlds(kind_of(believed)), Random(f"{believed.file} {believed.after} {alter.__name__}")
     world.pictures[believed.after].restore(world.root)
     files = sorted(world.root.glob(believed.file))
-    if not files:
-        assert not believed.refused_by, "a run has no such file"
-        return
+    assert files, "a run has no such file"
     file = seed.choice(files)
     file.write_bytes(alter(file.read_bytes(), seed))
     refused = world.go_on(believed.after)
     assert refused in (believed.refused_by or (None,)), capsys.readouterr().err
     world.expect_nothing_else_published()
-    if refused == "cut_over" and "steps" not in believed.file:
+    if (
+        refused == "cut_over"
+        and "steps" not in believed.file
+        and not believed.file.endswith(("plan.json", "state.json"))
+    ):
         for step in ("rescale", "validate", "cut_over", "tables"):
             assert world.do(step) == 0
         assert world.target() == world.published
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_the_table_has_every_file_of_a_run(kind: str, worlds: Callable[[str], World]) -> None:
+    known = [*(one.file.replace("**/", "*") for one in BELIEVED), *NOT_BELIEVED]
+    for picture in worlds(kind).pictures.values():
+        files = [name for name, content in picture.content.items() if content is not None]
+        assert [name for name in files if not any(fnmatch(name, one) for one in known)] == []
 
 
 def kept_metadata(change: Callable[[Metadata, Metadata], Metadata]) -> Callable[[World], None]:
@@ -393,3 +470,83 @@ def test_facts_that_are_altered_with_their_digest_let_nothing_else_through(
     assert world.go_on(after) != "tables"
     world.expect_nothing_else_published()
     assert the_run(world.root, "one").state.value in ("published", "failed", "running", "staged", "verified")
+
+
+NIGHT = "home/runs/nights/nights-0"
+# What a night believes of the night before, whose source and tables it goes on from.
+OF_THE_NIGHT_BEFORE: dict[str, tuple[str, Sequence[Alter]]] = {
+    f"{NIGHT}/steps/snapshot.json": ("its digest; else everything is read", (fact_changed, cut)),
+    f"{NIGHT}/steps/counted.json": ("its digest; else everything is read", (fact_changed, cut)),
+    f"{NIGHT}/blob-times": ("the digest it begins with; else everything is read", (flipped, cut)),
+    f"{NIGHT}/plan.json": ("must be alike; else everything is read", (flipped, cut)),
+    f"{NIGHT}/state.json": ("must be green; else everything is read", (flipped, cut)),
+    f"job/chk-0/{METADATA}": ("its digest of that night; else everything is read", (flipped, cut)),
+    "job/chk-0/MANIFEST-000001": ("the validation reads everything", (flipped, cut)),
+    "home/warehouse/**/map_entry/data/**/*.parquet": ("the validation compares the tables", (row_dropped, cut)),
+    "home/warehouse/**/key_ledger/data/**/*.parquet": ("the validation compares the tables", (row_dropped, cut)),
+}
+
+
+@dataclass(frozen=True)
+class TwoNights:
+    """What a night before has left, and what a night finds that nobody has disturbed."""
+
+    root: Path
+    before: Picture
+    found: tuple[Any, ...]
+
+
+def second_night(root: Path) -> tuple[Any, ...]:
+    report, run = night(root / "job" / "chk-1", root, 1, state={"ttl_ms": 10**9})
+    assert report.is_green, report.failed
+    facts, staged = run.facts(SnapshotFacts), root / "home" / "runs" / "nights" / "nights-1" / "staged"
+    assert facts is not None
+    return facts.states, facts.met, facts.ages, {file.name: file.read_bytes() for file in staged.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def two_nights(tmp_path_factory: pytest.TempPathFactory) -> TwoNights:
+    root = tmp_path_factory.mktemp("nights") / "world"
+    database, state = NightlyDatabase(root / "job"), first_state(ttl=True)
+    database.flush(state)
+    database.checkpoint(0)
+    assert night(root / "job" / "chk-0", root, 0, state={"ttl_ms": 10**9})[0].is_green
+    database.flush(state.with_changes(blobs=dict(list(state.blobs.items())[3:])))
+    database.checkpoint(1)
+    before = Picture.of(root)
+    found = second_night(root)
+    (facts,) = (one for one in (the_night(root).facts(SnapshotFacts),) if one is not None)
+    assert any("have changed since run nights-0" in note for note in facts.notes)
+    return TwoNights(root, before, found)
+
+
+def the_night(root: Path) -> Run:
+    return Run.open(Location.of(str(root / "home" / "runs" / "nights" / "nights-1")))
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("file", "alter"),
+    [
+        pytest.param(file, alter, id=f"{file.rpartition('home/')[2]}: {alter.__name__}")
+        for file, (_, several) in OF_THE_NIGHT_BEFORE.items()
+        for alter in several
+    ],
+)
+def test_what_is_altered_of_the_night_before_changes_nothing_of_the_next(
+    file: str, alter: Alter, two_nights: TwoNights
+) -> None:
+    two_nights.before.restore(two_nights.root)
+    seed, files = Random(f"{file} {alter.__name__}"), sorted(two_nights.root.glob(file))
+    assert files, "a night has no such file"
+    altered = seed.choice(files)
+    altered.write_bytes(alter(altered.read_bytes(), seed))
+    if "warehouse" in file or "MANIFEST" in file:
+        # It may say so, or be red: then nothing of it counts.
+        with suppress(StateferryError, AssertionError):
+            assert second_night(two_nights.root) == two_nights.found
+            return
+        assert the_night(two_nights.root).state is RunState.FAILED
+    else:
+        assert second_night(two_nights.root) == two_nights.found

@@ -11,6 +11,7 @@ import pytest
 from flinkstate.metadata.metadata import Metadata
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
+from flinkstate.values.java_values import Singleton
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.changes.rules import NullsCannotBeKeptError, NullsNeedAWordError
 from stateferry.runs.record.facts import SnapshotFacts
@@ -92,6 +93,21 @@ def test_nulls_that_break_nothing_need_no_word(tmp_path: Path) -> None:
     for nulls in ("stop", "keep", "drop"):
         verified(tmp_path / "text", tmp_path / nulls, nulls=nulls)
         assert found(tmp_path / nulls) == {("k", "a", "1"), ("k", "b", None)}
+
+
+def test_nulls_of_types_of_one_value_need_no_word(tmp_path: Path) -> None:
+    """Their serializers don't look at the value, so no backend fails; under time to live null becomes the value."""
+    one = LegacyState({"k": ({"a": Singleton.UNIT, "b": None}, 0)}, value=Scalar.UNIT)
+    one.write(str(tmp_path / "source"))
+    run = verified(tmp_path / "source", tmp_path / "kept")
+    kept = {line["user_key"]: line["value"] for line in dumped(tmp_path / "kept", "main", NEW)}
+    assert kept == {"a": {}, "b": None}
+    facts = run.facts(SnapshotFacts)
+    assert facts is not None
+    assert not [note for note in facts.notes if "null" in note]
+    one.with_changes(ttl=True).write(str(tmp_path / "aging"))
+    with pytest.raises(NullsCannotBeKeptError):
+        verified(tmp_path / "aging", tmp_path / "stopped", ttl_ms="30d", now=0)
 
 
 def test_under_time_to_live_they_cannot_be_kept(tmp_path: Path) -> None:

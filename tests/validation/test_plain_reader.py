@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, Scalar
 from flinkstate.ttl import StateTtlConfig
@@ -93,6 +93,7 @@ def test_a_line_has_all_that_counts() -> None:
     wanted = ("new", GROUP, 'key "a"', '"x"', 0, "5", ALIVE, zlib.crc32(KEY + text("x") + long(5)))
     assert reader.expected([blob({"x": 5}, ALIVE)]).lines == [wanted]
     assert reader.found([row("x", 5, ALIVE)]).lines == [wanted]
+    assert reader.expected([blob({"x": 5, "z": 9}, ALIVE)]).lines[0] == wanted
     # A null counts without its bytes, which no version of Flink reads.
     null = replace(rules_of(), nulls=Nulls.KEEP)
     (line,) = reader_of(null).expected([blob({"y": None})]).lines
@@ -192,7 +193,7 @@ ALL, NONE_OF_THEM = 2**64 - 1, -1
 
 def lazy(last: int, *, ttl: bool = False, flag_ttl: bool = False, **settings: Any) -> tuple[PlainReader, KeyedState]:
     flag = state_of("flag", Scalar.BOOLEAN, ttl=flag_ttl)
-    rules = rules_of(ttl=ttl, lazy_cut=LazyCut(next(iter(Order)), last, flag), **settings)
+    rules = rules_of(ttl=ttl, lazy_cut=LazyCut(Order.HASH, last, flag), **settings)
     return reader_of(rules, flag=flag), flag
 
 
@@ -235,6 +236,7 @@ def test_rows_become_a_blob_with_their_newest_timestamp(ttl: bool) -> None:
     names = "wxz" if ttl else "wxyz"
     wanted = [("old", f'"{name}"', 0, f"{'wxyz'.index(name)}", NOW if ttl else None) for name in names]
     assert told(reader.expected(rows)) == wanted
+    assert told(reader.expected(rows[:1])) == [(*wanted[0][:-1], stamps[0])]
     made = blob({name: "wxyz".index(name) for name in names}, NOW if ttl else None)
     assert told(reader.found([made])) == wanted
     assert told(reader.found([SET])) == [untouched(SET)]
@@ -297,6 +299,8 @@ def test_a_key_of_unknown_hash_stays_where_it_is() -> None:
     ):
         conversion = OperatorConversion((), states, False, old_max, new_max)
         assert group_of_key(type_, "a", present, conversion) == group
+    with pytest.raises(RefusedError, match="plain code doesn't know its hash"):
+        group_of_key(opaque, "a", 5, OperatorConversion((), states, False, 128, 300))
     account = KeyAccount()
     account.add(KeyAccount([], [], None, "why"))
     account.add(KeyAccount([], [], "hurt", "another"))
@@ -410,6 +414,25 @@ def test_damage_of_such_a_state_names_the_key_group(value: bytes, damage: str) -
     account = aging_of(StateKind.LIST).expected([Row("state", 5, KEY, value)])
     assert account.damage is not None
     assert account.damage.startswith(damage)
+
+
+def test_a_key_that_cannot_be_decoded_is_refused_by_its_name() -> None:
+    opaque = OpaqueType("com.acme.Value", "Kryo")
+    account = reader_of(rules_of(value=opaque)).expected([blob({"x": 5})])
+    assert account.damage is None
+    assert account.refusal is not None
+    assert account.refusal.startswith('key "a": ')
+    assert "com.acme.Value" in account.refusal
+
+
+def test_of_other_parts_than_the_key_nothing_need_be_known() -> None:
+    opaque = OpaqueType("com.acme.Value", "Kryo")
+    state = KeyedState("state", StateKind.MAP, Scalar.STRING, VOID, opaque, opaque, True, False)
+    reader = PlainAgingReader(
+        PlannedTtl(state, StateTtlConfig(TTL), NOW), OperatorConversion((), {"state": state}, False, 128, 128)
+    )
+    value = b"\0" + long(NOW) + b"anything"
+    assert reader.expected([Row("state", 5, KEY + b"uk", value)]).lines == [line_of(value, GROUP)]
 
 
 def test_a_key_that_cannot_be_decoded_is_refused() -> None:

@@ -168,11 +168,16 @@ def test_entries_of_an_index(restart: int, is_delta: bool, trailer: int) -> None
         assert list(index.entries_from(key + b"\0")) == handles[place + 1 :]
 
 
-def test_an_index_is_read_from_the_restart_before() -> None:
+def test_an_index_is_read_from_the_restart_before(monkeypatch: pytest.MonkeyPatch) -> None:
     index, _ = index_of(KEYS, 3, True, 0)
     begun: list[int] = []
-    entries = index._entries
-    index._entries = lambda at: begun.append(at) or entries(at)  # type: ignore[method-assign,func-returns-value,redundant-expr]
+    entries = _PlainIndex._entries
+
+    def noted(self: _PlainIndex, at: int) -> Any:
+        begun.append(at)
+        return entries(self, at)
+
+    monkeypatch.setattr(_PlainIndex, "_entries", noted)
     for key in (b"k10", b"k40", b"k41", b"k70", b"k99"):
         list(index.entries_from(key))
     assert [index._restarts.index(at) for at in begun] == [0, 0, 1, 1, 2]
@@ -252,6 +257,9 @@ def test_an_entry_as_old_as_a_deleted_range_stands() -> None:
     entries: list[Entry] = [(b"\0a", 7, VALUE, b"1"), (b"\0b", 6, VALUE, b"2"), (b"\0c", 8, VALUE, b"3")]
     ranges: list[Entry] = [(b"\0a", 7, RANGE_DELETE, b"\0c")]
     assert opened([[[*entries, *ranges]]]).rows("state", EVERYTHING) == {b"\0a": b"1", b"\0c": b"3"}
+    from_there: list[Entry] = [(b"\0b", 7, RANGE_DELETE, b"\0c"), (b"\0d", 0, VALUE, b"4")]
+    wanted = {b"\0a": b"1", b"\0c": b"3", b"\0d": b"4"}
+    assert opened([[[*entries, *from_there]]]).rows("state", EVERYTHING) == wanted
     at_the_end: list[Entry] = [entries[0], (b"\0c", 3, VALUE, b"3")]
     assert opened([[[*at_the_end, *ranges]]]).rows("state", EVERYTHING) == {b"\0a": b"1", b"\0c": b"3"}
     older: list[Entry] = [(b"\0a", 5, RANGE_DELETE, b"\0c")]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stateferry.look.balance.key_weights import KeyWeights
     from stateferry.look.balance.layouts import KeyGroupLayout, Loads
     from stateferry.look.balance.substitutes import Substitutes
+    from stateferry.look.balance.traffic import Rates
 
 _DESCRIPTION = """\
 Say how evenly keyed state is spread over key groups and subtasks, which keys are the heaviest, and whether another
@@ -160,6 +161,8 @@ def _measured(savepoint: Savepoint, options: argparse.Namespace, heaviest: int) 
             )
             if weights is not None:
                 measured.append(weights)
+            if isinstance(traffic, Rates) and not traffic.met and weights is not None:
+                raise UsageError(_no_rates(weights, traffic, options.rates))
             if isinstance(traffic, Rates) and traffic.met < traffic.keys:
                 say(
                     f"note: {traffic.keys - traffic.met:,} of the {traffic.keys:,} keys in {options.rates} have no "
@@ -170,6 +173,21 @@ def _measured(savepoint: Savepoint, options: argparse.Namespace, heaviest: int) 
         named = f"operator {options.operator}" if options.operator is not None else "the savepoint"
         raise UsageError(f"{named} has no keyed state, so there is nothing to balance")
     return measured
+
+
+def _no_rates(weights: KeyWeights, rates: Rates, path: str) -> str:
+    """Says that no key of the file has state, and which keys have."""
+    from flinkstate.did_you_mean import there_are
+    from flinkstate.serializers.types import type_name
+
+    known = [key.text for key in weights.heaviest if key.text is not None]
+    count = int(weights.groups["keys"].sum())
+    listed = f"{count:,} of the type {type_name(weights.key)}, such as {', '.join(known[:3])}" if known else ""
+    return (
+        f"{path}: expected rates of keys of operator {weights.operator.label}, found {rates.keys:,} that have no state "
+        f"in this savepoint, such as {rates.last[:100]}: they are of another operator or savepoint, or are written "
+        f"otherwise than stateferry dump prints them. {there_are(rates.last[:100], known, listed)}"
+    )
 
 
 def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:

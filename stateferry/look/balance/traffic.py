@@ -26,7 +26,10 @@ _MOST = 10**12
 
 
 class Rates:
-    """The rates in a file of lines, each a key as `stateferry dump` prints it, a tab, and a whole number."""
+    """The rates in a file of lines, each a key as `stateferry dump` prints it, a tab, and a whole number.
+
+    Of its `keys` so many were `met` in the savepoint; `last` is the text of the last one.
+    """
 
     name = "rates"
 
@@ -39,7 +42,7 @@ class Rates:
                     f"{path}, line {number}: expected a key, a tab and a whole number up to {_MOST}, found "
                     f"{line[:100]!r}"
                 )
-            data = bytes_of_text(key, text)
+            data, self.last = bytes_of_text(key, text), text
             if data in rates:
                 raise UsageError(f"{path}, line {number}: expected each key once, found {text[:100]!r} again")
             rates[data] = int(rate)

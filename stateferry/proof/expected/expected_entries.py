@@ -368,7 +368,7 @@ def _flags_to_set(rules: Rules, cut: LazyCut, blobs: Entries, stamps: Positions)
         values = np.concatenate((clock.astype(">i8").view(np.uint8).reshape(-1, 8), values), axis=1)
     size = values.shape[1]
     starts = len(blobs.data) + size * np.arange(len(blobs))
-    data = np.concatenate((blobs.data, values.reshape(-1)))
+    data = np.concatenate((blobs.data, values.ravel()))
     return replace(blobs, data=data, value_starts=starts, value_ends=starts + size)
 
 

@@ -10,7 +10,8 @@ job's backend may give null to the serializer when it writes, and then it fails.
 | RocksDB of Flink 2.3 | works | works | works |
 
 So a run asks, unless it writes a native savepoint, which is for RocksDB, from a snapshot of Flink 2.3. Nulls that the
-serializer can write work everywhere. Under time to live a row has no flag, so the others can't be kept at all.
+serializer can write work everywhere, and so do those of types of one value, whose serializer doesn't look at the value.
+Under time to live a row has no flag, so all others can't be kept at all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 
 from flinkstate.errors import StateferryError
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.types import type_name
+from flinkstate.serializers.types import Scalar, type_name
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import Nulls, NullsCannotBeKeptError, NullsNeedAWordError, Rules
@@ -28,6 +29,8 @@ from stateferry.runs.checks.plan_check import ResolvedPlan
 
 # Flink 2.3 writes _metadata of this version.
 _OF_FLINK_2_3 = 6
+# A null of these is lost under time to live only, where it would be read as the one value.
+OF_ONE_VALUE = (Scalar.NULL_VALUE, Scalar.GLOBAL_WINDOW, Scalar.UNIT)
 _ON_HASH_MAP = (
     "a job on the HashMap backend can't take a canonical savepoint any more (NullPointerException, FLINK-39909; its "
     "checkpoints and native savepoints work)"
@@ -50,7 +53,7 @@ def check_nulls(
             f"{where}: {nulls:,} {have} a null value, which a MapState with TTL can't hold; make the value nullable in "
             f"both jobs, or {leave_out}"
         )
-    elif rules.nulls is Nulls.STOP and (fails := what_fails(resolved, operator)):
+    elif rules.nulls is Nulls.STOP and (fails := what_fails(resolved, operator, rules)):
         yield NullsNeedAWordError(
             f"{where}: {nulls:,} {have} a null value, which the serializer of {type_name(rules.map_type.value)} can't "
             f"write. As rows of {rules.new_name} the new job reads them, but {fails}. Nothing has been written. Keep "
@@ -70,8 +73,8 @@ def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[
         if told and not any(count for *_, count in met):
             yield f"--nulls {nulls.value} had no effect: no entry has a null value that its serializer can't write"
         for operator, rules, count in met:
-            if count and nulls is not Nulls.DROP and not rules.reverse:
-                fails = what_fails(resolved, operator)
+            if count and nulls is not Nulls.DROP and not rules.reverse and rules.map_type.value not in OF_ONE_VALUE:
+                fails = what_fails(resolved, operator, rules)
                 but = fails or f"RocksDB of Flink 2.3 holds them. If the job moves to another backend, {_ON_HASH_MAP}"
                 yield (
                     f"{count:,} null {noun(count, 'value')} of {rules.legacy.name} of {operator.label} "
@@ -80,8 +83,10 @@ def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[
                 )
 
 
-def what_fails(resolved: ResolvedPlan, operator: Operator) -> str:
+def what_fails(resolved: ResolvedPlan, operator: Operator, rules: Rules) -> str:
     """What a job may not be able to do with such rows of the new savepoint; empty if there is nothing."""
+    if rules.map_type.value in OF_ONE_VALUE:
+        return ""
     reasons = [
         *([] if operator.id in resolved.native else [_ON_HASH_MAP]),
         *([] if resolved.source.metadata.version >= _OF_FLINK_2_3 else [_ON_OLD_ROCKSDB]),

@@ -471,5 +471,5 @@ def _object(file: Location, text: bytes | None) -> dict[str, Any] | None:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise StateferryError(f"{file.shown}: expected JSON, found something else: {error}") from None
+        raise DamagedError("JSON", f"something else: {error}", file=file.shown) from None
     return content if isinstance(content, dict) else {}

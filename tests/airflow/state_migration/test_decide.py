@@ -50,6 +50,7 @@ from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import write_metadata
 from tests.airflow.state_migration.test_approval import ANSWERED
+from tests.support.records import record_of
 
 JOB = "0123456789abcdef0123456789abcdef"
 OUTAGE = Estimate(40.0, 30.0, 60.0, 3)
@@ -189,6 +190,21 @@ def test_an_answer_is_kept_with_the_rehearsal_and_a_no_is_final(
         Conclude(task_id="conclude").execute(here)
     # The rehearsal itself stays what it was.
     assert rehearsal.state is RunState.VERIFIED
+
+
+def test_nobody_is_asked_about_a_job_that_the_cut_over_would_refuse(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, questions: list[tuple[str, str]]
+) -> None:
+    plan, here = rehearsal.plan, context(rehearsal, request_, occasion)
+    with Control(plan.catalog_uri) as control:
+        control.publish(control.acquire(plan.job, "before"), record_of(plan, checkpoint_id=8), replaces=None)
+    with pytest.raises(AirflowFailException, match=r"is of checkpoint 7, older than checkpoint 8 .*\. The job was not"):
+        Decide(task_id="decide").execute(here)
+    assert questions == []
+    # What follows a publication has a later one.
+    rehearsal.keep(SourceLayout(8, {}))
+    with pytest.raises(TaskAwaitingInput):
+        Decide(task_id="decide").execute(here)
 
 
 def test_approval_that_is_switched_off_is_kept_too(

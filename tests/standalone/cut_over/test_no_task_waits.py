@@ -84,7 +84,9 @@ def test_no_task_of_a_stopped_job_waits_for_a_slot(busy: Server, flink: FlinkClu
     connection = f"held_{fails}"
     ferry = Ferry.ready(busy, flink, connection, tmp_path, "--ttl-days", 30)
     old = ferry.start_old_job()
-    run = api.trigger(DAG_OF_JOB, ferry.conf_of_cut_over(old, job=JOB, ttl="30d", approval=True, entry_class=new))
+    run = api.trigger(
+        DAG_OF_JOB, ferry.conf_of_cut_over(old, job=connection, ttl="30d", approval=True, entry_class=new)
+    )
     wait_for_question(busy, DAG_OF_JOB, run, "decide")
     leave_in_pool(busy, 0)
     nights = api.trigger("nights", {"folder": str(tmp_path)})

@@ -1,0 +1,260 @@
+"""Which tasks there are, and how the entries that differ are found: in few key groups, by slices, with a limit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import DamagedError
+from flinkstate.keyed.compression import Compression
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout
+from stateferry.proof.checks import _Pair, _pairs, _Search, find_samples, plan_checks
+from stateferry.proof.expected.content import Account
+from stateferry.proof.expected.conversion import Conversion
+from stateferry.proof.expected.sample_text import ProbedEntry
+from stateferry.proof.expected.sampling import seed_of
+from stateferry.proof.judgement import Tally
+from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
+from tests.support.rewriting import rewrite
+from tests.validation.test_checks import GOLDEN, NEW, migrated
+
+ENTRY = ProbedEntry(7, {"key": '"a"'}, False, "5", 55, None, 1, 100, None)
+
+
+def account(*counts: int, sums: Sequence[int] = ()) -> Account:
+    made = Account.of(len(counts))
+    made.counts[:] = counts
+    made.sums[: len(sums)] = sums
+    return made
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "slices"),
+    [
+        (account(1, 2, 3), account(1, 2, 3), ()),
+        (account(1, 2, 3), account(1, 1, 3), (1,)),
+        (account(1, 1, sums=(5,)), account(1, 1, sums=(6,)), (0,)),
+        (account(*[1] * 12), account(*[0] * 12), tuple(range(10))),
+        # As many as have fewer than 20,000 entries on both sides together, and always one.
+        (account(10_000, 1), account(9_998, 0), (0, 1)),
+        (account(10_000, 1), account(9_999, 0), (0,)),
+        (account(30_000, 1), account(0, 0), (0,)),
+        (account(1, 30_000, 1), account(0, 0, 0), (0,)),
+    ],
+)
+def test_differing_slices(one: Account, other: Account, slices: tuple[int, ...]) -> None:
+    assert _Search._differing_slices(one, other) == _Search._differing_slices(other, one) == slices
+
+
+@dataclass(frozen=True)
+class Task:
+    """Stands for a task that reads some key groups."""
+
+    side: Side
+    probe: Probe | None = None
+
+
+class StubPair:
+    """An operator of which each side has one task; remembers for which key groups it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[set[int], tuple[Side, ...]]] = []
+
+    def keyed(
+        self, conversion: object, target_bytes: int, wanted: Callable[[int], bool], sides: Sequence[Side]
+    ) -> list[Task]:
+        self.asked.append(({group for group in range(100) if wanted(group)}, tuple(sides)))
+        return [Task(side) for side in sides]
+
+
+def result(side: Side, **settings: Any) -> KeyedResult:
+    return replace(KeyedResult("operator", side, 0, None), **settings)
+
+
+class Answers:
+    """Does probes: source and result have these slices and entries."""
+
+    def __init__(self, slices: dict[Side, Account], entries: dict[Side, list[ProbedEntry]]) -> None:
+        self.slices, self.entries, self.probes = slices, entries, list[Probe]()
+
+    def __call__(self, tasks: Sequence[Any]) -> Iterator[KeyedResult]:
+        self.probes.append(tasks[0].probe)
+        for task in tasks:
+            assert task.probe == self.probes[-1]
+            if task.probe.slices or task.probe.strays:
+                yield result(task.side, entries=self.entries[task.side])
+            else:
+                size = 1 << task.probe.bits
+                yield result(task.side, slices=self.slices.get(task.side, Account.of(2)).resized(size))
+
+
+def search_of(answers: Any) -> tuple[_Search, StubPair]:
+    pair: Any = StubPair()
+    return _Search(pair, Conversion(), answers, 1), pair
+
+
+def tally_of(expected: Sequence[int], found: Sequence[int]) -> Tally:
+    tally = Tally(len(expected))
+    tally.expected.take({"s": account(*expected)})
+    tally.found.take({"s": account(*found)})
+    return tally
+
+
+def test_entries_that_differ_are_looked_for_in_slices_that_differ() -> None:
+    answers = Answers({Side.SOURCE: account(3, 4), Side.STAGED: account(3, 3)}, {Side.SOURCE: [ENTRY], Side.STAGED: []})
+    search, pair = search_of(answers)
+    found = search.differences("s", [7, 9], tally_of([0] * 10, [0] * 10))
+    assert found == [(7, 'key "a": missing, with the value 5')]
+    assert answers.probes == [Probe("s", (7, 9), 1), Probe("s", (7, 9), 1, slices=(1,))]
+    assert pair.asked == [({7, 9}, tuple(Side))] * 2
+
+
+def test_without_slices_that_differ_nothing_is_looked_for() -> None:
+    answers = Answers({}, {})
+    assert search_of(answers)[0].differences("s", [7], tally_of([0] * 10, [0] * 10)) == []
+    assert len(answers.probes) == 1
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "bits"),
+    [(0, 0, 1), (63, 0, 1), (64, 0, 1), (127, 127, 1), (128, 0, 2), (0, 128, 2), (255, 254, 2), (256, 0, 3),
+     (64 << 14, 0, 15), (64 << 15, 0, 16), (64 << 20, 0, 16)],
+)  # fmt: skip
+def test_slices_are_as_many_as_have_about_64_entries(expected: int, found: int, bits: int) -> None:
+    """Of the key groups that are probed alone."""
+    answers = Answers({}, {})
+    search_of(answers)[0].differences("s", [1], tally_of([999, expected], [999, found]))
+    assert answers.probes == [Probe("s", (1,), bits)]
+
+
+def test_at_most_32_key_groups_are_probed() -> None:
+    answers = Answers({}, {Side.STAGED: []})
+    search, _ = search_of(answers)
+    search.differences("s", list(range(40)), tally_of([1] * 40, [0] * 40))
+    search.strays("s", list(range(40)))
+    assert [probe.key_groups for probe in answers.probes] == [tuple(range(32))] * 2
+
+
+def test_damage_ends_the_search() -> None:
+    def damaged(tasks: Sequence[Any]) -> list[KeyedResult]:
+        return [result(Side.STAGED, damage=DamagedError("a row", "nothing"))]
+
+    search, _ = search_of(damaged)
+    with pytest.raises(DamagedError):
+        search.differences("s", [7], tally_of([0] * 10, [0] * 10))
+    assert search.strays("s", [7]) == []
+
+
+def test_strays_are_named_by_the_result() -> None:
+    answers = Answers({}, {Side.STAGED: [ENTRY] * 12, Side.SOURCE: []})
+    search, pair = search_of(answers)
+    assert search.strays("s", [7]) == [(7, 'key "a": its hash leads to another key group')] * 10
+    assert answers.probes == [Probe("s", (7,), strays=True)]
+    assert pair.asked == [({7}, (Side.STAGED,))]
+
+
+# Of real savepoints.
+
+
+@pytest.fixture(scope="module", params=[None, 300], ids=["same", "max300"])
+def case(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Savepoint, Savepoint, Conversion]:
+    folder = tmp_path_factory.mktemp("search")
+    made = migrated(GOLDEN / "legacy-2.3-rocksdb", folder / "new", "main", Layout(max_parallelism=request.param))
+    return made.source, Savepoint.open(str(folder / "new")), made.conversion
+
+
+def groups_of(tasks: Sequence[KeyedTask], side: Side) -> set[int]:
+    parts = [part for task in tasks if task.side is side for part in task.chunk.parts]
+    return {group for part in parts for group in part.key_groups}
+
+
+def test_tasks_read_both_savepoints_and_share_the_sample(case: tuple[Savepoint, Savepoint, Conversion]) -> None:
+    source, staged, conversion = case
+    tasks = [task for task in plan_checks(source, staged, conversion, target_bytes=3000) if isinstance(task, KeyedTask)]
+    for side, savepoint in ((Side.SOURCE, source), (Side.STAGED, staged)):
+        own = [task for task in tasks if task.side is side]
+        assert len(own) > 1
+        assert all(task.folder == savepoint.folder for task in own)
+        specs = [task.sample for task in own if task.sample is not None]
+        assert {spec.seed for spec in specs} == {seed_of(source)}
+        assert sum(spec.share for spec in specs) == pytest.approx(1)
+        assert [spec.share for spec in specs] == pytest.approx(
+            [task.size / sum(one.size for one in own) for task in own]
+        )
+    assert all(task.check_keys for task in tasks)
+    assert {task.operator for task in tasks} == {
+        operator.hex_id for operator in source.metadata.operators if operator.label == "main"
+    }
+
+
+def test_a_search_reads_the_key_groups_that_it_wants(case: tuple[Savepoint, Savepoint, Conversion]) -> None:
+    """If keys get other key groups, those of the new ones may come from any."""
+    source, staged, conversion = case
+    pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
+    every = pair.keyed(conversion, 1 << 20)
+    wanted = set(sorted(groups_of(every, Side.SOURCE) & groups_of(every, Side.STAGED))[2:4])
+    some = pair.keyed(conversion, 1 << 20, wanted.__contains__)
+    assert groups_of(some, Side.STAGED) == wanted
+    moves = conversion.layout.max_parallelism is not None
+    assert groups_of(some, Side.SOURCE) == (groups_of(every, Side.SOURCE) if moves else wanted)
+    assert len(groups_of(every, Side.SOURCE)) > 10
+    alone = pair.keyed(conversion, 1 << 20, sides=(Side.STAGED,))
+    assert {task.side for task in alone} == {Side.STAGED}
+    assert all(task.sample is None for task in (*every, *alone))
+
+
+@pytest.mark.parametrize("max_parallelism", [None, 300])
+def test_keys_are_checked_where_they_may_have_moved(max_parallelism: int | None, tmp_path: Path) -> None:
+    source = Savepoint.open(str(GOLDEN / "legacy-2.3-rocksdb"))
+    layout = Layout(max_parallelism=max_parallelism, compression=Compression.NONE)
+    rewrite(source, str(tmp_path / "new"), layout)
+    staged = Savepoint.open(str(tmp_path / "new"))
+    for tasks in (plan_checks(source, staged, Conversion(layout)),):
+        assert {task.check_keys for task in tasks if isinstance(task, KeyedTask)} == {max_parallelism is not None}
+    pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
+    stateless = replace(pair.old, subtasks=())
+    bare = _Pair(source, staged, stateless, pair.new)
+    assert not bare.checks_keys(Conversion(layout))
+    nothing = _Pair(source, staged, stateless, replace(pair.new, subtasks=()))
+    assert nothing.keyed(Conversion(layout), 1 << 20) == []
+
+
+def test_samples_are_looked_for_where_states_differ_or_keys_stray(
+    case: tuple[Savepoint, Savepoint, Conversion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, staged, conversion = case
+    asked: list[tuple[str, str, list[int]]] = []
+
+    def differences(self: _Search, state: str, groups: list[int], tally: Tally) -> list[tuple[int, str]]:
+        asked.append(("differing", state, groups))
+        return [(1, "differs")]
+
+    def strays(self: _Search, state: str, groups: list[int]) -> list[tuple[int, str]]:
+        asked.append(("strays", state, groups))
+        return [(1, "strays")]
+
+    monkeypatch.setattr(_Search, "differences", differences)
+    monkeypatch.setattr(_Search, "strays", strays)
+
+    def tallies() -> dict[str, Tally]:
+        made = {pair.old.hex_id: Tally(300) for pair in _pairs(source, staged)}
+        main = made[source.operator("main").hex_id]
+        main.found.of("a").counts[3] = 1
+        main.strays = {"a": Counter({9: 1}), NEW: Counter({9: 1, 4: 2}), "none": Counter()}
+        return made
+
+    hex_id = source.operator("main").hex_id
+    found = find_samples(source, staged, conversion, tallies(), lambda _: (), 1)
+    assert found == {(hex_id, "a"): [(1, "differs")], (hex_id, NEW): [(1, "strays")]}
+    assert asked == [("differing", "a", [3]), ("strays", NEW, [4, 9])]
+    damaged = tallies()
+    damaged[hex_id].note_damage(DamagedError("a row", "nothing"))
+    assert find_samples(source, staged, conversion, damaged, lambda _: (), 1) == {}
