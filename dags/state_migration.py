@@ -7,5 +7,4 @@ from __future__ import annotations
 
 from stateferry.airflow.migration_dag import migration_dags
 
-for dag in migration_dags():
-    globals()[dag.dag_id] = dag
+globals().update((dag.dag_id, dag) for dag in migration_dags())

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from stateferry.airflow.dag_runs.notices import notice_problems
-from stateferry.airflow.requests.jobs import configuration
+from stateferry.airflow.migration_dag import tell_problems
 
-# Airflow reads files that have the words dag and airflow.
-found = configuration()
-problems = [*found.problems, *notice_problems(found)]
-if problems:
-    raise ValueError("\n".join(["the configuration of state_migration has problems:", *problems]))
+tell_problems()

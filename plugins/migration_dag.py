@@ -9,6 +9,7 @@ from datetime import datetime
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, TaskGroup, TriggerRule, chain
 
 from stateferry.airflow.dag_runs.dag_run import PLAN_TASK, REHEARSAL, REHEARSAL_AGAIN, RETRIES
+from stateferry.airflow.dag_runs.notices import notice_problems
 from stateferry.airflow.dag_runs.page_links import RunPageLink
 from stateferry.airflow.dag_runs.priorities import BEFORE_STOP, HELD, MOST_TASKS, ORDER, RETURNS, STOPPED, WATCHES
 from stateferry.airflow.dag_runs.task_names import APPROVE, CHECK, DECIDE, OUTAGE, RETURN, WAIT_TO_STOP, WATCH_OUTAGE
@@ -39,6 +40,17 @@ def migration_dags() -> Iterator[DAG]:
     for job in found.jobs:
         if job.dag_id != DAG_ID:
             yield _dag(job)
+
+
+def tell_problems() -> None:
+    """Raises if something in the configuration is wrong, for a file that makes no DAG: Airflow's page then shows it.
+
+    In the file of the DAGs it would take all of them down.
+    """
+    found = configuration()
+    problems = [*found.problems, *notice_problems(found)]
+    if problems:
+        raise ValueError("\n".join(["the configuration of state_migration has problems:", *problems]))
 
 
 def _dag(job: ConfiguredJob | None) -> DAG:

@@ -6,6 +6,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.busy import Busy
+from tests.support.line_coverage import LineCoverage
 from tests.support.matrices import left_out, not_fast
 
 # A first call may compile a kernel or wait for a busy machine: pytest's own timeout ends what hangs.
@@ -33,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(next((name for name in ("fast", "all") if config.getoption(f"--{name}")), "sample"))
     config.pluginmanager.register(Busy(_group))
+    if hasattr(config, "workerinput") or getattr(config.option, "numprocesses", None):
+        config.pluginmanager.register(LineCoverage())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

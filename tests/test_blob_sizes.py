@@ -106,14 +106,31 @@ def test_small_maps_are_told_not_to_migrate_and_long_values_do(
         assert reason in (found.why_not_worth_it or "")
 
 
+def measured() -> list[tuple[int, int, float]]:
+    """Entries, bytes of a value, and how many times as long a change of a ValueState takes, as the docs have them."""
+    lines = (Path(__file__).parents[1] / "docs" / "worth-it.md").read_text("utf-8").splitlines()
+    cells = [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in lines]
+    return [(int(row[0]), int(row[1]), float(row[8])) for row in cells if len(row) == 9 and row[0].isdigit()]
+
+
+def test_the_rule_follows_what_was_measured(tmp_path: Path) -> None:
+    assert len(measured()) == 24
+    for entries, size, times in measured():
+        (folder := tmp_path / f"{entries}x{size}").mkdir()
+        reason = sizes_of_maps(folder, maps_of(entries, size)).why_not_worth_it
+        # Between these bounds it may say either.
+        assert times < 1.8 or reason is None, (entries, size, times, reason)
+        assert times > 1.3 or reason is not None, (entries, size, times)
+
+
 def test_a_few_large_maps_among_small_ones_are_worth_it(tmp_path: Path) -> None:
     large = {f"item{number}": "x" for number in range(100)}
     assert sizes_of_maps(tmp_path, {**maps_of(1, 1), "large": large, "larger": large}).why_not_worth_it is None
 
 
 def test_keys_that_are_longer_than_what_they_save_are_told(tmp_path: Path) -> None:
-    content = {f"item{number}": "" for number in range(5)}
-    maps = {f"{'long ' * 40}{number:02d}": content for number in range(40)}
+    content = {f"item{number}": "" for number in range(15)}
+    maps = {f"{'long ' * 60}{number:02d}": content for number in range(40)}
     assert "little gain" in (sizes_of_maps(tmp_path, maps).why_not_worth_it or "")
 
 

@@ -24,6 +24,7 @@ from flinkstate.serializers.snapshot_classes import (
     COMPOSITE_CLASSES,
     ENUM_SNAPSHOT,
     KRYO_SNAPSHOT,
+    LIST_SNAPSHOT,
     MAP_SNAPSHOT,
     PLAIN_CLASSES,
     POJO_SNAPSHOT,
@@ -34,6 +35,7 @@ from flinkstate.serializers.snapshot_classes import (
 from flinkstate.serializers.types import (
     EnumType,
     FlinkType,
+    ListType,
     MapType,
     OpaqueType,
     PojoField,
@@ -358,6 +360,11 @@ def simple_snapshot(type_: Scalar | PrimitiveArrayType) -> SerializerSnapshot:
 def map_snapshot(key: SerializerSnapshot, value: SerializerSnapshot) -> SerializerSnapshot:
     """Builds the snapshot of Flink's map serializer."""
     return composite_snapshot(MAP_SNAPSHOT, 1, MapType(key.type, value.type), (key, value))
+
+
+def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:
+    """Builds the snapshot of Flink's list serializer."""
+    return composite_snapshot(LIST_SNAPSHOT, 1, ListType(element.type), (element,))
 
 
 def ttl_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:

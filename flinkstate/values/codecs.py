@@ -114,9 +114,8 @@ def codec(type_: FlinkType) -> Codec:
         case TraversableType(element):
             return counted(flagged(codec(element), 0, "a Traversable's element isPresent"), f"a {type_name(type_)}")
         case MapType(key, value):
-            return counted(
-                sequence((codec(key), flagged(codec(value), 1, "a Map's value isNull"))), f"a {type_name(type_)}"
-            )
+            pairs = sequence((codec(key), flagged(codec(value), 1, "a Map's value isNull")))
+            return _map(counted(pairs, f"a {type_name(type_)}"))
         case TupleType():
             return _in_order(type_)
         case RowType(fields, has_kind):
@@ -151,6 +150,15 @@ def codec(type_: FlinkType) -> Codec:
 
 def _in_order(type_: SequenceType) -> Codec:
     return sequence(tuple(codec(part) for _, part in type_.parts))
+
+
+def _map(pairs: Codec) -> Codec:
+    """Returns the codec of a list of pairs, which also writes a dict."""
+
+    def encode(value: Any) -> bytes:
+        return pairs.encode(list(value.items()) if isinstance(value, dict) else value)
+
+    return pairs._replace(encode=encode)
 
 
 def _row(fields: tuple[Codec, ...], has_kind: bool) -> Codec:

@@ -27,7 +27,8 @@ def parse_duration(text: str | int) -> int:
     whole, fraction, unit = match.groups(default="")
     if isinstance(text, str) and not unit and 1 <= len(whole.lstrip("0")) <= 3:
         raise UsageError(
-            f"expected a duration with its unit, found {text!r}: write {whole}d, {whole}h, {whole}m or {whole}s, or {whole}ms"
+            f"expected a duration with its unit, found {text!r}: "
+            f"write {whole}d, {whole}h, {whole}m or {whole}s, or {whole}ms"
         )
     size = MILLISECONDS_PER_UNIT[unit or "ms"]
     part, rest = divmod(int(fraction or 0) * size, 10 ** len(fraction))

@@ -25,8 +25,8 @@ _BUCKETS = _EXACT + _STEPS * 57
 # So many neighbours are compared to tell by the order of the keys which backend wrote them.
 _MOST_PAIRS, _PAIRS_OF_SECTION, _ENOUGH_PAIRS = 4096, 64, 16
 _ROWS_AT_ONCE = 1 << 14
-# What counts as small maps, and as a gain.
-_FEW_ENTRIES, _FEW_OF_MOST, _LEAST_GAIN = 4, 32, 2
+# What counts as small maps, and as a gain: `docs/worth-it.md` has the times that were measured.
+_FEW_ENTRIES, _FEW_BYTES, _MOST, _LEAST_GAIN = 12, 1500, 2, 2
 
 
 class Backend(Enum):
@@ -87,13 +87,21 @@ class BlobSizes:
         return max(self.entry_key_bytes - self.key_bytes, 0)
 
     @property
+    def is_small(self) -> bool:
+        """Whether an access takes about as long as the access to a single entry, for nearly all maps."""
+        mean, most = self.total_entries / self.blobs, self.entries.ninety_nine
+        is_short = self.access_before < _FEW_BYTES and self.bytes.ninety_nine < _MOST * _FEW_BYTES
+        return is_short and mean < _FEW_ENTRIES and most < _MOST * _FEW_ENTRIES
+
+    @property
     def why_not_worth_it(self) -> str | None:
         """The reason why a migration gains little, or None."""
-        mean = self.total_entries / self.blobs
         if self.backend is Backend.HASHMAP:
             return "the order of the keys is that of the HashMap backend, where an access (de)serializes nothing"
-        if mean < _FEW_ENTRIES and self.entries.ninety_nine < _FEW_OF_MOST:
-            return f"small maps: {mean:.1f} entries on average"
+        if self.is_small:
+            return (
+                f"small maps: {self.total_entries / self.blobs:.1f} entries, {self.access_before:,.0f} bytes on average"
+            )
         if self.access_before < _LEAST_GAIN * self.access_after:
             return f"little gain: {self.access_before:,.0f} bytes an access now, {self.access_after:,.0f} after"
         return None

@@ -1,0 +1,102 @@
+"""Writes a savepoint of one operator from entries alone, without an older savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from flinkstate.errors import RefusedError, UsageError
+from flinkstate.hashing.key_groups import check_layout, ranges
+from flinkstate.keyed.header import (
+    KEYED_STATE_TYPE,
+    NAMESPACE_SERIALIZER,
+    VALUE_SERIALIZER,
+    BackendKind,
+    KeyedHeader,
+    StateMeta,
+    refuse_twins,
+)
+from flinkstate.keyed.state import keyed_states
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
+from flinkstate.reading.reader import operator_id
+from flinkstate.serializers.snapshots import (
+    SerializerSnapshot,
+    list_snapshot,
+    map_snapshot,
+    simple_snapshot,
+    ttl_snapshot,
+)
+from flinkstate.serializers.types import FlinkType, ListType, MapType, PrimitiveArrayType, Scalar, type_name
+from flinkstate.writing.new_entries import Given, as_entries, new_rows
+from flinkstate.writing.writer import SavepointWriter
+
+# The last version of `_metadata` that Flink 1.20 reads; newer ones read it too.
+_METADATA_VERSION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NewState:
+    """A keyed state that is written from entries.
+
+    `kind` is VALUE, LIST or MAP. `value` is the type of a value, of a list's element or of a map's value; a map has a
+    `user_key`. With `ttl` the state is under time to live, and each entry has a timestamp.
+    """
+
+    name: str
+    kind: str
+    value: FlinkType
+    user_key: FlinkType | None = None
+    ttl: bool = False
+    entries: Given = field(default=(), repr=False)
+
+    def meta(self) -> StateMeta:
+        """Returns its description in a header."""
+        if self.kind not in ("VALUE", "LIST", "MAP"):
+            raise UsageError(f"state {self.name}: expected the kind VALUE, LIST or MAP, found {self.kind!r}")
+        if (self.kind == "MAP") != (self.user_key is not None):
+            raise UsageError(f"state {self.name}: expected a user_key for a MAP, and for no other kind")
+        value = ttl_snapshot(_snapshot(self.value)) if self.ttl else _snapshot(self.value)
+        if self.user_key is not None:
+            value = map_snapshot(_snapshot(self.user_key), value)
+        elif self.kind == "LIST":
+            value = list_snapshot(value)
+        namespace = simple_snapshot(Scalar.VOID_NAMESPACE)
+        serializers = ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, namespace))
+        return StateMeta(self.name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, self.kind),), serializers)
+
+
+def _snapshot(type_: FlinkType) -> SerializerSnapshot:
+    match type_:
+        case Scalar() | PrimitiveArrayType():
+            return simple_snapshot(type_)
+        case MapType(key, value):
+            return map_snapshot(_snapshot(key), _snapshot(value))
+        case ListType(element):
+            return list_snapshot(_snapshot(element))
+    raise RefusedError(
+        f"a new savepoint can't describe the type {type_name(type_)}: only types without parts, primitive arrays, "
+        "lists and maps. Let the job write a savepoint with the state, and copy that one with other entries"
+    )
+
+
+def write_new(
+    target: str, uid: str, key: FlinkType, states: Sequence[NewState], parallelism: int, max_parallelism: int
+) -> None:
+    """Writes a canonical savepoint of one operator into a new folder."""
+    check_layout(max_parallelism, parallelism)
+    header = KeyedHeader(False, _snapshot(key), tuple(state.meta() for state in states))
+    refuse_twins(header.states, target)
+    described = keyed_states(header, target)
+    rows = [new_rows(one, state.entries, max_parallelism) for one, state in zip(described, states, strict=True)]
+    writer, id_ = SavepointWriter(target), operator_id(uid)
+    subtasks = []
+    for index, key_groups in enumerate(ranges(max_parallelism, parallelism)):
+        with writer.keyed_file(id_.hex(), index, header, key_groups) as file:
+            for key_group in key_groups:
+                for number, of_state in enumerate(rows):
+                    if key_group in of_state:
+                        file.entries(key_group, number, *as_entries(of_state[key_group]))
+            subtasks.append(Subtask(index, managed_keyed=file.close()))
+    operator = Operator(id_, parallelism, max_parallelism, subtasks=tuple(subtasks))
+    writer.commit(Metadata(_METADATA_VERSION, 1, (operator,), properties=CANONICAL_SAVEPOINT))

@@ -1,0 +1,151 @@
+"""The wheel: built without a network, installed beside other packages, and used far from the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parents[1]
+PACKED = ("flinkstate", "stateferry", "plugins", "spark_jobs", "pyproject.toml", "README.md", "LICENSE")
+DATA = {
+    "flinkstate/py.typed",
+    "stateferry/py.typed",
+    "stateferry/show/style.css",
+    "stateferry/spark_jobs/log4j2.properties",
+}
+AIRFLOW_PYTHON = HOUSE / ".venv-airflow/bin/python"
+_IMPORTED = """
+import importlib, pathlib, pkgutil, sys
+for name in sys.argv[2:]:
+    package = importlib.import_module(name)
+    for found in pkgutil.walk_packages(package.__path__, name + "."):
+        if not found.name.startswith("stateferry.airflow") or name == "stateferry.airflow":
+            if found.name.rpartition(".")[2] != "__main__":
+                module = importlib.import_module(found.name)
+                assert pathlib.Path(module.__file__).is_relative_to(sys.argv[1]), module.__file__
+print(sum(name.split(".")[0] in ("flinkstate", "stateferry") for name in sys.modules))
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is packed, and tests beside it, as a fresh clone has them."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in PACKED:
+        if (HOUSE / name).is_dir():
+            shutil.copytree(HOUSE / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(HOUSE / name, folder)
+    for test in ("tests/__init__.py", "tests/support/__init__.py"):
+        (folder / test).parent.mkdir(exist_ok=True)
+        (folder / test).touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    dist = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-q"]
+    said(*build, "--wheel-dir", str(dist), str(sources))
+    (made,) = dist.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An environment with the wheel, which sees the packages of this one, but not the checkout."""
+    folder = tmp_path_factory.mktemp("environment")
+    said(sys.executable, "-m", "venv", "--without-pip", str(folder))
+    python = folder / "bin/python"
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "-q"]
+    said(*install, str(wheel))
+    # Such a line adds the folder alone; the files in it that lead to the checkout aren't read.
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def said(*command: str, folder: Path | None = None, path: str = "") -> str:
+    """What a command prints, with neither the checkout nor its environment in sight."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "STATEFERRY_")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    variables |= {"PATH": path + os.environ["PATH"], "STATEFERRY_HOME": str(folder)} if path else {}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_it_has_two_import_names_and_their_files(wheel: Path, sources: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        names = opened.namelist()
+        (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+        (top,) = [name for name in names if name.endswith("top_level.txt")]
+        assert opened.read(top).decode().split() == ["flinkstate", "stateferry"]
+        assert b"License-Expression: Apache-2.0" in opened.read(metadata)
+    packed = {name for name in names if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in packed} == {"flinkstate", "stateferry"}
+    assert {name for name in packed if not name.endswith(".py")} == DATA
+    for package, folder in (("flinkstate", "flinkstate"), ("stateferry", "stateferry"),
+                            ("stateferry/airflow", "plugins"), ("stateferry/spark_jobs", "spark_jobs")):  # fmt: skip
+        modules = {f"{package}/{file.relative_to(sources / folder)}" for file in (sources / folder).rglob("*.py")}
+        assert len(modules) > 20
+        assert modules <= packed
+
+
+def test_the_source_distribution_has_the_same_files(wheel: Path, sources: Path, tmp_path: Path) -> None:
+    build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    said(sys.executable, "-c", build, str(tmp_path), folder=sources)
+    (made,) = tmp_path.iterdir()
+    with tarfile.open(made) as opened:
+        found = {member.name.partition("/")[2] for member in opened if member.isfile()}
+    with zipfile.ZipFile(wheel) as opened:
+        packed = {name for name in opened.namelist() if ".dist-info/" not in name}
+    assert packed <= found
+    assert not any(name.startswith("tests") for name in found)
+
+
+def test_all_its_modules_can_be_imported(environment: Path, tmp_path: Path) -> None:
+    python = str(environment / "bin/python")
+    assert int(said(python, "-c", _IMPORTED, str(environment), "flinkstate", "stateferry", folder=tmp_path)) > 300
+
+
+def test_airflow_can_import_what_its_dags_are_made_of(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(tmp_path / "unpacked")
+    unpacked = str(tmp_path / "unpacked")
+    code = (
+        f"import os, sys; sys.path.insert(0, {unpacked!r}); os.environ['AIRFLOW_HOME'] = {str(tmp_path)!r}\n{_IMPORTED}"
+    )
+    command = [str(AIRFLOW_PYTHON), "-c", code, unpacked, "stateferry.airflow"]
+    assert int(said(*command, folder=tmp_path).split()[-1]) > 60
+
+
+def test_the_command_works_far_from_the_checkout(environment: Path, tmp_path: Path) -> None:
+    command = str(environment / "bin/stateferry")
+    assert said(command, "--version", folder=tmp_path).startswith("stateferry 0.1.0")
+    assert "50 keys" in said(command, "demo-savepoint", "demo", "--keys", "50", folder=tmp_path)
+    assert "newMainState" in said(command, "inspect", "demo", folder=tmp_path)
+    library = (HOUSE / "examples/library.py").read_text()
+    assert "30 in " in said(str(environment / "bin/python"), "-c", library, folder=tmp_path)
+
+
+@pytest.mark.spark
+def test_a_migration_works_far_from_the_checkout(environment: Path, tmp_path: Path) -> None:
+    """By the script in examples/, with a real Spark."""
+    script = str(shutil.copy(HOUSE / "examples/migration.sh", tmp_path))
+    shown = said("sh", script, str(tmp_path), folder=tmp_path, path=f"{environment / 'bin'}:")
+    assert "can be migrated" in shown
+    assert shown.count('"user_key":"item') == 3
+    assert (tmp_path / "new/_metadata").exists()
